@@ -124,14 +124,6 @@ class PlanningLimits:
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8
     """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
-    blends: tuple[float, ...] = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
-    """Shares of the strongest term's Gram that structured strategies try in the blend of an axis."""
-    rotations: int = 3
-    """Number of an axis's Grams that structured strategies try to make diagonal."""
-    screening_steps: int = 8
-    """Number of iterations after which structured candidates are compared."""
-    final_steps: int = 120
-    """Maximum number of iterations of the best structured candidate."""
     wide_work: float = 4e10
     """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 1e7
@@ -146,8 +138,6 @@ class PlanningLimits:
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10
     """It is raised until the gap is this many times smaller than the tolerance, or no more."""
-    axis_gap: float = 1e-3
-    """Gap to which the weights of one axis are found in a bound; any weights bound the loss."""
     line_trials: int = 20
     """Maximum number of points tried along one direction of a search."""
     filling_bisections: int = 100

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -155,21 +155,12 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
         near = suggestion(key, fields)
         return home_of(key) if home_of(key) and not near else unknown_key(key, fields)
     about = fields[key]
-    if allowed := _choices(about.annotation):
-        return not_one_of(allowed, data[key])
+    if about.examples:
+        return not_one_of(about.examples, data[key])
     if kind == "missing":
         return f"missing; expected {about.description}"
     hint = as_share(data[key]) if "between 0 and 1" in str(about.description) else ""
     return f"expected {about.description}, got {shown(data[key])}{hint}"
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the literals that an annotation allows, if any."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return tuple(
-        word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)
-    )
 
 
 _HEADER = re.compile(r"""\s*\[{1,2}\s*([A-Za-z_"'][\w."'-]*)\s*\]{1,2}\s*(#.*)?$""")

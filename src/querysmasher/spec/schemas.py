@@ -16,17 +16,92 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
 from querysmasher.errors import FileError, SchemaError, SpecError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
-from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
+from querysmasher.spec.model import Section, words
 
 MAX_VALUES = 1_000_000
 """Maximum number of values of a range; a longer one is taken for a mistake."""
 
 EXACT = 2**53
 """From here on, floats do not distinguish neighbouring integers."""
+
+
+stand_in = Field(default=None, description="one of the values, which missing ones count as")
+
+
+name = Field(description="a name as a string", min_length=1)
+value_labels = Field(
+    default=None, description="a list of strings, one per value, or a table of values and labels"
+)
+
+
+class Values(Section):
+    """An attribute with listed values, or a range of values."""
+
+    name: str = name
+    kind: str
+    values: list[Any] | None = Field(
+        default=None, description="a list of strings, numbers or dates", min_length=1
+    )
+    range: list[int | float | date] | None = Field(
+        default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
+    )
+    missing: str | int | float | bool | date | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
+
+    def build(self) -> Attribute:
+        """Return the attribute, without what readers see."""
+        if (self.values is None) == (self.range is None):
+            given = "neither" if self.values is None else "both"
+            msg = f"attribute {self.name!r}: expected either values or range, got {given}"
+            raise SchemaError(msg)
+        with within("values" if self.range is None else "range"):
+            return KINDS[self.kind](self.name, run(*self.range) if self.range else self.values or ())
+
+
+class Bins(Section):
+    """A binned attribute."""
+
+    name: str = name
+    kind: str
+    edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
+    missing: str | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
+
+    def build(self) -> Attribute:
+        """Return the attribute, without what readers see."""
+        with within("edges"):
+            return Binned(self.name, edges=self.edges)
+
+
+def _worded(entry: Values | Bins) -> Attribute:
+    """Return an attribute with the value that missing ones count as, and its words for readers."""
+    attribute, labels = entry.build(), entry.labels
+    if entry.missing is not None:
+        with within("missing"):
+            attribute = replace(attribute, missing=entry.missing)
+    with within("labels"):
+        if isinstance(labels, dict):  # TOML's keys are strings
+            by_text = dict(zip(attribute.labels, attribute.values, strict=True))
+            for stranger in [key for key in labels if key not in by_text]:
+                attribute.position(stranger)  # names what is near
+            labels = {by_text[key]: label for key, label in labels.items()}  # type: ignore[misc]
+        return replace(attribute, value_labels=labels, **{key: getattr(entry, key) for key in WORDS})
+
+
+ATTRIBUTES: dict[str, type[Values | Bins]] = {kind: Bins if kind == "binned" else Values for kind in KINDS}
+"""The keys of every kind of attribute."""
 
 
 def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> Schema | None:
@@ -37,54 +112,15 @@ def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> 
         here = (*place, number)
         if not isinstance(table, Mapping):
             findings.add(here, "expected a table with name, kind, and values, range or edges")
-            continue
-        kind = findings.choice(table, "kind", ATTRIBUTES, here)
-        entry = kind and findings.section(ATTRIBUTES[kind], table, here)
-        if kind and entry:
+        elif kind := findings.choice(table, "kind", ATTRIBUTES, here):
+            entry = findings.section(ATTRIBUTES[kind], table, here)
             with findings.at(here):
-                attributes.append(_attribute(kind, entry))
+                attributes += [_worded(entry)] if entry else []
     if len(findings.problems) > before:
         return None
     with findings.at(place):
         return Schema(attributes)
     return None
-
-
-def _attribute(kind: str, entry: Section) -> Attribute:
-    if isinstance(entry, Bins):
-        with within("edges"):
-            attribute: Attribute = Binned(entry.name, edges=entry.edges)
-        return _worded(standing_in(attribute, entry.missing), entry)
-    assert isinstance(entry, Values)  # noqa: S101 - there is no third model
-    if (entry.values is None) == (entry.range is None):
-        given = "neither" if entry.values is None else "both"
-        msg = f"attribute {entry.name!r}: expected either values or range, got {given}"
-        raise SchemaError(msg)
-    with within("values" if entry.range is None else "range"):
-        values = run(*entry.range) if entry.range else entry.values
-        attribute = KINDS[kind](entry.name, values or ())
-    return _worded(standing_in(attribute, entry.missing), entry)
-
-
-def _worded(attribute: Attribute, entry: Values | Bins) -> Attribute:
-    """Return the attribute with its title, description, unit and labels for readers."""
-    labels = entry.labels
-    if isinstance(labels, dict):  # TOML's keys are strings
-        with within("labels"):
-            by_text = dict(zip(attribute.labels, attribute.values, strict=True))
-            strangers = [key for key in labels if key not in by_text]
-            if strangers:
-                attribute.position(strangers[0])  # names what is near
-            labels = {by_text[key]: label for key, label in labels.items()}  # type: ignore[misc]
-    words = {key: getattr(entry, key) for key in WORDS}
-    with within("labels"):
-        return replace(attribute, value_labels=labels, **words)
-
-
-def standing_in(attribute: Attribute, missing: Label | None) -> Attribute:
-    """Return the attribute with the value that missing ones count as."""
-    with within("missing"):
-        return attribute if missing is None else replace(attribute, missing=missing)
 
 
 def run(first: Any, last: Any, step: Any = 1) -> list[Label]:

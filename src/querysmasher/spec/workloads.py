@@ -7,28 +7,19 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, not_one_of, shown, within, written
-from querysmasher.spec.model import (
-    WORKLOADS,
-    AllKway,
-    Linear,
-    Marginals,
-    Pair,
-    Product,
-    Queries,
-    Random,
-    Where,
-)
+from querysmasher.spec.model import Section, amount, choice, path
 from querysmasher.workload.builders import (
     FamilyLike,
     abs_difference,
@@ -44,31 +35,217 @@ from querysmasher.workload.builders import (
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
 from querysmasher.workload.family import Family, check_weights
 from querysmasher.workload.hierarchy import titled_hierarchy
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import WEIGHINGS, Workload
 
-HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}
+ways = Field(description="an integer number of attributes, or a list of them")
+names = Field(description="a list of names of attributes")
 
-FORMS = "a name, a list of rows, {rows = …}, {ranges = …}, or {hierarchy = …}"
+
+class Queries(Section):
+    """The common keys of all entries of the workload."""
+
+    kind: str
+    weight: float = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+    weighting: str = choice(WEIGHINGS, "queries")
+    target: float | None = amount
+    level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        """Return the queries with their weight; files are relative to `folder`."""
+        raise NotImplementedError
+
+    def weighed(self, asked: Workload) -> Workload:
+        """Return the queries with the weighting and the target of the entry."""
+        if self.weighting == "tables":
+            asked = self.weight * asked.weighing("tables")
+        if self.target is None:
+            if self.level is not None:
+                with within("level"):
+                    msg = "allowed only together with target"
+                    raise WorkloadError(msg)
+            return asked
+        with within("target"):
+            return asked.within(self.target, level=self.level)
 
 
-def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
-    """Return the family for the attribute called `name`; files are relative to `folder`."""
-    attribute = schema[name]
+class Marginals(Queries):
+    """All k-way marginals."""
+
+    k: int | list[int] = ways
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002 - others need it
+        return marginals(schema, self.k, self.weight)
+
+
+class AllKway(Queries):
+    """Products of one family per attribute on all sets of k attributes."""
+
+    k: int | list[int] = ways
+    family: str | dict[str, Any] | None = Field(
+        default=None, description="a family, or a table of attributes and their families"
+    )
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        family: FamilyLike | Mapping[str, FamilyLike] = None
+        if isinstance(self.family, str):
+            with within("family"):
+                family = _named(self.family)
+        elif self.family is not None:
+            family = _families(schema, self.family, "family", folder)
+        return all_kway(schema, self.k, family, self.weight)
+
+
+class Product(Queries):
+    """One product of families."""
+
+    families: dict[str, Any] = Field(description="a table of attributes and their families", min_length=1)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        families = _families(schema, self.families, "families", folder)
+        return queries(schema, families, weight=self.weight)
+
+
+class Pair(Queries):
+    """Comparisons of two attributes."""
+
+    attributes: list[str] = Field(description="a list of two names of attributes", min_length=2, max_length=2)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
+        builder, (a, b) = affine if self.kind == "affine" else abs_difference, self.attributes
+        with within("attributes"):
+            return builder(schema, a, b, self.weight)
+
+
+class Random(Queries):
+    """Random counting queries."""
+
+    attributes: list[str] = names
+    count: int = Field(description="an integer from 1 to 10^9", ge=1, le=10**9)
+    p: float = Field(default=0.3, description="a probability above 0", gt=0, le=1)
+    seed: int = Field(default=0, description="an integer of at least 0", ge=0)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
+        with within("attributes"):
+            schema.positions(self.attributes)
+        return random_queries(schema, self.attributes, self.count, self.p, seed=self.seed, weight=self.weight)
+
+
+class Linear(Queries):
+    """Any rows, here or in a CSV file."""
+
+    attributes: list[str] = names
+    rows: list[list[float]] | None = Field(default=None, description="a list of lists of numbers")
+    file: str | None = path
+    weights: list[float] | None = Field(default=None, description="a list of numbers, one per query")
+    labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        with within("attributes"):
+            schema.positions(self.attributes)
+        if (self.rows is None) == (self.file is None):
+            msg = f"expected either rows or file, got {'neither' if self.rows is None else 'both'}"
+            raise WorkloadError(msg)
+        with within("rows" if self.file is None else "file"):
+            rows: Any = self.rows if self.file is None else read_rows(folder, self.file)
+            asked = linear(schema, self.attributes, rows)
+        if self.weights is None and self.labels is None:
+            return self.weight * asked
+        return self.weight * linear(schema, self.attributes, rows, self.weights, self.labels)
+
+
+class Where(Queries):
+    """One counting query per predicate."""
+
+    predicate: str | list[str] = Field(description='a predicate such as "age >= 18", or a list of them')
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
+        given = [self.predicate] if isinstance(self.predicate, str) else self.predicate
+        with within("predicate"):
+            if not given:
+                msg = "expected at least one predicate, got []"
+                raise WorkloadError(msg)
+            first, *others = (where(schema, text, self.weight) for text in given)
+        return sum(others, start=first)
+
+
+WORKLOADS: dict[str, type[Queries]] = {
+    "marginals": Marginals,
+    "all_kway": AllKway,
+    "queries": Product,
+    "affine": Pair,
+    "abs_difference": Pair,
+    "random_queries": Random,
+    "linear": Linear,
+    "where": Where,
+}
+"""Every kind of [[workload]] table, with its keys and how its queries are built."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One [[workload]] table: its kind and its queries."""
+
+    kind: str
+    workload: Workload
+    remarks: tuple[str, ...] = ()
+    """What is allowed, and probably not meant."""
+
+
+def build_entries(
+    tables: Sequence[object], schema: Schema | None, folder: Path, findings: Findings
+) -> tuple[Entry, ...]:
+    """Return the workload of the tables, or record their problems; without a schema, only check keys."""
+    entries = []
+    for number, table in enumerate(tables):
+        here = ("workload", number)
+        if not isinstance(table, Mapping):
+            findings.add(here, "expected a table with a kind")
+            continue
+        kind = findings.choice(table, "kind", WORKLOADS, here)
+        entry = kind and findings.section(WORKLOADS[kind], table, here)
+        if kind and entry and schema:
+            with findings.at(here, type(entry).model_fields):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always", QuerySmasherWarning)
+                    asked = entry.build(schema, folder)
+                told = [one.message for one in caught if isinstance(one.message, QuerySmasherWarning)]
+                remarks = tuple(f"{written(here)}: {remark.for_spec()}" for remark in told)
+                entries.append(Entry(kind, entry.weighed(asked), remarks))
+    return tuple(entries)
+
+
+def _named(given: str) -> str:
+    """Return the name of a family; refuse one that does not exist."""
+    if given not in ONE_ATTRIBUTE:
+        raise WorkloadError(not_one_of(ONE_ATTRIBUTE, given))
+    return given
+
+
+def _families(schema: Schema, given: Mapping[str, Any], key: str, folder: Path) -> dict[str, FamilyLike]:
+    families: dict[str, FamilyLike] = {}
+    for name, family in given.items():
+        with within(key, name):
+            families[name] = read_family(schema[name], family, folder)
+    return families
+
+
+def read_family(attribute: Attribute, given: Any, folder: Path) -> Family:
+    """Return the family of an attribute; files are relative to `folder`."""
     if isinstance(given, str):
-        if given not in ONE_ATTRIBUTE:
-            raise WorkloadError(not_one_of(ONE_ATTRIBUTE, given))
-        return family_for(attribute, given)
+        return family_for(attribute, _named(given))
     if isinstance(given, list):
         return family_for(attribute, given)
-    if isinstance(given, Mapping) and set(given) == {"rows"}:
-        rows = given["rows"]
-        return family_for(attribute, read_rows(folder, rows) if isinstance(rows, str) else rows)
-    if isinstance(given, Mapping) and "ranges" in given and set(given) <= {"ranges", "weights"}:
-        return _ranges(attribute, given["ranges"], given.get("weights"), folder)
-    if isinstance(given, Mapping) and "hierarchy" in given and set(given) <= HIERARCHY_KEYS:
-        return _hierarchy(attribute, given, folder)
-    msg = f"expected {FORMS}, got {shown(given)}"
+    for key, (more, read) in FORMS.items() if isinstance(given, Mapping) else ():
+        if key in given and set(given) <= {key, *more}:
+            return read(attribute, given, folder)
+    *forms, last = (f"{{{key} = …}}" for key in FORMS)
+    msg = f"expected a name, a list of rows, {', '.join(forms)}, or {last}, got {shown(given)}"
     raise WorkloadError(msg)
+
+
+def _rows(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> Family:
+    rows = given["rows"]
+    return family_for(attribute, read_rows(folder, rows) if isinstance(rows, str) else rows)
 
 
 def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> Family:
@@ -89,8 +266,9 @@ def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> 
     )
 
 
-def _ranges(attribute: Attribute, given: Any, weights: Any, folder: Path) -> Family:
+def _ranges(attribute: Attribute, table: Mapping[str, Any], folder: Path) -> Family:
     """Return chosen ranges, each from a first value to a last one."""
+    given, weights = table["ranges"], table.get("weights")
     if isinstance(given, str):
         if weights is not None:
             msg = "weights: a file of ranges has them in its third column"
@@ -248,120 +426,9 @@ def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
         raise WorkloadError(msg) from None
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One [[workload]] table: its kind and its queries."""
-
-    kind: str
-    workload: Workload
-    remarks: tuple[str, ...] = ()
-    """What is allowed, and probably not meant."""
-
-
-def build_entries(
-    tables: Sequence[object], schema: Schema | None, folder: Path, findings: Findings
-) -> tuple[Entry, ...]:
-    """Return the workload of the tables, or record their problems; without a schema, only check keys."""
-    entries = []
-    for number, table in enumerate(tables):
-        here = ("workload", number)
-        if not isinstance(table, Mapping):
-            findings.add(here, "expected a table with a kind")
-            continue
-        kind = findings.choice(table, "kind", WORKLOADS, here)
-        entry = kind and findings.section(WORKLOADS[kind], table, here)
-        if kind and entry and schema:
-            with findings.at(here, type(entry).model_fields):
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always", QuerySmasherWarning)
-                    asked = _Builder(schema, folder).build(kind, entry)
-                told = [one.message for one in caught if isinstance(one.message, QuerySmasherWarning)]
-                remarks = tuple(f"{written(here)}: {remark.for_spec()}" for remark in told)
-                entries.append(Entry(kind, _weighed(asked, entry), remarks))
-    return tuple(entries)
-
-
-def _weighed(asked: Workload, entry: Queries) -> Workload:
-    """Return the queries with the weighting and the target of their entry."""
-    if entry.weighting == "tables":
-        asked = entry.weight * asked.weighing("tables")
-    if entry.target is None:
-        if entry.level is not None:
-            with within("level"):
-                msg = "allowed only together with target"
-                raise WorkloadError(msg)
-        return asked
-    with within("target"):
-        return asked.within(entry.target, level=entry.level)
-
-
-@dataclass(frozen=True)
-class _Builder:
-    schema: Schema
-    folder: Path
-
-    def build(self, kind: str, entry: Queries) -> Workload:
-        match entry:
-            case Marginals():
-                return marginals(self.schema, entry.k, entry.weight)
-            case AllKway():
-                return all_kway(self.schema, entry.k, self._family(entry.family), entry.weight)
-            case Product():
-                return queries(self.schema, self._families(entry.families, "families"), weight=entry.weight)
-            case Pair():
-                builder = affine if kind == "affine" else abs_difference
-                a, b = entry.attributes
-                with within("attributes"):
-                    return builder(self.schema, a, b, entry.weight)
-            case Random():
-                with within("attributes"):
-                    self.schema.positions(entry.attributes)
-                return random_queries(
-                    self.schema, entry.attributes, entry.count, entry.p, seed=entry.seed, weight=entry.weight
-                )
-            case Linear():
-                return self._linear(entry)
-            case Where():
-                return self._where(entry)
-        raise AssertionError(kind)
-
-    def _family(self, given: str | dict[str, Any] | None) -> FamilyLike | Mapping[str, FamilyLike]:
-        if not isinstance(given, str):
-            return None if given is None else self._families(given, "family")
-        with within("family"):
-            if given not in ONE_ATTRIBUTE:
-                raise WorkloadError(not_one_of(ONE_ATTRIBUTE, given))
-        return given
-
-    def _families(self, given: Mapping[str, Any], key: str) -> dict[str, FamilyLike]:
-        families: dict[str, FamilyLike] = {}
-        for name, family in given.items():
-            with within(key, name):
-                families[name] = read_family(self.schema, name, family, self.folder)
-        return families
-
-    def _linear(self, entry: Linear) -> Workload:
-        with within("attributes"):
-            self.schema.positions(entry.attributes)
-        if entry.rows is not None and entry.file is None:
-            key, rows = "rows", entry.rows
-        elif entry.file is not None and entry.rows is None:
-            with within("file"):
-                key, rows = "file", read_rows(self.folder, entry.file)
-        else:
-            msg = f"expected either rows or file, got {'neither' if entry.rows is None else 'both'}"
-            raise WorkloadError(msg)
-        with within(key):
-            asked = linear(self.schema, entry.attributes, rows)
-        if entry.weights is None and entry.labels is None:
-            return entry.weight * asked
-        return entry.weight * linear(self.schema, entry.attributes, rows, entry.weights, entry.labels)
-
-    def _where(self, entry: Where) -> Workload:
-        given = [entry.predicate] if isinstance(entry.predicate, str) else entry.predicate
-        with within("predicate"):
-            if not given:
-                msg = "expected at least one predicate, got []"
-                raise WorkloadError(msg)
-            asked = [where(self.schema, text, entry.weight) for text in given]
-        return sum(asked[1:], start=asked[0])
+FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], Path], Family]]] = {
+    "rows": ((), _rows),
+    "ranges": (("weights",), _ranges),
+    "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
+}
+"""The tables that describe a family: their first key, the other keys, and what reads them."""

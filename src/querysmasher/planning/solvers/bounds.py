@@ -1,41 +1,4 @@
-"""Lower bounds on the trace root of a sum of Kronecker products and a few rows, without a large matrix.
-
-For a Gram matrix G = Σ_k c_k ⊗_i G_ki + TᵀT and weights p = ⊗p_i of the cells, which sum to one, no strategy
-has a loss below (tr M^½)², M = P^½GP^½ (`design`). Two bounds on that trace need only matrices over one axis.
-
-*Common bases.* tr M^½ is the sum of the singular values of the stacked roots X_k of M's terms, hence at
-least Σ tr(Y_kᵀX_k) for all Y_k with ΣY_kᵀY_k ≤ I. With the polar decompositions X_k = U_kS_k take
-Y_k = U_k Q diag(θ_k) Qᵀ, where Q = ⊗Q_i is orthogonal and Σθ_k² = 1 at every column of Q. The best θ gives
-
-    tr M^½ ≥ Σ_j (Σ_k s_kj²)^½,  s_k = diag(QᵀS_kQ),
-
-which is exact if Q diagonalises all terms, and never below the root of the sum of the terms' squared traces.
-
-*One product and few rows.* In the product's eigenbasis M = D + UᵀU with D diagonal and U as many rows as T:
-
-    tr M^½ = tr D^½ + 1/(2π) ∫ t^{-½} g(t) dt,  g(t) = log det(I + U(D + t)⁻¹Uᵀ),  t from 0 to ∞.
-
-The eigenvalues λ_j of M are at least those of D, in order, so that g(t) = Σ_j ∫ 1/(x + t) dx over x between
-the two: all even derivatives of g are positive, and Gauss's rule on any interval underestimates. On the last,
-infinite one, g(t) ≥ tr X − tr X²/2 for X = UUᵀ/(max D + t), in closed form. Of several products one is
-treated so, and the squared bound of the others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
-
-The optimum of a block whose queries treat many values alike, by one weight for all cells of a kind.
-
-Values of an axis are exchangeable if exchanging any two of them leaves the Gram matrix of every term as it
-is. The value of a design (see `design`) is concave in its weights p, so some best weights are equal on all
-cells that exchanges turn into each other: one number for every combination of classes of values. With such
-weights P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every axis the
-basis has one vector per class that is constant on it, and for each class of k values k − 1 others, which
-vanish outside it and sum to zero. Vectors of the first sort stay together. Each of the others gives the same
-matrix, which is decomposed once. So no matrix is larger than the number of kinds of cells.
-
-Steps p ← p·v² / Σ with the leverages v never lower the value. For the polar factor U of RP^½ and any weights
-q it is at least tr(UᵀRQ^½) = Σ_j v_j √(p_j q_j), which is (Σpv²)^½ ≥ Σpv = tr M^½ at the next weights.
-
-Tables of a census by race and age have 7,360 cells of 200 kinds.
-
-Lower bounds on the loss of every strategy for some rows, or for a block that is not solved to optimality.
+"""Lower bounds on the loss of every strategy for some rows, or for a block that is not solved to optimality.
 
 All are of one quantity. For queries with weighted rows W and any weights p ≥ 0 of the cells, Σp = 1, no
 strategy of unit cost has a root loss below the nuclear norm of W P^½, the sum of its singular values
@@ -44,9 +7,39 @@ strategy of unit cost has a root loss below the nuclear norm of W P^½, the sum 
 Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear norm at p ∝ s² is at least ‖s‖.
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
-the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights bound a block
-small enough to write out, and weights that are a product over the axes (`trace_root`) a larger one. If its
-queries treat many values alike, the optimum itself is known (`exchangeable`).
+the sum of the terms' own optima, and those are known or bounded. In addition:
+
+*Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them leaves the Gram matrix
+of every term as it is. The value of a design is concave in its weights p, so some best weights are equal on
+all cells that exchanges turn into each other: one number for every combination of classes of values. With
+such weights P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every
+axis the basis has one vector per class that is constant on it, and for each class of k values k − 1 others,
+which vanish outside it and sum to zero. Vectors of the first sort stay together. Each of the others gives the
+same matrix, which is decomposed once. So no matrix is larger than the number of kinds of cells, and the
+optimum itself is found: steps p ← p·v² / Σ with the leverages v never lower the value. For the polar factor U
+of RP^½ and any weights q it is at least tr(UᵀRQ^½) = Σ_j v_j √(p_j q_j), which is (Σpv²)^½ ≥ Σpv = tr M^½ at
+the next weights. Tables of a census by race and age have 7,360 cells of 200 kinds.
+
+*Sums of Kronecker products.* For a Gram matrix G = Σ_k c_k ⊗_i G_ki + TᵀT and weights p = ⊗p_i, two bounds on
+tr M^½, M = P^½GP^½, need only matrices over one axis.
+
+With common bases: tr M^½ is the sum of the singular values of the stacked roots X_k of M's terms, hence at
+least Σ tr(Y_kᵀX_k) for all Y_k with ΣY_kᵀY_k ≤ I. With the polar decompositions X_k = U_kS_k take
+Y_k = U_k Q diag(θ_k) Qᵀ, where Q = ⊗Q_i is orthogonal and Σθ_k² = 1 at every column of Q. The best θ gives
+
+    tr M^½ ≥ Σ_j (Σ_k s_kj²)^½,  s_k = diag(QᵀS_kQ),
+
+which is exact if Q diagonalises all terms, and never below the root of the sum of the terms' squared traces.
+
+With one product and few rows: in the product's eigenbasis M = D + UᵀU, D diagonal and U as many rows as T:
+
+    tr M^½ = tr D^½ + 1/(2π) ∫ t^{-½} g(t) dt,  g(t) = log det(I + U(D + t)⁻¹Uᵀ),  t from 0 to ∞.
+
+The eigenvalues λ_j of M are at least those of D, in order, so that g(t) = Σ_j ∫ 1/(x + t) dx over x between
+the two. So g, and t^{-½} g(t) with it, is completely monotone: all even derivatives are positive, and Gauss's
+rule on any interval underestimates. On the first, [0, a], g(t) ≥ g(a). On the last, infinite one,
+g(t) ≥ tr X − tr X²/2 for X = UUᵀ/(max D + t), in closed form. Of several products one is treated so, and the
+squared bound of the others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
 """
 
 from __future__ import annotations
@@ -56,8 +49,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
-from itertools import pairwise
+from functools import reduce
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -69,302 +61,17 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import RANK, block_root, solve_dense
-from querysmasher.planning.solvers.design import Design, solve_design
-from querysmasher.planning.subworkload import Block, Part, Term
-
-NOTHING = 1e-12
-"""Eigenvalues below this fraction of the largest are rounding error."""
-
-NODES = 3
-"""Number of nodes of Gauss's rule on an interval."""
-
-RATIO = 4.0
-"""Ratio of the ends of an interval."""
-
-FINE = 40
-"""Number of nodes that represent the weight t^{-½} on an interval, exactly for polynomials of low degree."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
-
-
-@dataclass(frozen=True, eq=False)
-class ProductSum:
-    """A Gram matrix Σ_k c_k ⊗_i G_ki + TᵀT over cells with several axes."""
-
-    products: tuple[tuple[float, tuple[Array, ...]], ...]
-    """The coefficient of each product, and its Gram matrix on every axis."""
-    rows: Array
-    """The rows T (rows × cells)."""
-    shape: tuple[int, ...]
-
-    def blend(self, axis: int) -> Array:
-        """Return the Gram matrix of one axis, traced over the others."""
-        tensor = np.moveaxis(self.rows.reshape(-1, *self.shape), 1 + axis, -1).reshape(-1, self.shape[axis])
-        total = np.asarray(tensor.T @ tensor, dtype=float)
-        for coefficient, grams in self.products:
-            others = math.prod(float(np.trace(g)) for i, g in enumerate(grams) if i != axis)
-            total += coefficient * others * grams[axis]
-        return total
-
-    def weighted(self, weights: Sequence[Array]) -> ProductSum:
-        """Return P^½GP^½ for weights p that are a product over the axes."""
-        roots = [np.sqrt(p / p.sum()) for p in weights]
-        rows = self.rows.reshape(-1, *self.shape)
-        for axis, r in enumerate(roots, start=1):
-            rows = rows * r.reshape([-1 if i == axis else 1 for i in range(rows.ndim)])
-        products = tuple(
-            (c, tuple(g * np.outer(r, r) for g, r in zip(grams, roots, strict=True)))
-            for c, grams in self.products
-        )
-        return ProductSum(products, rows.reshape(self.rows.shape), self.shape)
-
-
-def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
-    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
-    own = gram.weighted(weights)
-    best = _best_bases(own)
-    work = math.prod(own.shape) * len(own.rows) ** 2
-    if own.products and 0 < work <= limits().quadrature_work:
-        strongest = max(own.products, key=lambda one: one[0] * math.prod(map(_trace_root, one[1])) ** 2)
-        rest = tuple(one for one in own.products if one is not strongest)
-        first = _product_and_rows(ProductSum((strongest,), own.rows, own.shape))
-        others = _best_bases(ProductSum(rest, own.rows[:0], own.shape)) if rest else 0.0
-        best = max(best, math.hypot(first, others))
-    return best
-
-
-def _best_bases(gram: ProductSum) -> float:
-    return max(_in_common_bases(gram, bases) for bases in _bases(gram))
-
-
-def _trace_root(gram: Array) -> float:
-    return float(np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0)).sum())
-
-
-def _bases(gram: ProductSum) -> Iterator[list[Array]]:
-    """Iterate over orthogonal bases of all axes: those of the blend, of equal shares, and of each product."""
-    axes = range(len(gram.shape))
-    yield [np.linalg.eigh(gram.blend(axis))[1] for axis in axes]
-    if len(gram.products) > 1:
-        every = [[grams[axis] / np.trace(grams[axis]) for _, grams in gram.products] for axis in axes]
-        yield [np.linalg.eigh(np.sum(own, axis=0))[1] for own in every]
-        for number in range(len(gram.products)):
-            yield [np.linalg.eigh(own[number])[1] for own in every]
-
-
-def _in_common_bases(gram: ProductSum, bases: list[Array]) -> float:
-    """Return Σ_j (Σ_k s_kj²)^½ for the bases Q."""
-    total = np.zeros(gram.shape)
-    for coefficient, grams in gram.products:
-        diagonal = np.full((), math.sqrt(coefficient))
-        for own, basis in zip(grams, bases, strict=True):
-            diagonal = np.multiply.outer(diagonal, np.einsum("ij,ij->j", basis, _root(own) @ basis))
-        total += diagonal**2
-    if len(gram.rows):
-        values, turn = np.linalg.eigh(gram.rows @ gram.rows.T)
-        sure = values > NOTHING * values[-1]
-        # S = Σ σ v vᵀ with σv = turned rows: its diagonal is the sum of their squares over σ
-        turned = (turn[:, sure] / values[sure] ** 0.25).T @ gram.rows
-        diagonal = np.zeros(gram.shape)
-        step = max(1, CHUNK // gram.rows.shape[1])
-        for i in range(0, len(turned), step):
-            image = along_axes(turned[i : i + step].reshape(-1, *gram.shape), 1, bases)
-            diagonal += np.einsum("r...,r...->...", image, image)
-        total += diagonal**2
-    return float(np.sqrt(total).sum())
-
-
-def _root(gram: Array) -> Array:
-    values, vectors = np.linalg.eigh(gram)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T, dtype=float)
-
-
-def _product_and_rows(gram: ProductSum) -> float:
-    """Return tr (D + UᵀU)^½, underestimated by quadrature."""
-    ((coefficient, grams),) = gram.products
-    diagonal: Array = np.full((), coefficient)
-    rows = gram.rows.reshape(-1, *gram.shape)
-    bases = []
-    for own in grams:
-        values, vectors = np.linalg.eigh(own)
-        sure = values > NOTHING * values[-1]
-        diagonal = np.multiply.outer(diagonal, values[sure])
-        bases.append(vectors[:, sure])
-    # what rows ask of directions outside the product's space is left out, which only lowers the bound
-    rows = along_axes(rows, 1, bases).reshape(len(rows), -1)
-    diagonal = diagonal.ravel()
-    gram_of_rows = rows @ rows.T
-    squares = np.linalg.eigvalsh(gram_of_rows)
-    last = 100 * float(diagonal.max() + squares[-1])
-    total = 0.0
-    for start, end in _intervals(float(diagonal.min()) / RATIO, last):
-        for t, weight in _gauss(start / end):
-            total += weight * math.sqrt(end) * _log_determinant(rows, diagonal + t * end)
-    most = float(diagonal.max())
-    tail = squares.sum() * 2 / math.sqrt(most) * math.atan(math.sqrt(most / last))
-    total += max(0.0, float(tail - (squares**2).sum() / (3 * last**1.5)))
-    return float(np.sqrt(diagonal).sum() + total / (2 * math.pi))
-
-
-def _intervals(first: float, last: float) -> Iterator[tuple[float, float]]:
-    """Iterate over intervals from 0 to `last`, whose ends have equal ratios after `first`."""
-    count = max(1, math.ceil(math.log(last / first) / math.log(RATIO)))
-    ends = [last * RATIO ** -(count - k) for k in range(count + 1)]
-    yield 0.0, ends[0]
-    yield from pairwise(ends)
-
-
-@cache
-def _gauss(start: float) -> list[tuple[float, float]]:
-    """Return nodes and weights of Gauss's rule for the weight t^{-½} on [start, 1].
-
-    With t = x² the weight is constant, so a fine rule in x represents it. Lanczos's method finds the few
-    nodes that integrate as many polynomials in t as there can be.
-    """
-    x, w = np.polynomial.legendre.leggauss(FINE)
-    low = math.sqrt(start)
-    t, fine = (low + (1 - low) * (x + 1) / 2) ** 2, (1 - low) * w
-    previous, vector = np.zeros(FINE), np.sqrt(fine / fine.sum())
-    matrix, beta = np.zeros((NODES, NODES)), 0.0
-    for k in range(NODES):
-        following = t * vector - beta * previous
-        matrix[k, k] = vector @ following
-        following -= matrix[k, k] * vector
-        beta = float(np.linalg.norm(following))
-        previous, vector = vector, following / beta
-        if k + 1 < NODES:
-            matrix[k, k + 1] = matrix[k + 1, k] = beta
-    nodes, vectors = np.linalg.eigh(matrix)
-    return list(zip(nodes.tolist(), (fine.sum() * vectors[0] ** 2).tolist(), strict=True))
-
-
-def _log_determinant(rows: Array, diagonal: Array) -> float:
-    """Return log det(I + rows · diag(1/diagonal) · rowsᵀ)."""
-    gram = np.eye(len(rows))
-    step = max(1, CHUNK // len(rows))
-    for i in range(0, rows.shape[1], step):
-        scaled = rows[:, i : i + step] / np.sqrt(diagonal[i : i + step])
-        gram += scaled @ scaled.T
-    return 2 * float(np.log(np.diagonal(np.linalg.cholesky(gram))).sum())
-
-
-ALIKE = 1e-12
-"""Entries of a Gram matrix that differ by less than this fraction of the largest are equal."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """Vectors of an axis: those constant on every class or, each a copy of the first, those within one."""
-
-    basis: Array
-    classes: slice
-    copies: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """A matrix on the diagonal: rows with this Gram matrix over some kinds of cells, and how often it is."""
-
-    root: Array
-    kinds: NDArray[np.intp]
-    copies: int
-    graded: bool
-
-
-def exchangeable_bound(block: Block) -> float | None:
-    """Return a lower bound on √L of a block, hardly below the optimum.
-
-    Return None if the block has too many kinds of cells, or queries that tie axes together.
-    """
-    if any(len(piece.axes) > 1 for piece in block.pieces):
-        return None
-    labels: list[Integers] = []
-    for axis in range(len(block.shape)):
-        parts = {piece.part: None for piece in block.pieces if piece.axes == (axis,)}
-        labels.append(_classes([part.gram for part in parts]))
-        if math.prod(int(own.max()) + 1 for own in labels) > limits().bounded_cells:
-            return None
-    sizes = reduce(np.multiply.outer, map(np.bincount, labels))
-    pieces = list(_pieces(block, labels, np.arange(sizes.size).reshape(sizes.shape)))
-    cells = sizes.ravel().astype(float)
-    shares, value = cells / cells.sum(), 0.0
-    for _ in range(limits().final_steps):
-        leverages, before, value = np.zeros(len(cells)), value, 0.0
-        for piece in pieces:
-            design = Design.at(piece.root, (shares / cells)[piece.kinds], piece.graded)
-            leverages[piece.kinds] += piece.copies * design.leverages
-            value += piece.copies * float(design.roots.sum())
-        if value - before <= limits().search_gap * value:
-            break
-        shares = np.maximum(shares * (leverages / cells / value) ** 2, np.finfo(float).tiny)
-        shares /= shares.sum()
-    return max(before, value)
-
-
-def _pieces(block: Block, labels: Sequence[Integers], kinds: NDArray[np.intp]) -> Iterator[_Piece]:
-    """Iterate over the matrices on the diagonal of the Gram matrix that are not zero."""
-    spaces = [list(_spaces(own)) for own in labels]
-    within = {
-        piece: [space.basis @ piece.part.gram @ space.basis.T for space in spaces[piece.axes[0]]]
-        for piece in set(block.pieces)
-    }
-    found = []
-    for chosen in itertools.product(*map(range, map(len, spaces))):
-        gram = np.zeros((1, 1))
-        for term in block.terms:
-            ordered = sorted(term.pieces, key=lambda piece: piece.axes)
-            grams = [within[piece][chosen[axis]] for axis, piece in enumerate(ordered)]
-            if all(own.any() for own in grams):
-                gram = gram + term.coefficient * reduce(_kron, grams)
-        found.append((gram, [own[place] for own, place in zip(spaces, chosen, strict=True)]))
-    largest = max(float(np.trace(gram)) for gram, _ in found)
-    for gram, own in found:
-        if np.trace(gram) > RANK * largest:
-            root = square_root(gram, RANK)
-            on = kinds[tuple(space.classes for space in own)].ravel()
-            yield _Piece(root, on, math.prod(space.copies for space in own), is_graded(root))
-
-
-def _kron(left: Array, right: Array) -> Array:
-    return np.asarray(np.kron(left, right), dtype=float)
-
-
-def _spaces(labels: Integers) -> Iterator[_Space]:
-    """Iterate over the spaces of vectors of an axis."""
-    counts = np.bincount(labels)
-    yield _Space((labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None))
-    for label, count in enumerate(counts.tolist()):
-        if count > 1:
-            vector = np.zeros((1, len(labels)))
-            vector[0, np.flatnonzero(labels == label)[:2]] = math.sqrt(0.5), -math.sqrt(0.5)
-            yield _Space(vector, slice(label, label + 1), count - 1)
-
-
-def _classes(grams: Sequence[Array]) -> Integers:
-    """Return the class of every value: values of a class can be exchanged in all Gram matrices."""
-    scaled = np.array([gram / np.abs(gram).max() for gram in grams])
-    features = np.concatenate([np.diagonal(scaled, axis1=1, axis2=2), scaled.sum(axis=2)])
-    labels = np.arange(scaled.shape[1])
-    similar: defaultdict[bytes, list[int]] = defaultdict(list)
-    for value, feature in enumerate(np.round(features.T, 7) + 0.0):
-        firsts = similar[feature.tobytes()]
-        labels[value] = next((own for own in firsts if _are_exchangeable(scaled, own, value)), value)
-        if labels[value] == value:
-            firsts.append(value)
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
-def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
-    """Return whether exchanging two values leaves Gram matrices with entries of at most 1 as they are."""
-    difference = np.abs(grams[:, first] - grams[:, second])
-    change = np.abs(grams[:, first, first] - grams[:, second, second])
-    difference[:, [first, second]] = change[:, None]
-    return bool(difference.max() <= ALIKE)
-
+from querysmasher.planning.solvers.design import Design, Iterate, solve_design
+from querysmasher.planning.subworkload import Block, Part
 
 SURE = 1e-12
 """Eigenvalues of a Gram matrix below this fraction of the largest are rounding errors, and so are roots."""
+
+RATIO = 4.0
+"""Ratio of the ends of an interval of the quadrature."""
+
+CHUNK = 4_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long."""
 
 # --- rows ---
 
@@ -408,48 +115,19 @@ _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 
 def lower_bound(block: Block) -> float:
     """Return a lower bound on √L of the block."""
-    if len(block.terms) > 1 and block.cells > limits().bounded_cells:
-        optimum = exchangeable_bound(block)
-        if optimum is not None:
-            return optimum
-    bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
-    if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
+    several = len(block.terms) > 1
+    optimum = exchangeable_bound(block) if several else None
+    if optimum is not None:
+        return optimum
+    terms = ((term.coefficient, *(_part_bound(piece.part) for piece in term.pieces)) for term in block.terms)
+    bound = math.sqrt(sum(map(math.prod, terms)))
+    if several and block.cells <= limits().bounded_cells:
         bound = max(bound, _uniform_bound(block_root(block)))
-    elif len(block.terms) > 1:
+    elif several:
         gram = _product_sum(block)
         if gram is not None:
             bound = max(bound, trace_root_bound(gram, axis_weights(gram)))
     return bound
-
-
-def axis_weights(gram: ProductSum) -> list[Array]:
-    """Return the best weights of every axis for all queries, traced over the other axes."""
-    return [
-        solve_design(
-            square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), limits().axis_gap
-        ).weights
-        for axis, size in enumerate(gram.shape)
-    ]
-
-
-def _product_sum(block: Block) -> ProductSum | None:
-    """Return the block as products over single axes and few rows, if that is what it is."""
-    products, rows = [], [np.zeros((0, block.cells))]
-    for term in block.terms:
-        if all(len(piece.axes) == 1 for piece in term.pieces):
-            grams = {piece.axes[0]: piece.part.gram for piece in term.pieces}
-            products.append((term.coefficient, tuple(grams[axis] for axis in range(len(block.shape)))))
-        elif len(term.pieces) == 1 and term.pieces[0].part.thin:
-            rows.append(math.sqrt(term.coefficient) * term.pieces[0].part.content)
-        else:
-            return None
-    if block.cells * sum(map(len, rows)) ** 2 > limits().bounded_work:
-        return None
-    return ProductSum(tuple(products), np.concatenate(rows), block.shape)
-
-
-def _term_bound(term: Term) -> float:
-    return term.coefficient * math.prod(_part_bound(piece.part) for piece in term.pieces)
 
 
 def _part_bound(part: Part) -> float:
@@ -473,3 +151,249 @@ def _uniform_bound(rows: Array) -> float:
     eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
     sure = eigenvalues > SURE * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())
+
+
+# --- exchangeable values ---
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """Vectors of an axis: those constant on every class or, each a copy of the first, those within one."""
+
+    basis: Array
+    classes: slice
+    copies: int = 1
+
+
+def exchangeable_bound(block: Block) -> float | None:
+    """Return a lower bound on √L of a block, hardly below the optimum.
+
+    Return None if the block has too many kinds of cells, or queries that tie axes together.
+    """
+    if any(len(piece.axes) > 1 for piece in block.pieces):
+        return None
+    labels: list[Integers] = []
+    for axis in range(len(block.shape)):
+        parts = {piece.part: None for piece in block.pieces if piece.axes == (axis,)}
+        labels.append(_classes([part.gram for part in parts]))
+        if math.prod(int(own.max()) + 1 for own in labels) > limits().bounded_cells:
+            return None
+    counts = reduce(np.multiply.outer, map(np.bincount, labels))
+    cells = counts.ravel().astype(float)
+    matrices = list(_diagonal_matrices(block, labels, np.arange(cells.size).reshape(counts.shape)))
+
+    def at(shares: Array) -> Iterate:
+        leverages, value = np.zeros(len(cells)), 0.0
+        for root, kinds, copies, graded in matrices:
+            design = Design.at(root, (shares / cells)[kinds], graded)
+            leverages[kinds] += copies * design.leverages
+            value += copies * design.trace_root
+        return Iterate(shares, leverages / cells, value)
+
+    design, before = at(cells / cells.sum()), 0.0
+    while design.value > (1 + 1e-5) * before:
+        before = design.value
+        following = design.weights * (design.leverages / before) ** 2
+        following = np.maximum(following, np.finfo(float).tiny)
+        design = at(following / following.sum())
+    return max(before, design.value)
+
+
+def _diagonal_matrices(
+    block: Block, labels: Sequence[Integers], kinds: NDArray[np.intp]
+) -> Iterator[tuple[Array, NDArray[np.intp], int, bool]]:
+    """Iterate over the matrices on the diagonal of the Gram matrix that are not zero.
+
+    Each is given by rows with this Gram matrix, its kinds of cells, how often it is, and whether rows are
+    graded.
+    """
+    found = []
+    for spaces in itertools.product(*(list(_spaces(own)) for own in labels)):
+        gram = np.zeros((1, 1))
+        for term in block.terms:
+            product = np.full((1, 1), term.coefficient)
+            for piece in sorted(term.pieces, key=lambda piece: piece.axes):
+                basis = spaces[piece.axes[0]].basis
+                product = np.asarray(np.kron(product, basis @ piece.part.gram @ basis.T))
+            gram = gram + product
+        found.append((gram, spaces))
+    largest = max(float(np.trace(gram)) for gram, _ in found)
+    for gram, spaces in found:
+        if np.trace(gram) > RANK * largest:
+            root = square_root(gram, RANK)
+            on = kinds[tuple(space.classes for space in spaces)].ravel()
+            yield root, on, math.prod(space.copies for space in spaces), is_graded(root)
+
+
+def _spaces(labels: Integers) -> Iterator[_Space]:
+    """Iterate over the spaces of vectors of an axis."""
+    counts = np.bincount(labels)
+    yield _Space((labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None))
+    for label, count in enumerate(counts.tolist()):
+        if count > 1:
+            vector = np.zeros((1, len(labels)))
+            vector[0, np.flatnonzero(labels == label)[:2]] = math.sqrt(0.5), -math.sqrt(0.5)
+            yield _Space(vector, slice(label, label + 1), count - 1)
+
+
+def _classes(grams: Sequence[Array]) -> Integers:
+    """Return the class of every value: values of a class can be exchanged in all Gram matrices."""
+    scaled = np.array([gram / np.abs(gram).max() for gram in grams])
+    features = np.concatenate([np.diagonal(scaled, axis1=1, axis2=2), scaled.sum(axis=2)])
+    labels = np.arange(scaled.shape[1])
+    similar: defaultdict[bytes, list[int]] = defaultdict(list)
+    for value, feature in enumerate(np.round(features.T, 7) + 0.0):
+        firsts = similar[feature.tobytes()]
+        labels[value] = next((own for own in firsts if _are_exchangeable(scaled, own, value)), value)
+        if labels[value] == value:
+            firsts.append(value)
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
+    """Return whether exchanging two values leaves Gram matrices with entries of at most 1 as they are."""
+    difference = np.abs(grams[:, first] - grams[:, second])
+    change = np.abs(grams[:, first, first] - grams[:, second, second])
+    difference[:, [first, second]] = change[:, None]
+    return bool(difference.max() <= SURE)
+
+
+# --- sums of Kronecker products ---
+
+
+@dataclass(frozen=True, eq=False)
+class ProductSum:
+    """A Gram matrix Σ_k c_k ⊗_i G_ki + TᵀT over cells with several axes."""
+
+    products: tuple[tuple[float, tuple[Array, ...]], ...]
+    """The coefficient of each product, and its Gram matrix on every axis."""
+    rows: Array
+    """The rows T (rows × cells)."""
+    shape: tuple[int, ...]
+
+    def blend(self, axis: int) -> Array:
+        """Return the Gram matrix of one axis, traced over the others."""
+        tensor = np.moveaxis(self.rows.reshape(-1, *self.shape), 1 + axis, -1).reshape(-1, self.shape[axis])
+        total = np.asarray(tensor.T @ tensor, dtype=float)
+        for coefficient, grams in self.products:
+            others = math.prod(float(np.trace(g)) for i, g in enumerate(grams) if i != axis)
+            total += coefficient * others * grams[axis]
+        return total
+
+    def weighted(self, weights: Sequence[Array]) -> ProductSum:
+        """Return P^½GP^½ for weights p that are a product over the axes."""
+        roots = [np.sqrt(p / p.sum()) for p in weights]
+        products = tuple(
+            (c, tuple(g * np.outer(r, r) for g, r in zip(grams, roots, strict=True)))
+            for c, grams in self.products
+        )
+        return ProductSum(products, self.rows * reduce(np.multiply.outer, roots).ravel(), self.shape)
+
+
+def _product_sum(block: Block) -> ProductSum | None:
+    """Return the block as products over single axes and few rows, if that is what it is."""
+    products, rows = [], [np.zeros((0, block.cells))]
+    for term in block.terms:
+        if all(len(piece.axes) == 1 for piece in term.pieces):
+            grams = {piece.axes[0]: piece.part.gram for piece in term.pieces}
+            products.append((term.coefficient, tuple(grams[axis] for axis in range(len(block.shape)))))
+        elif len(term.pieces) == 1 and term.pieces[0].part.thin:
+            rows.append(math.sqrt(term.coefficient) * term.pieces[0].part.content)
+        else:
+            return None
+    if block.cells * sum(map(len, rows)) ** 2 > limits().bounded_work:
+        return None
+    return ProductSum(tuple(products), np.concatenate(rows), block.shape)
+
+
+def axis_weights(gram: ProductSum) -> list[Array]:
+    """Return good weights of every axis for all queries, traced over the other axes."""
+    return [
+        solve_design(square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), 1e-3).weights
+        for axis, size in enumerate(gram.shape)
+    ]
+
+
+def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
+    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
+    own = gram.weighted(weights)
+    best = _best_bases(own)
+    work = math.prod(own.shape) * len(own.rows) ** 2
+    if own.products and 0 < work <= limits().quadrature_work:
+        bounds = [_best_bases(ProductSum((one,), own.rows[:0], own.shape)) for one in own.products]
+        strongest = bounds.index(max(bounds))
+        rest = own.products[:strongest] + own.products[strongest + 1 :]
+        first = _product_and_rows(*own.products[strongest], own.rows.reshape(-1, *own.shape))
+        others = _best_bases(ProductSum(rest, own.rows[:0], own.shape)) if rest else 0.0
+        best = max(best, math.hypot(first, others))
+    return best
+
+
+def _best_bases(gram: ProductSum) -> float:
+    """Return the best bound in the bases of the blend, of equal shares, and of each product."""
+    forms = [tuple(map(gram.blend, range(len(gram.shape))))]
+    if len(gram.products) > 1:
+        every = [tuple(g / np.trace(g) for g in grams) for _, grams in gram.products]
+        forms += [tuple(np.sum(own, axis=0) for own in zip(*every, strict=True)), *every]
+    return max(_in_common_bases(gram, [np.linalg.eigh(form)[1] for form in own]) for own in forms)
+
+
+def _in_common_bases(gram: ProductSum, bases: list[Array]) -> float:
+    """Return Σ_j (Σ_k s_kj²)^½ for the bases Q."""
+    total = np.zeros(gram.shape)
+    for coefficient, grams in gram.products:
+        diagonal = np.full((), math.sqrt(coefficient))
+        for own, basis in zip(grams, bases, strict=True):
+            values, vectors = np.linalg.eigh(own)
+            roots = (basis.T @ vectors) ** 2 @ np.sqrt(np.maximum(values, 0.0))
+            diagonal = np.multiply.outer(diagonal, roots)
+        total += diagonal**2
+    if len(gram.rows):
+        values, turn = np.linalg.eigh(gram.rows @ gram.rows.T)
+        sure = values > SURE * values[-1]
+        # S = Σ σ v vᵀ with σv = turned rows: its diagonal is the sum of their squares over σ
+        turned = (turn[:, sure] / values[sure] ** 0.25).T @ gram.rows
+        diagonal = np.zeros(gram.shape)
+        step = max(1, CHUNK // gram.rows.shape[1])
+        for i in range(0, len(turned), step):
+            image = along_axes(turned[i : i + step].reshape(-1, *gram.shape), 1, bases)
+            diagonal += np.einsum("r...,r...->...", image, image)
+        total += diagonal**2
+    return float(np.sqrt(total).sum())
+
+
+def _product_and_rows(coefficient: float, grams: Sequence[Array], rows: Array) -> float:
+    """Return tr (D + UᵀU)^½, underestimated by quadrature."""
+    D: Array = np.full((), coefficient)
+    bases = []
+    for own in grams:
+        values, vectors = np.linalg.eigh(own)
+        sure = values > SURE * values[-1]
+        D = np.multiply.outer(D, values[sure])
+        bases.append(vectors[:, sure])
+    D = D.ravel()
+    # what rows ask of directions outside the product's space is left out, which only lowers the bound
+    U = along_axes(rows, 1, bases).reshape(len(rows), -1)
+    squares = np.linalg.eigvalsh(U @ U.T)
+    most, last = float(D.max()), 100 * float(D.max() + squares[-1])
+    first = float(D.min()) / RATIO**3
+    count = math.ceil(math.log(last / first) / math.log(RATIO))
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    total = 2 * math.sqrt(first) * _log_determinant(U, D + first)
+    for start in np.geomspace(first, last, count + 1)[:-1].tolist():
+        half = start * ((last / first) ** (1 / count) - 1) / 2
+        for t, weight in zip(start + half * (nodes + 1), half * weights, strict=True):
+            total += weight / math.sqrt(t) * _log_determinant(U, D + t)
+    tail = squares.sum() * 2 / math.sqrt(most) * math.atan(math.sqrt(most / last))
+    total += max(0.0, float(tail - (squares**2).sum() / (3 * last**1.5)))
+    return float(np.sqrt(D).sum() + total / (2 * math.pi))
+
+
+def _log_determinant(rows: Array, diagonal: Array) -> float:
+    """Return log det(I + rows · diag(1/diagonal) · rowsᵀ)."""
+    gram = np.eye(len(rows))
+    step = max(1, CHUNK // len(rows))
+    for i in range(0, rows.shape[1], step):
+        scaled = rows[:, i : i + step] / np.sqrt(diagonal[i : i + step])
+        gram += scaled @ scaled.T
+    return 2 * float(np.log(np.diagonal(np.linalg.cholesky(gram))).sum())
