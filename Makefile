@@ -6,18 +6,21 @@ MINUTES ?= 10
 # Bytecode is kept: otherwise each process that the tests start compiles the library again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test quick check style types suite fuzz bench docs clean
+.PHONY: setup demo test quick check style types suite fuzz bench docs dist clean
+
+demo: .venv/demo
+	$(BIN)/python -m examples.demo
 
 setup: .venv/ready
 
-.venv/ready: pyproject.toml
+.venv/demo: pyproject.toml  # only what the demo needs
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch .venv/demo
+
+.venv/ready: .venv/demo  # everything else
 	$(BIN)/python -m pip install --quiet --editable '.[report,excel,spark,opendp,demo,docs,test]'
 	touch .venv/ready
-
-demo: setup
-	$(BIN)/python -m examples.demo
 
 check: style types
 
@@ -46,6 +49,9 @@ bench: setup
 
 docs: setup  # into site/, and any warning or broken link is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
+
+dist: setup  # wheel and sdist into dist/
+	$(BIN)/python -m hatchling build
 
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,13 +1,11 @@
 """One cell of a table: a workload planned in a fresh process, with its time and peak memory."""
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes
 
 REPEATS = 3
 ENOUGH = 5.0
@@ -47,17 +45,8 @@ class Result:
 
 @cache
 def run(cell):
-    """Plan a cell in a process of its own.
-
-    Linux counts the parent's memory as the child's until it has loaded its program, so the parent must
-    stay smaller than any child: it plans nothing itself and does not even import the library.
-    """
-    command = [sys.executable, "-m", "benchmarks.run", "--cell", json.dumps(asdict(cell))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if done.returncode:
-        msg = f"{cell} failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return Result(**json.loads(done.stdout.splitlines()[-1]))
+    """Plan a cell in a process of its own."""
+    return Result(**outcome("run", "--cell", json.dumps(asdict(cell))))
 
 
 def perform(text):

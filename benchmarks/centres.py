@@ -1,13 +1,13 @@
 """Optimised centres beside uniform ones and the paper, what they cost, and the limit of all mechanisms."""
 
 import json
-import subprocess
 import sys
 import time
 from functools import cache
 
 from benchmarks import paper
 from benchmarks.draw import closest_seed
+from benchmarks.process import outcome
 from benchmarks.report import Table, console, number
 
 LIMITS = [("prefix", d) for d in (2, 3, 4, 5)] + [("range", d) for d in (2, 3, 4, 5)]
@@ -80,12 +80,7 @@ def limits(quick):
 @cache
 def run(what, *key):
     """Plan in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.centres", what, json.dumps(key)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if done.returncode:
-        msg = f"{key} failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("centres", what, json.dumps(key))
 
 
 def build(name, *arguments):

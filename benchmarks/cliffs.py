@@ -1,14 +1,11 @@
 """Workloads around products of families: predicates, few rows, mixtures, large attributes, long schemas."""
 
 import json
-import math
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes, timed
 from benchmarks.report import Table, console
 
 MEMORY = 2.0
@@ -113,19 +110,9 @@ def cliffs(quick):
 @cache
 def run(row):
     """Plan in a process of its own, on one core."""
-    import os  # noqa: PLC0415 - only here
-
     bounded = row.above is not None
     given = json.dumps([row.build, row.arguments, row.against, row.eigh, row.better is not None, bounded])
-    command = [sys.executable, "-m", "benchmarks.cliffs", given]
-    one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(  # noqa: S603 - our own module
-        command, capture_output=True, text=True, check=False, env=os.environ | one
-    )
-    if done.returncode:
-        msg = f"{row.name} failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("cliffs", given, one_core=True)
 
 
 def perform(build, arguments, against, eigh, split, bounded):
@@ -148,7 +135,7 @@ def perform(build, arguments, against, eigh, split, bounded):
         _, other = timed(lambda: qs.plan(workload, cost, centering="uniform", progress=False))
     better = None
     if split:
-        with limited(beside_rows=0):
+        with limited(beside_work=0):
             better = plan.weighted_loss / qs.plan(workload, cost, progress=False).weighted_loss
     best = cliff_workloads.lower_bound(workload) if bounded else None
     if bounded and best is None:
@@ -162,16 +149,6 @@ def perform(build, arguments, against, eigh, split, bounded):
         "gigabytes": gigabytes,
         "better": better,
     }
-
-
-def timed(work):
-    """Return what work returns, and the least processor time of up to three runs."""
-    times = []
-    while not times or (len(times) < 3 and math.fsum(times) < 2):
-        start = time.process_time()
-        result = work()
-        times.append(time.process_time() - start)
-    return result, min(times)
 
 
 if __name__ == "__main__":

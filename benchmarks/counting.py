@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.schema import Schema
 
 SIZES = [42, 16, 15, 9, 7, 6, 5, 2, 2, 100, 100, 100, 99, 85]

@@ -91,7 +91,7 @@ def remembering(release, kept):
             values.append(table.ravel())
         return Answers(workload, np.concatenate(values), remembered(errors, "errors", workload))
 
-    from querysmasher.workload.lookup import asked_of  # noqa: PLC0415
+    from querysmasher.workload.builders import asked_of  # noqa: PLC0415
 
     for name, function in (("covariance", covariance), ("answer", answer)):
         object.__setattr__(release, name, function)

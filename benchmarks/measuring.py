@@ -1,13 +1,12 @@
 """Measuring and answering real-sized tables: ratios to plain counting, noise speed, memory, streaming."""
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes
 from benchmarks.report import Table
 
 CASES = ("adult", "stream", "noise")
@@ -59,12 +58,7 @@ def measuring(quick):
 
 def run(case, rows):
     """Measure a case in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.measuring", case, str(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if done.returncode:
-        msg = f"{case} failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("measuring", case, rows)
 
 
 def adult(rows):
@@ -128,8 +122,11 @@ def stream(rows):
 def noise(size):
     from fractions import Fraction  # noqa: PLC0415
 
-    from querysmasher.privacy.noise import OpenDPDiscreteGaussian  # noqa: PLC0415
-    from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian  # noqa: PLC0415
+    from querysmasher.privacy.noise import (  # noqa: PLC0415
+        DiscreteGaussian,
+        OpenDPDiscreteGaussian,
+        RoundedGaussian,
+    )
 
     sources = {
         "rounded Gaussian": (RoundedGaussian(), size),
@@ -148,6 +145,6 @@ def noise(size):
 
 
 if __name__ == "__main__":
-    outcome = {"adult": adult, "stream": stream, "noise": noise}[sys.argv[1]](int(sys.argv[2]))
-    outcome["gigabytes"] = peak_gigabytes()
-    print(json.dumps(outcome))
+    measured = {"adult": adult, "stream": stream, "noise": noise}[sys.argv[1]](int(sys.argv[2]))
+    measured["gigabytes"] = peak_gigabytes()
+    print(json.dumps(measured))

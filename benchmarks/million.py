@@ -2,11 +2,10 @@
 
 import json
 import math
-import subprocess
 import sys
 import time
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes
 from benchmarks.report import Table, console
 
 SIZES = (4_096, 16_384, 131_072, 1_000_000)
@@ -217,9 +216,7 @@ def shown(found, **formats):
 
 def _run(name, n, *more):
     """Plan in a process of its own, which reports its memory; log what came out."""
-    command = [sys.executable, "-m", "benchmarks.million", name, str(n), *map(str, more)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own module
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = outcome("million", name, n, *more)
     console.log(f"{name} {n:,}: {found}", highlight=False)
     return found
 
@@ -260,7 +257,7 @@ def perform_measured(n, records):
     import pyarrow as pa  # noqa: PLC0415
 
     import querysmasher as qs  # noqa: PLC0415
-    from querysmasher.data import open_table  # noqa: PLC0415
+    from querysmasher.data.sources import open_table  # noqa: PLC0415
 
     schema = qs.Schema.of(a=n)
     workload = qs.queries(schema, a="prefix")

@@ -3,8 +3,7 @@
 import time
 from fractions import Fraction
 
-from querysmasher.privacy.noise import OpenDPDiscreteGaussian
-from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
+from querysmasher.privacy.noise import DiscreteGaussian, OpenDPDiscreteGaussian, RoundedGaussian
 
 
 def speed(source, variance, size):

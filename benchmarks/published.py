@@ -1,12 +1,11 @@
 """Default plans beside the figures in the result files that HDMM's authors publish with its code."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 
+from benchmarks.process import outcome, timed
 from benchmarks.report import Table, console, gap, seconds
 
 ROUNDING = 1.001
@@ -109,22 +108,13 @@ def published(quick):
 @cache
 def run(row):
     """Plan in a process of its own, on one core."""
-    command = [sys.executable, "-m", "benchmarks.published", json.dumps([row.build, row.arguments])]
-    one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(  # noqa: S603 - our own module
-        command, capture_output=True, text=True, check=False, env=os.environ | one
-    )
-    if done.returncode:
-        msg = f"{row.name} failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("published", json.dumps([row.build, row.arguments]), one_core=True)
 
 
 def perform(build, arguments):
     """Plan one row."""
     import querysmasher as qs  # noqa: PLC0415 - the parent stays small
     from benchmarks import published_workloads  # noqa: PLC0415
-    from benchmarks.cliffs import timed  # noqa: PLC0415
 
     workload = getattr(published_workloads, build)(*arguments)
     cost = qs.PrivacyCost(1.0)

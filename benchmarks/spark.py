@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from itertools import combinations
@@ -11,6 +10,7 @@ from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 
+from benchmarks.process import outcome
 from benchmarks.report import Table
 
 SIZES = (42, 16, 15, 9, 7, 6, 5, 2, 2, 100, 100, 100, 99, 85)
@@ -53,12 +53,7 @@ def spark(quick):
 
 def run(rows):
     """Measure in a process of its own, with its own Java."""
-    command = [sys.executable, "-m", "benchmarks.spark", str(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if done.returncode:
-        msg = f"spark failed:\n{done.stderr}"
-        raise RuntimeError(msg)
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("spark", rows)
 
 
 def local_session(memory):
@@ -123,7 +118,7 @@ def passed(frame):
 
 def counted(data):
     """Count the records, then all triples, as measuring does; smaller tables are sums of these."""
-    from querysmasher.data import open_table  # noqa: PLC0415
+    from querysmasher.data.sources import open_table  # noqa: PLC0415
     from querysmasher.schema import Schema  # noqa: PLC0415
 
     schema = Schema.of({f"x{i}": size for i, size in enumerate(SIZES)})

@@ -50,7 +50,7 @@ def sums(quick):
 
 def _workloads(qs, schema):
     """Return workloads of sums by name."""
-    from querysmasher.names import written_name  # noqa: PLC0415
+    from querysmasher.conditions import written_name  # noqa: PLC0415
 
     names, sizes = schema.names, dict(zip(schema.names, schema.sizes, strict=True))
     pairs = list(combinations(names, 2))

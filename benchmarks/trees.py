@@ -2,15 +2,13 @@
 
 import itertools
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes
 from benchmarks.report import Table
 from benchmarks.spark import local_session
 
@@ -84,14 +82,7 @@ def drill(quick):
 
 def _cell(name, arguments):
     """Run a measurement in its own process."""
-    done = subprocess.run(  # noqa: S603 - this very file
-        [sys.executable, "-m", "benchmarks.trees", name, json.dumps(arguments)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("trees", name, json.dumps(arguments), one_core=True)
 
 
 def geography(counts, concentration):
@@ -144,9 +135,8 @@ def per_level(tree, plan):
     """Return how far the best strategy with one precision per level is above a plan, as a fraction."""
     import numpy as np  # noqa: PLC0415
 
+    from querysmasher.planning.lines.trees import WeightedTree, nested  # noqa: PLC0415
     from querysmasher.planning.quasi_newton import minimize  # noqa: PLC0415
-    from querysmasher.planning.trees.nested import nested  # noqa: PLC0415
-    from querysmasher.planning.trees.passes import WeightedTree  # noqa: PLC0415
 
     asked = nested([tree], [1.0])
     own = WeightedTree(asked.nodes, np.ones(len(asked.nodes)), asked.weights)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 import querysmasher as qs
 from querysmasher.planning.strategies import TreeStrategy
-from querysmasher.planning.trees.nested import nested
-from querysmasher.planning.trees.solving import solve_tree
+from querysmasher.planning.lines.trees import nested
+from querysmasher.planning.lines.forest import solve_tree
 from querysmasher.workload.family import Family
 
 IMAGES = Path(__file__).parent / "images"

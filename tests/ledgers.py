@@ -19,7 +19,7 @@ def costing(cost, budget=None, **unit):
     cost = Fraction(cost)
     budget = budget or qs.PrivacyCost(max(float(cost) * 2, 1e-9), **unit)
     strategy = IntegerStrategy((2,), (((0,), Matrix(np.eye(2, dtype=np.int64))),))
-    variance = budget.unit.squared_change() / cost
+    variance = budget.unit.change() / cost
     measured = IntegerMeasured((0,), (((0,), 0),), variance)
     return IntegerPlan(qs.Schema.of(a=2), budget, (strategy,), (measured,), 1000)
 

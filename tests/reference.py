@@ -253,7 +253,7 @@ def optimal_worst(workload, centres, unit, caps=None):
     costs, changes = [], []
     for kept in [range(len(schema))] if centres is None else subsets(range(len(schema))):
         parts = rows if centres is None else rows @ split_map(schema, centres, kept)
-        change = unit.squared_change(total=not kept)
+        change = unit.change(kept)
         if np.abs(parts).max() < 1e-9 or not change:
             continue
         _, values, basis = np.linalg.svd(parts, full_matrices=False)

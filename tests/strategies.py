@@ -12,9 +12,8 @@ from hypothesis.extra import numpy as array_strategies
 import querysmasher as qs
 from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import AbsDifference, Affine
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import AbsDifference, Affine, Rows
+from querysmasher.workload.workload import Group
 
 NAMES = ("b", "d", "a", "c")
 """Not in alphabetical order, so that sorting by name instead of by place shows."""

@@ -74,14 +74,13 @@ def test_the_extra_installs_what_charts_need():
 
     assert packages(project["optional-dependencies"]["report"]) == set(CHARTS.values())
     assert not packages(project["dependencies"]) & {*CHARTS.values(), "pandas"}
-    assert "pandas" in packages(
-        project["optional-dependencies"]["demo"]
-    )  # the tutorial's and README's tables
+    assert "pandas" in packages(project["optional-dependencies"]["demo"])  # the tutorial's tables
     check_charts()
 
 
-def test_make_setup_installs_every_extra():
+def test_make_installs_what_the_demo_needs_and_then_every_extra():
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (line,) = [row for row in (PROJECT / "Makefile").read_text().splitlines() if "--editable" in row]
-    named = line.partition("[")[2].partition("]")[0].split(",")
-    assert sorted(named) == sorted(extras)
+    lines = [row for row in (PROJECT / "Makefile").read_text().splitlines() if "--editable" in row]
+    demo, setup = (line.partition("[")[2].partition("]")[0].split(",") for line in lines)
+    assert demo == ["demo"]
+    assert sorted(setup) == sorted(extras)

@@ -32,6 +32,12 @@ Seconds are CPU time beyond an empty interpreter, the least of seven fresh proce
 SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "typer", "altair"}
 """What keeps `querysmasher --help` waiting."""
 
+VIEWS = {
+    "planning/plan": ("planning.storage", "report."),
+    "release/release": ("release.storage", "release.writing", "report.", "estimate."),
+}
+"""Values, and what shows or stores them: their methods import it when they are called."""
+
 
 FIRST_PLAN = """
 schema = qs.Schema.of(a=4, b=3)
@@ -40,11 +46,34 @@ plan.weighted_rmse, plan.worst_std, plan.gap
 """
 
 
+class Running(ast.NodeTransformer):
+    """Leaves out the imports that only a type checker makes, and those of views of a value in its methods."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def visit_If(self, node):
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        node.body = [each for each in node.body if not is_view(self.path, getattr(each, "module", None))]
+        return self.generic_visit(node)
+
+
+def is_view(path, name):
+    return (name or "").removeprefix("querysmasher.").startswith(VIEWS.get(path, ()))
+
+
+@cache
+def running(text, path):
+    return ast.unparse(Running(path).visit(ast.parse(text)))
+
+
 def graph(sources):
     """Return the imports between the modules of the package, wherever in a file they stand."""
     modules = set(map(module_name, sources))
     return {
-        module_name(path): set(imports(text, path, modules)) - {module_name(path)}
+        module_name(path): set(imports(running(text, path), path, modules)) - {module_name(path)}
         for path, text in sources.items()
     }
 
@@ -130,12 +159,12 @@ def unjustified(sources):
     slow = {module_name(path): set(outside_names(text)) & SLOW for path, text in sources.items()}
     wrong = []
     for path, name, line in late(sources):
-        if path.startswith("cli/") or path == "spec/spec":  # what the command needs for a plan
+        if path in ("__main__", "spec/spec"):  # before a command starts; what it needs for a plan
             own = name.removeprefix("querysmasher").strip(".")
             everything = {own, *reached(arrows, own)} if name.startswith("querysmasher") else set()
             fine = is_allowed(name) or own == "" or any(slow.get(module) for module in everything)
         else:
-            fine = is_allowed(name) and "# noqa: PLC0415 - " in line
+            fine = (is_allowed(name) or is_view(path, name)) and "# noqa: PLC0415 - " in line
         wrong += [] if fine else [f"{path}: {name}"]
     return wrong
 
@@ -143,7 +172,8 @@ def unjustified(sources):
 @pytest.mark.slow
 def test_there_are_no_circles():
     sources = package_sources()
-    assert graph(sources)["planning.plan"] >= {"planning.storage", "report.plan_report"}
+    assert graph(sources)["planning.storage"] >= {"planning.plan", "planning.checking"}
+    assert not any(module.startswith(VIEWS["planning/plan"]) for module in graph(sources)["planning.plan"])
     assert circles(sources) == set()
 
 
@@ -152,23 +182,23 @@ def test_there_are_no_circles():
     ("path", "line", "members"),
     [
         (
-            "planning/storage",
-            "from querysmasher.planning.plan import Plan",
+            "planning/plan",
+            "from querysmasher.planning.storage import save_plan",
             {"planning.storage", "planning.plan"},
         ),
         (
-            "report/plan_data",
-            "if TYPE_CHECKING:\n    from ..planning.plan import Plan",
-            {"report.plan_data", "report.plan_report", "planning.plan"},
+            "planning/estimator/estimator",
+            "if not TYPE_CHECKING:\n    from ...report.plan_data import shares",
+            {"report.plan_data", "planning.estimator.estimator", "planning.plan"},
         ),
         (
-            "release/writing",
+            "release/store",
             "def f():\n    from querysmasher.release.release import Release",
-            {"release.writing", "release.release"},
+            {"release.store", "release.release"},
         ),
         (
             "errors",
-            "import querysmasher.text as t\nfrom .schema import Schema",
+            "import querysmasher.html as t\nfrom .schema import Schema",
             {"errors", "schema", "attributes"},
         ),
     ],
@@ -196,11 +226,12 @@ def test_what_is_imported_inside_functions_is_heavy():
             "from querysmasher.errors import SchemaError  # noqa: PLC0415 - why not",
             "querysmasher.errors",
         ),
-        ("planning/plan", "from .storage import save_plan  # noqa: PLC0415 - it knows Plan", "storage"),
+        ("planning/centre", "from .storage import save_plan  # noqa: PLC0415 - it knows Centre", "storage"),
+        ("planning/plan", "from querysmasher.report.page import page", "querysmasher.report.page"),
         ("planning/plan", "import json  # noqa: PLC0415 - slow", "json"),
         ("report/page", "import altair  # noqa: PLC0415", "altair"),
-        ("cli/check", "from querysmasher.errors import SpecError", "querysmasher.errors"),
-        ("cli/check", "import json", "json"),
+        ("cli/custody", "from querysmasher.errors import SpecError", "querysmasher.errors"),
+        ("cli/custody", "import json", "json"),
     ],
 )
 def test_a_planted_late_import_is_found(path, line, wrong):
@@ -237,7 +268,7 @@ def test_a_first_plan_loads_nothing_heavy(queries):
 @pytest.mark.slow
 def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
     loaded = loaded_after("from querysmasher.spec import read_spec\nqs.measure, qs.Release, qs.Estimate")
-    assert {"querysmasher.estimate.answering", "querysmasher.spec.reading"} <= loaded
+    assert {"querysmasher.estimate.sums", "querysmasher.spec.reading"} <= loaded
     assert "scipy.optimize" not in loaded
 
 

@@ -15,8 +15,8 @@ from querysmasher import measuring
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.privacy import noise as noise_module
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.spec import Spec
 from tests.builders import UNIFORM
 from tests.release.tables import Untouchable, frame, random_counts

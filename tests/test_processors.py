@@ -25,8 +25,8 @@ from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
 from querysmasher.report.plan_data import shares, tenths
-from querysmasher.report.plan_errors import error_data
-from querysmasher.workload.target import Target
+from querysmasher.report.plan_report import error_data
+from querysmasher.workload.workload import Target
 from tests.statistics.dense import Dense
 
 PROCESSORS = range(4)
@@ -216,7 +216,7 @@ def test_pages_are_the_same_to_the_letter(on, tmp_path):
 
 
 def test_of_groups_with_equal_errors_the_first_are_on_a_page(monkeypatch):
-    monkeypatch.setattr("querysmasher.report.plan_errors.GROUPS", 3)
+    monkeypatch.setattr("querysmasher.report.plan_report.GROUPS", 3)
     plan = qs.plan(qs.marginals(qs.Schema.of(dict.fromkeys("abcdef", 4)), 1), qs.zCDP(0.02))
     for processor in PROCESSORS:
         errors = altered(np.full(6, plan.rmse), processor)

@@ -1,6 +1,9 @@
-"""The public names: listed once, seen by type checkers, and each imported on first use only."""
+"""The public names: one table, seen by type checkers, each imported on first use only, and how they show."""
 
+import ast
 import importlib
+import pydoc
+import re
 import subprocess
 import sys
 import tomllib
@@ -30,12 +33,46 @@ def test_every_public_name_is_where_the_list_says():
         _ = querysmasher.nonsense
 
 
-def test_the_names_are_listed_once():
-    stub = (ROOT / "__init__.pyi").read_text()
-    code = (ROOT / "__init__.py").read_text()
-    for name in querysmasher.__all__:
-        assert stub.count(f"import {name} as {name}\n") == 1
-        assert f'"{name}"' not in code
+def test_type_checkers_see_the_same_names():
+    stub = ast.parse((ROOT / "__init__.pyi").read_text())
+    homes = {a.name: n.module for n in stub.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert sorted(homes) == querysmasher.__all__
+    assert all(getattr(querysmasher, name).__module__ == module for name, module in homes.items())
+
+
+def test_help_begins_with_what_a_newcomer_needs():
+    shown = pydoc.plain(pydoc.render_doc(querysmasher))
+    assert shown.index("answers = release.answer(workload)") < 1_200
+    named = set(re.findall(r"`(\w+)`", querysmasher.__doc__))
+    assert named <= set(querysmasher.__all__)
+    errors = {name for name in querysmasher.__all__ if name.endswith(("Error", "Warning"))}
+    assert set(querysmasher.__all__) - errors <= named
+
+
+def test_dir_shows_the_public_names_only():
+    assert dir(querysmasher) == querysmasher.__all__
+
+
+def test_reprs_are_short():
+    qs = querysmasher
+    sex = qs.Categorical("sex", ["F", "M"], missing="M")
+    assert repr(sex) == "Categorical('sex', ['F', 'M'], missing='M')"
+    assert repr(qs.Ordinal("age", range(10**6))) == "Ordinal('age', [0, 1, 2, …, 999999])"
+    assert repr(qs.Binned("x", edges=[0, 1.5, 3])) == "Binned('x', edges=[0, 1.5, 3])"
+    many = qs.ranges(qs.Schema.of(a=10**5), "a", 0, range(10**5))
+    assert repr(many) == "Intervals(100,000 queries over 100,000 cells)"
+    assert repr(qs.zCDP(0.5)) == "zCDP(rho=0.5)"
+    other = qs.ApproxDP(1, 1e-6, neighbours="replace_one", records_per_person=3)
+    amounts, unit = "epsilon=1.0, delta=1e-06", "neighbours='replace_one', records_per_person=3"
+    assert repr(other) == f"ApproxDP({amounts}, {unit})"
+
+
+def test_attributes_and_budgets_show_themselves_in_notebooks():
+    sex = querysmasher.Categorical("sex", ["<b>", "M"], title="Sex & more", missing="M")
+    assert "&lt;b&gt;, M" in sex._repr_html_()
+    assert "Sex &amp; more" in sex._repr_html_()
+    assert "<b>" not in sex._repr_html_()
+    assert "zero-concentrated differential privacy with rho = 0.5" in querysmasher.zCDP(0.5)._repr_html_()
 
 
 def test_every_error_is_public():

@@ -11,9 +11,14 @@ import querysmasher as qs
 from querysmasher.planning.storage import plan_from_data, plan_to_data
 from querysmasher.release.comparing import sha256
 from querysmasher.release.exploration import spent
-from querysmasher.release.finding import FAILED, OK
-from querysmasher.release.published import check_plan
-from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+from querysmasher.release.published import (
+    FAILED,
+    OK,
+    check_plan,
+    exploration_summary,
+    planned_summary,
+    summary_of,
+)
 from tests.release.folders import summarised
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
@@ -139,7 +144,7 @@ def test_a_budget_too_small_for_both_phases_is_refused_before_the_table_is_opene
 def test_a_file_cannot_say_that_another_plan_learns_the_size():
     data = plan_to_data(qs.plan(WORKLOAD, qs.zCDP(1)))
     with pytest.raises(qs.QuerySmasherError, match="only a plan for estimates"):
-        plan_from_data(qs.Plan, {**data, "sizes_first": True})
+        plan_from_data({**data, "sizes_first": True})
 
 
 @pytest.mark.slow

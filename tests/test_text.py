@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher import errors
-from querysmasher.text import cell, escaped, one_line, shown
+from querysmasher.formatting import cell, escaped, one_line, shown
 from tests.profiles import fewer
 from tests.release.tables import random_counts, simulate
 

@@ -1,4 +1,4 @@
-# The public names, listed here and nowhere else: type checkers read this file, and so does `__init__.py`.
+# The public names, for type checkers; `__init__.py` has the table.
 
 from querysmasher.attributes import Binned as Binned
 from querysmasher.attributes import Categorical as Categorical
@@ -9,7 +9,7 @@ from querysmasher.comparison.compare import compare as compare
 from querysmasher.comparison.persons import records_per_person as records_per_person
 from querysmasher.data.check import Check as Check
 from querysmasher.data.check import check as check
-from querysmasher.data.dialect import CSV as CSV
+from querysmasher.data.framing import CSV as CSV
 from querysmasher.errors import ArgumentError as ArgumentError
 from querysmasher.errors import BudgetArgumentError as BudgetArgumentError
 from querysmasher.errors import BudgetError as BudgetError
@@ -52,9 +52,9 @@ from querysmasher.workload.builders import linear as linear
 from querysmasher.workload.builders import marginals as marginals
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
+from querysmasher.workload.builders import where as where
+from querysmasher.workload.families import ranges as ranges
 from querysmasher.workload.hierarchy import hierarchy as hierarchy
-from querysmasher.workload.intervals import ranges as ranges
-from querysmasher.workload.predicates import where as where
 from querysmasher.workload.workload import Workload as Workload
 
 __version__: str

@@ -1,22 +1,84 @@
-"""Attributes: columns of the table, each with a fixed, public list of values."""
+"""Attributes: columns of the table, each with a fixed, public list of values (labels)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, time
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError, as_given, explained_class, nearest, some
-from querysmasher.labels import Label, checked_label, from_plain, literal, plain
+from querysmasher.formatting import one_line, preview
+from querysmasher.html import notebook, table
+
+Label = str | int | float | bool | date
+"""Types of the values of an attribute."""
+
+
+def literal(value: object) -> str:
+    """Return a value as predicates and messages write it: strings and dates in quotes.
+
+    >>> literal("F"), literal(3), literal(date(2024, 3, 1))
+    ("'F'", '3', "'2024-03-01'")
+    """
+    return repr(str(value)) if type(value) is date else repr(value)
+
+
+def plain(value: Label) -> Any:
+    """Return a label as JSON; a date is marked as such, to distinguish it from a string."""
+    return {"date": str(value)} if isinstance(value, date) else value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the label that `plain` returned as JSON."""
+    if not isinstance(value, dict) or set(value) != {"date"}:
+        return value
+    try:
+        return date.fromisoformat(value["date"])
+    except (TypeError, ValueError):
+        raise SchemaError(f"date: expected a string such as '2024-03-01', got {value['date']!r}") from None
+
+
+def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
+    """Return a value of the attribute `name` as a plain Python label; refuse an invalid one.
+
+    Messages quote it if `quoted`.
+    """
+    if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
+        return value
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
+        day = value.astype("datetime64[D]")
+        if day != value:  # also true of what is not a time
+            raise _no_day(name, value if quoted else None)
+        value = day
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()  # a numpy scalar
+    if isinstance(value, datetime):
+        midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
+        if value.tzinfo is not None or value != midnight:
+            raise _no_day(name, value if quoted else None)
+        return value.date()
+    if not isinstance(value, str | int | float | bool | date):
+        got = as_given(value) if quoted or value is None else f"values of type {type(value).__name__}"
+        raise SchemaError(f"values of attribute {name!r}: expected strings, numbers or dates, got {got}")
+    if isinstance(value, float) and math.isnan(value):
+        raise SchemaError(f"values of attribute {name!r}: NaN is not allowed as a value")
+    return value
+
+
+def _no_day(name: str, value: object) -> SchemaError:
+    got = "" if value is None else f", got {value}"
+    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone{got}")
+
 
 WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribute:
     """A discrete attribute: a name and its possible values, in order.
 
@@ -35,8 +97,8 @@ class Attribute:
     Titles, descriptions, units and labels are words for readers: attributes that differ only in these are
     equal.
 
-    >>> Categorical("race", ["A", "B", "unknown"], missing="unknown").missing
-    'unknown'
+    >>> Categorical("race", ["A", "B", "unknown"], missing="unknown")
+    Categorical('race', ['A', 'B', 'unknown'], missing='unknown')
     >>> Categorical("sex", [1, 2], value_labels={1: "Male", 2: "Female"}).shown
     ('Male', 'Female')
     """
@@ -58,8 +120,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            msg = "Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic"
-            raise SchemaError(msg)
+            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic")
         if not isinstance(self.name, str) or not self.name:
             example = f"qs.{type(self).__name__}('age', …), the name first"
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
@@ -81,11 +142,10 @@ class Attribute:
             raise SchemaError(f"{msg}; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
-            msg = (
+            raise SchemaError(
                 f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as a "
                 "string"
             )
-            raise SchemaError(msg)
         if self.missing is not None:
             object.__setattr__(self, "missing", self._declared(self.missing))
         for key in WORDS:
@@ -112,14 +172,12 @@ class Attribute:
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
-            msg = (
+            raise SchemaError(
                 f"value_labels of attribute {self.name!r}: expected a mapping from values to labels, or a "
                 f"list of {self.size:,} labels"
             )
-            raise SchemaError(msg)
         if not all(isinstance(label, str) and label.strip() for label in labels):
-            msg = f"value_labels of attribute {self.name!r}: expected non-empty strings"
-            raise SchemaError(msg)
+            raise SchemaError(f"value_labels of attribute {self.name!r}: expected non-empty strings")
         return tuple(labels)
 
     def _declared(self, value: object) -> Label:
@@ -127,11 +185,10 @@ class Attribute:
         try:
             return self.values[self.position(checked_label(self.name, value))]
         except SchemaError:
-            msg = (
+            raise SchemaError(
                 f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
                 f"{_shown(value)}"
-            )
-            raise SchemaError(msg) from None
+            ) from None
 
     @property
     def size(self) -> int:
@@ -180,8 +237,7 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {self._misspelt(value)}"
-            raise SchemaError(msg) from None
+            raise SchemaError(f"attribute {self.name!r} has no value {self._misspelt(value)}") from None
 
     def _misspelt(self, value: object) -> str:
         """Return what was given, the value that may be meant, and the values."""
@@ -193,14 +249,26 @@ class Attribute:
         meant = "" if near is None else f"; did you mean {self.literals[self.labels.index(near)]}?"
         return f"{given}{meant} (it has {some(self.literals)})"
 
+    def __repr__(self) -> str:
+        """Show the name and some values."""
+        missing = "" if self.missing is None else f", missing={literal(self.missing)}"
+        return f"{type(self).__name__}({self.name!r}, {self._stated()}{missing})"
+
+    def _stated(self) -> str:
+        """Return the values as a call states them; of many, the first ones and the last."""
+        return f"[{_few(self.values)}]"
+
+    def _repr_html_(self) -> str:
+        """Show the attribute in a notebook."""
+        rows = [(key, value) for key in WORDS if (value := getattr(self, key)) is not None]
+        rows += [("values", f"{self.size:,}: {preview(self.shown)}")]
+        rows += [] if self.missing is None else [("missing values count as", str(self.missing))]
+        return notebook(f"{self.name} ({self.kind})", table(["", ""], rows))
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "values": [*map(plain, self.values)],
-            **self._others(),
-        }
+        values = [*map(plain, self.values)]
+        return {"kind": self.kind, "name": self.name, "values": values, **self._others()}
 
     def _others(self) -> dict[str, Any]:
         """Return the optional fields that are given."""
@@ -212,7 +280,7 @@ class Attribute:
 
 
 @explained_class("qs.Categorical('sex', ['F', 'M'])")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(Attribute):
     """Values without an order: sex, region, occupation."""
 
@@ -220,7 +288,7 @@ class Categorical(Attribute):
 
 
 @explained_class("qs.Ordinal('age', range(100))")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ordinal(Attribute):
     """Values with an order: age in years, level of education."""
 
@@ -230,7 +298,7 @@ class Ordinal(Attribute):
 
 
 @explained_class("qs.Cyclic('hour', range(24))")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cyclic(Attribute):
     """Values on a circle, where the first follows the last: hour of day, month of birth."""
 
@@ -240,7 +308,7 @@ class Cyclic(Attribute):
 
 
 @explained_class("qs.Binned('income', edges=[0, 10_000, 25_000])")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binned(Attribute):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
@@ -294,12 +362,22 @@ class Binned(Attribute):
         """Return the condition that the number is in a bin from one to another."""
         return f"{self.edges[first]} <= {self.up_to(name, last)}"
 
+    def _stated(self) -> str:
+        return f"edges=[{_few(self.edges)}]"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
         return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._others()}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
+
+
+def _few(values: Sequence[Label]) -> str:
+    """Return the first values and the last, as predicates write them."""
+    some_values = values if len(values) <= 5 else [*values[:3], values[-1]]
+    listed = [one_line(literal(value)) for value in some_values]
+    return ", ".join(listed if len(values) <= 5 else [*listed[:-1], "…", listed[-1]])
 
 
 def _shown(value: object) -> str:
@@ -312,8 +390,7 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in KINDS:
-        msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if isinstance(fields.get("values"), list):
         fields["values"] = [*map(from_plain, fields["values"])]
     if "missing" in fields:

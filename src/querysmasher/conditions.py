@@ -1,4 +1,9 @@
-"""Predicates over values, read into masks over cells."""
+"""Predicates over values, read into masks over cells; what is wrong with one that cannot be read.
+
+A name is plain if Python reads it as one name, and in brackets otherwise. Every shell preserves brackets
+inside single and double quotes, whereas backticks would run a command:
+`querysmasher answer out "[hours-per-week] >= 40"`. A closing bracket in a name is written twice.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,178 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import date
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.advice import Advice
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError, as_given, nearest
-from querysmasher.names import QuotedNames, bare_names, written_name
+from querysmasher.formatting import written_name
+
+_TEXT = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_LIST = r"\bin\s*\["  # what is in these brackets is a list of values
+TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\])*)\]")
+"""A string, the start of a list, or a name in backticks or brackets."""
+
+OPERATORS = ("and", "or", "not", "in", "is")
+
+
+class QuotedNames:
+    """A predicate with every quoted name replaced by an identifier, and their meanings."""
+
+    def __init__(self, text: str, known: Collection[str]) -> None:
+        """Replace the names of `text`; a value in brackets that is not a known name is unchanged."""
+        self.meant: dict[str, str] = {}
+        self._known = known
+        self._stem = "quoted_"
+        while self._stem in text:
+            self._stem += "_"
+        self.text = TOKEN.sub(self._replace, text)
+
+    def _replace(self, match: re.Match[str]) -> str:
+        name = match["ticks"] if match["name"] is None else self._bracketed(match["name"], match[0])
+        if name is None:
+            return match[0]  # a string, a list, or a value
+        short = f"{self._stem}{len(self.meant)}_"
+        self.meant[short] = name
+        return f" {short} "
+
+    def _bracketed(self, inside: str, whole: str) -> str | None:
+        name = inside.replace("]]", "]")
+        if name in self._known or name.strip() not in self._known:
+            return None if name not in self._known and _is_value(whole) else name
+        return name.strip()
+
+    def restored(self, text: str) -> str:
+        """Return a string with the quoted names as they were written."""
+        for short, name in self.meant.items():
+            text = text.replace(short, written_name(name))
+        return text
+
+
+def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Iterate over the known names that lack brackets in `text`, with the corrected text."""
+    odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
+    for name in odd:
+        pattern = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
+        found = [match for match in pattern.finditer(text) if match[1] is None]
+        if found:
+            start, stop = found[0].span()
+            yield name, text[:start] + written_name(name) + text[stop:]
+
+
+def _needs_brackets(name: str) -> bool:
+    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
+    readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
+    return written_name(name) != name and not readable
+
+
+def _is_value(text: str) -> bool:
+    """Return whether a string is a value, or a list of values."""
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+_SIGNS = {
+    "&&": "and",
+    "&": "and",
+    "||": "or",
+    "|": "or",
+    "!": "not",
+    "~": "not",
+    "=": "==",
+    "<>": "!=",
+    "=>": ">=",
+    "=<": "<=",
+}
+"""Signs of other languages, and what predicates write instead."""
+
+_MISTAKE = re.compile(
+    rf"(?P<kept>{TOKEN.pattern}|[<>!=:]=(?!=))"
+    r"|(?P<date>(?<![\w-])\d{4}-\d\d-\d\d(?![\w-]))"
+    r"|(?P<between>(?P<what>[^\W\d]\w*)\s+between\s+(?P<low>\S+)\s+and\s+(?P<high>[^\s()]+))"
+    r"|(?P<is>\bis\b(?P<is_not>\s+not\b)?)"
+    r"|(?P<sign>&&?|\|\|?|<>|=>|=<|=|!|~)"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<open>[(\['\"`])|(?P<close>[)\]])",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Advice:
+    """What is wrong with the text of a predicate, in words, and the text corrected."""
+
+    text: str
+    known: Collection[str]
+    """Names of attributes."""
+    problems: list[str] = field(default_factory=list)
+    guesses: list[str] = field(default_factory=list)
+    """Problems only if the corrected text can be read."""
+    mended: str = ""
+    _opened: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Look for mistakes."""
+        mended = _MISTAKE.sub(self._mend, self.text)
+        for sign in reversed(self._opened):
+            quote = sign in "'\"`"
+            self._say(f"a quotation mark {sign} is not closed" if quote else f"a {sign} is not closed")
+            mended += {"(": ")", "[": "]"}.get(sign, sign)
+        self.mended = " ".join(mended.split()) if mended != self.text else self.text
+
+    def _say(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _instead(self, given: str, meant: str) -> str:
+        self._say(f"{given!r} is written {meant!r}")
+        return f" {meant} "
+
+    def _mend(self, match: re.Match[str]) -> str:
+        """Return what may be meant by a part of the text."""
+        text = match[0]
+        if match["kept"] and text.endswith("["):
+            self._opened.append("[")  # of a list
+        if match["date"]:
+            self._say(f"dates need quotes, as in '{text}'")
+            return f"'{text}'"
+        if match["between"]:
+            return self._instead("between", f"{match['low']} <= {match['what']} <= {match['high']}")
+        if match["is"]:
+            return self._instead("is not", "!=") if match["is_not"] else self._instead("is", "==")
+        if match["sign"]:
+            return self._instead(text, _SIGNS[text])
+        if match["word"]:
+            return self._word(text)
+        if match["open"]:
+            self._opened.append(text)
+        if match["close"]:
+            if self._opened and self._opened[-1] == {")": "(", "]": "["}[text]:
+                self._opened.pop()
+            else:
+                self._say(f"a {text} has no opening bracket")
+                return ""
+        return text
+
+    def _word(self, word: str) -> str:
+        if word in self.known or word in OPERATORS:
+            return word
+        if word.lower() == "like":
+            self._say("like is not known; list the values, as in region in ['north', 'south']")
+        meant = nearest(word, [operator for operator in OPERATORS if operator != "is"])
+        if meant is not None:
+            self.guesses.append(f"{word!r} is written {meant!r}")
+        return word if meant is None else meant
+
 
 MAX_CELLS = 20_000_000
 """Maximum number of cells of a condition that ties attributes together."""
@@ -47,69 +211,50 @@ Mask = tuple[tuple[int, ...], NDArray[np.bool_]]
 """The indexes of the attributes of a condition, and its truth value in each of their cells."""
 
 
-class Domain(Protocol):
-    """What a predicate is about: a schema."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-    def position(self, name: str) -> int: ...
-    def __getitem__(self, name: str) -> Attribute:
-        """Return the attribute called `name`."""
-        ...
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is an attribute called `name`."""
-        ...
-
-
-def conditions(schema: Domain, predicate: str) -> list[Mask]:
+def conditions(schema: Iterable[Attribute], predicate: str) -> list[Mask]:
     """Return masks on disjoint attributes whose conjunction is the predicate."""
+    attributes = {attribute.name: attribute for attribute in schema}
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
+        raise PredicateError(f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}")
     if predicate.strip() == TOTAL:
         return []
     try:
-        return _Reader(schema, predicate).conditions()
+        return _Reader(attributes, predicate).conditions()
     except (RecursionError, MemoryError):
-        msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
-        raise PredicateError(msg) from None
+        raise PredicateError(f"predicate {predicate[:40] + '…'!r}: it is nested too deeply") from None
     except (PredicateError, UnknownAttributeError) as error:
-        for name, mended in bare_names(predicate, schema.names):
+        for name, mended in bare_names(predicate, attributes):
             msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
             raise PredicateError(msg) from None
-        advice = Advice(predicate, schema.names)
-        is_meant = advice.mended != predicate and _is_readable(schema, advice.mended)
+        advice = Advice(predicate, attributes)
+        is_meant = advice.mended != predicate and _is_readable(attributes, advice.mended)
         if is_meant or (advice.problems and not isinstance(error, UnknownAttributeError)):
             problems = [*advice.problems, *advice.guesses, f"write {advice.mended}"]
             told = "; ".join(problems if is_meant else advice.problems)
-            msg = f"predicate {predicate!r}: {told}"
-            raise PredicateError(msg) from None
+            raise PredicateError(f"predicate {predicate!r}: {told}") from None
         raise
 
 
-def _is_readable(schema: Domain, predicate: str) -> bool:
+def _is_readable(attributes: dict[str, Attribute], predicate: str) -> bool:
     try:
-        _Reader(schema, predicate).conditions()
+        _Reader(attributes, predicate).conditions()
     except (PredicateError, UnknownAttributeError, RecursionError, MemoryError):
         return False
     return True
 
 
-def any_possible(schema: Domain, predicates: Sequence[str]) -> bool:
+def any_possible(schema: Sequence[Attribute], predicates: Sequence[str]) -> bool:
     """Return whether a record can satisfy none of the predicates; true if there are too many cells to see."""
     stated = [conditions(schema, predicate) for predicate in predicates]
     used = sorted({a for masks in stated for on, _ in masks for a in on})
-    shape = [schema.sizes[a] for a in used]
+    shape = [schema[a].size for a in used]
     if math.prod(shape) > MAX_CELLS:
         return True
     excluded = np.zeros(shape, dtype=bool)
     for masks in stated:
         own = np.ones((1,) * len(used), dtype=bool)
         for on, mask in masks:
-            own = own & mask.reshape([schema.sizes[a] if a in on else 1 for a in used])
+            own = own & mask.reshape([schema[a].size if a in on else 1 for a in used])
         excluded |= own
     return not excluded.all()
 
@@ -117,10 +262,13 @@ def any_possible(schema: Domain, predicates: Sequence[str]) -> bool:
 class _Reader:
     """Parses a predicate into masks over cells."""
 
-    def __init__(self, schema: Domain, text: str) -> None:
-        self.schema = schema
+    def __init__(self, attributes: dict[str, Attribute], text: str) -> None:
+        self.attributes = attributes
         self.text = text
-        self.names = QuotedNames(text.strip(), schema.names)
+        self.positions = {name: position for position, name in enumerate(attributes)}
+        self.sizes = [attribute.size for attribute in attributes.values()]
+        self.first = next(iter(attributes.values()))
+        self.names = QuotedNames(text.strip(), attributes)
         try:
             self.tree = ast.parse(self.names.text.strip(), mode="eval").body
         except (SyntaxError, ValueError):
@@ -131,8 +279,7 @@ class _Reader:
 
     def example(self) -> str:
         """Return a condition that can be read."""
-        name = self.schema.names[0]
-        return f"such as {self.schema[name].exactly(written_name(name), 0)}"
+        return f"such as {self.first.exactly(written_name(self.first.name), 0)}"
 
     def conditions(self) -> list[Mask]:
         """Return masks on disjoint attributes whose conjunction is the predicate."""
@@ -173,7 +320,7 @@ class _Reader:
 
     def join(self, a: Mask, b: Mask, combine: Callable[[Any, Any], Any]) -> Mask:
         places = tuple(sorted({*a[0], *b[0]}))
-        cells = math.prod(self.schema.sizes[p] for p in places)
+        cells = math.prod(self.sizes[p] for p in places)
         if cells > MAX_CELLS:
             raise self.error(
                 f"a condition ties {len(places)} attributes together over {cells:,} cells; at most "
@@ -183,15 +330,15 @@ class _Reader:
 
     def spread(self, mask: Mask, places: tuple[int, ...]) -> NDArray[Any]:
         own = set(mask[0])
-        shape = [self.schema.sizes[p] if p in own else 1 for p in places]
-        full = tuple(self.schema.sizes[p] for p in places)
+        shape = [self.sizes[p] if p in own else 1 for p in places]
+        full = tuple(self.sizes[p] for p in places)
         return np.broadcast_to(mask[1].reshape(shape), full)
 
     def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Mask:
         attribute = self.attribute(left)
         if isinstance(op, ast.In | ast.NotIn):
             if attribute is None or not isinstance(right, ast.List | ast.Tuple | ast.Set):
-                own = self.schema[self.schema.names[0]] if attribute is None else attribute
+                own = self.first if attribute is None else attribute
                 listed = f"{written_name(own.name)} in [{', '.join(own.literals[:2])}]"
                 raise self.error(
                     f"'in' needs an attribute on its left and a list of values on its right, as in {listed}"
@@ -199,12 +346,12 @@ class _Reader:
             inside = np.zeros(attribute.size, dtype=bool)
             for item in right.elts:
                 inside[self.value_position(attribute, self.constant(item))] = True
-            return (self.schema.position(attribute.name),), inside ^ isinstance(op, ast.NotIn)
+            return (self.positions[attribute.name],), inside ^ isinstance(op, ast.NotIn)
         if type(op) not in _COMPARE:
             raise self.error(f"{ast.unparse(left)} … : only < <= > >= == != in are known")
         sign, apply = _COMPARE[type(op)]
-        bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
-        if attribute is not None and bare is not None and nearest(bare, self.schema.names) is None:
+        bare = right.id if isinstance(right, ast.Name) and right.id not in self.attributes else None
+        if attribute is not None and bare is not None and nearest(bare, self.attributes) is None:
             strings = [v for v in attribute.values if isinstance(v, str)]
             near = bare if bare in strings else nearest(bare, strings)
             if near is not None:
@@ -220,7 +367,12 @@ class _Reader:
         return places, mask
 
     def attribute(self, node: ast.expr) -> Attribute | None:
-        return self.schema[self.names.meant.get(node.id, node.id)] if isinstance(node, ast.Name) else None
+        if not isinstance(node, ast.Name):
+            return None
+        name = self.names.meant.get(node.id, node.id)
+        if name not in self.attributes:
+            raise UnknownAttributeError(name, self.attributes)
+        return self.attributes[name]
 
     def is_constant(self, node: ast.expr) -> bool:
         try:
@@ -260,7 +412,7 @@ class _Reader:
             raise self.error(str(error)) from None
 
     def against_value(self, attribute: Attribute, sign: str, value: Any) -> Mask:
-        places = (self.schema.position(attribute.name),)
+        places = (self.positions[attribute.name],)
         cells = np.arange(attribute.size)
         apply = next(f for s, f in _COMPARE.values() if s == sign)
         if sign in ("==", "!="):
@@ -277,7 +429,11 @@ class _Reader:
             return places, apply(cells, self.edge_position(attribute.name, attribute.edges, sign, value))
         value = self.date(attribute, value)
         kinds = {self.kind(v) for v in (*attribute.values, value)}
-        if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
+        if (
+            len(kinds) == 1
+            and str not in kinds
+            and all(map(operator.lt, attribute.values, attribute.values[1:]))
+        ):
             return places, apply(np.array(attribute.values), value)
         return places, apply(cells, self.value_position(attribute, value))
 
@@ -301,7 +457,7 @@ class _Reader:
                 bare = _BARE_DATE.search(self.text)
                 hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
                 raise self.error(f"{attribute.name!r} has values that are not numbers{hint}")
-            return (self.schema.position(attribute.name),), np.array(attribute.values, dtype=float)
+            return (self.positions[attribute.name],), np.array(attribute.values, dtype=float)
         if self.is_constant(node):
             value = self.constant(node)
             if isinstance(value, str):
@@ -315,7 +471,3 @@ class _Reader:
         raise self.error(
             f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *, {self.example()}"
         )
-
-
-def _increase(values: Sequence[Any]) -> bool:
-    return all(a < b for a, b in pairwise(values))

@@ -55,8 +55,7 @@ def run_demo(
     try:
         pages.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"folder: cannot create {str(pages)!r} ({error.strerror})"
-        raise qs.FileError(msg) from error
+        raise qs.FileError(f"folder: cannot create {str(pages)!r} ({error.strerror})") from error
     result = {"plan": plan_without_data(console), "table": release_a_table(console, made_up, pages)}
     console.rule("3. Open the pages in a browser")
     for words, page in result["table"]["pages"].items():

@@ -22,8 +22,7 @@ def check_ending(path: object, endings: Sequence[str]) -> str:
     name = _as_text(path)
     ending = next((e for e in endings if name.lower().endswith(e)), None)
     if ending is None:
-        msg = f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}"
-        raise FileError(msg)
+        raise FileError(f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}")
     return ending
 
 
@@ -32,16 +31,14 @@ def check_archive_name(path: object) -> None:
     name = _as_text(path)
     ending = next((e for e in FOREIGN_ENDINGS if name.lower().endswith(e)), None)
     if ending is not None:
-        msg = (
+        raise FileError(
             f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
             "archives, with names such as 'my.plan' or 'my.release'"
         )
-        raise FileError(msg)
 
 
 def _as_text(path: object) -> str:
     """Return a path as a string; refuse what is not a path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        msg = f"path: expected the path of a file to write, got {as_given(path)}"
-        raise FileError(msg)
+        raise FileError(f"path: expected the path of a file to write, got {as_given(path)}")
     return os.fsdecode(path)

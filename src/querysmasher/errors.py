@@ -1,26 +1,6 @@
 """The errors of this library, as one tree.
 
-::
-
-    QuerySmasherError
-    ├── ArgumentError            (TypeError)    an argument that is missing, unknown or of another type
-    │   └── BudgetArgumentError  (ValueError)   that of a privacy budget, a BudgetError as well
-    ├── UnknownNameError         (AttributeError) a name that an object or this library does not have
-    ├── SchemaError              (ValueError)   an invalid attribute or schema
-    ├── UnknownAttributeError    (KeyError)     a name that is not in the schema
-    ├── UnknownQueryError        (KeyError)     a query that is not among the answers
-    ├── WorkloadError            (ValueError)   an invalid workload
-    │   ├── PredicateError       (ValueError)   an invalid predicate
-    │   └── OutOfRangeError      (IndexError)   an index of a figure or an answer that does not exist
-    ├── BudgetError              (ValueError)   an invalid privacy budget
-    ├── PlanError                (ValueError)   an invalid option of `plan`
-    │   └── TooLargeError        (ValueError)   a workload or a result that is too large
-    ├── OutsideMeasuredSpaceError(ValueError)   a query that the plan cannot answer
-    ├── DataError                (ValueError)   a table that does not fit the schema
-    ├── PrivacyError             (ValueError)   a measurement that would violate the guarantee
-    ├── FileError                (ValueError)   a damaged, foreign or incomplete file
-    ├── SpecError                (ValueError)   an invalid spec file or codebook
-    └── MissingExtraError        (ImportError)  a missing library, which an extra installs
+Each also is the builtin error that a user would expect: `ValueError`, `KeyError`, …
 
 Messages name the argument, what was given and what is allowed, and show what to write instead. They never
 contain data or control characters: `as_given` describes what a user passed without quoting a table.
@@ -40,7 +20,7 @@ from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from querysmasher.text import shown
+from querysmasher.formatting import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -298,13 +278,7 @@ class Explained:
         """Refuse to multiply."""
         self._refuse("*", other)
 
-    def __radd__(self, other: object) -> Any:
-        """Refuse to add."""
-        self._refuse("+", other)
-
-    def __rmul__(self, other: object) -> Any:
-        """Refuse to multiply."""
-        self._refuse("*", other)
+    __radd__, __rmul__ = __add__, __mul__
 
     def _refuse(self, sign: str, other: object) -> NoReturn:
         problem = f"{sign}: not defined for {_with_article(type(self).__name__)} and {as_given(other)}"

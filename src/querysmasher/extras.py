@@ -22,8 +22,7 @@ def check_charts() -> None:
 def check_excel() -> None:
     """Raise an error if the library that writes Excel files is not installed, without loading it."""
     if find_spec("xlsxwriter") is None:
-        msg = "Excel files need XlsxWriter: pip install 'querysmasher[excel]'"
-        raise MissingExtraError(msg)
+        raise MissingExtraError("Excel files need XlsxWriter: pip install 'querysmasher[excel]'")
 
 
 def xlsxwriter() -> Any:

@@ -5,37 +5,15 @@ A file may be complete, with a valid checksum, and still not be written by this 
 
 from __future__ import annotations
 
-import json
 import re
 from fractions import Fraction
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-def read_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; refuse one that repeats a key, of which readers take either value.
-
-    >>> read_json('{"epsilon": [1.0, null]}')
-    {'epsilon': [1.0, None]}
-    >>> read_json('{"epsilon": 1, "epsilon": 2}')
-    Traceback (most recent call last):
-    ...
-    ValueError: it repeats a key
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_once)
-    except RecursionError as error:
-        raise ValueError from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        msg = "it repeats a key"
-        raise ValueError(msg)
-    return found
+from querysmasher.errors import OutOfRangeError, WorkloadError, as_given
 
 
 def whole(value: object, low: int = 0, high: int | None = None) -> int:
@@ -114,3 +92,18 @@ def cut(lengths: object, values: object) -> list[tuple[int, ...]]:
         raise ValueError
     listed = flat.tolist()
     return [tuple(listed[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def index_in(size: int, place: object, what: str) -> int:
+    """Return an index from 0 on; refuse what is not an integer, or out of range.
+
+    >>> index_in(3, -1, "figures")
+    2
+    """
+    try:
+        own = index(place)  # type: ignore[arg-type]
+    except TypeError:
+        raise WorkloadError(f"{what}[…]: expected an integer, got {as_given(place)}") from None
+    if not -size <= own < size:
+        raise OutOfRangeError(f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}")
+    return own % size

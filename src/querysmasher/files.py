@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from querysmasher.endings import check_archive_name, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
-from querysmasher.fields import read_json, text, whole
+from querysmasher.fields import text, whole
+from querysmasher.formatting import read_json
 
 T = TypeVar("T")
 
@@ -120,11 +121,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Provide a temporary path beside `path`; on success it replaces `path`, on error it is deleted."""
     target = Path(path)
     if not target.parent.is_dir():
-        msg = f"path: the folder {str(target.parent)!r} does not exist"
-        raise FileError(msg)
+        raise FileError(f"path: the folder {str(target.parent)!r} does not exist")
     if target.is_dir():
-        msg = f"path: {str(target)!r} is a folder; name a file in it"
-        raise FileError(msg)
+        raise FileError(f"path: {str(target)!r} is a folder; name a file in it")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.touch(exist_ok=False)  # with the default permissions of new files
     try:
@@ -138,34 +137,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a file of the given kind; refuse one that is damaged, foreign, or of another format."""
     if not isinstance(path, str | os.PathLike):
-        msg = f"path: expected the path of a {kind}, such as 'my.{kind}', got {as_given(path)}"
-        raise FileError(msg)
+        raise FileError(f"path: expected the path of a {kind}, such as 'my.{kind}', got {as_given(path)}")
     shown = str(path)
     if not Path(path).is_file():
         folder = ", it is a folder" if Path(path).is_dir() else ""
-        msg = f"path: no file {shown!r}{folder}{starting(path)}"
-        raise FileError(msg)
+        raise FileError(f"path: no file {shown!r}{folder}{starting(path)}")
     try:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
         manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
         found, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
-        msg = f"{shown!r} is damaged, or not a querysmasher file"
-        raise FileError(msg, FOREIGN) from None
+        raise FileError(f"{shown!r} is damaged, or not a querysmasher file", FOREIGN) from None
     if found != f"querysmasher {kind}":
         msg = f"{shown!r} contains a {found!r}, not a 'querysmasher {kind}'"
         raise FileError(msg, OTHER.get(found.removeprefix("querysmasher ")))
     if version != FORMAT:
-        msg = f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}"
-        raise FileError(msg)
+        raise FileError(f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}")
     size = Path(path).stat().st_size
     try:
         payload = read_json(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
         return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
     except (*_UNREADABLE, AttributeError):
-        msg = f"{shown!r} does not have the content of a querysmasher file"
-        raise FileError(msg) from None
+        raise FileError(f"{shown!r} does not have the content of a querysmasher file") from None
 
 
 def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[str, Any]], T]) -> T:
@@ -176,8 +170,7 @@ def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         words = str(error) if isinstance(error, QuerySmasherError) else type(error).__name__
         why = words if len(words) <= 200 else words[:197] + "..."
-        msg = f"{str(path)!r} does not contain a complete {kind} ({why})"
-        raise FileError(msg) from None
+        raise FileError(f"{str(path)!r} does not contain a complete {kind} ({why})") from None
 
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
@@ -303,8 +296,7 @@ def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     try:
         return _read_array(archive, name)
     except _UNREADABLE:
-        msg = f"{archive.filename!r} is damaged, or has changed since it was loaded"
-        raise FileError(msg) from None
+        raise FileError(f"{archive.filename!r} is damaged, or has changed since it was loaded") from None
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

@@ -1,12 +1,65 @@
-"""Numbers, shares and lists as a reader expects them: the same on pages, in notebooks and on a terminal.
+"""Numbers, shares, lists and foreign strings as a reader expects them: on pages, in notebooks, on a terminal.
 
-They are also the same on every processor, whose last digits differ.
+Numbers look the same on every processor, whose last digits differ. Foreign strings are made safe to show:
+names and labels may come from a malicious file.
 """
 
 from __future__ import annotations
 
+import json
+import keyword
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+CONTROL = "\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Characters that affect a terminal: control characters other than the line break, characters that change the
+writing direction, and lone surrogates, which cannot be printed."""
+
+_CONTROL = re.compile(f"[{CONTROL}]")
+_ONE_LINE = re.compile(f"[{CONTROL}\n]")
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+
+
+def one_line(text: str) -> str:
+    """Return a string on one line, with every control character replaced by U+FFFD.
+
+    >>> one_line("a name" + chr(27) + "[2J") == "a name" + chr(0xFFFD) + "[2J"
+    True
+    """
+    return text if text.isascii() and text.isprintable() else _ONE_LINE.sub("\ufffd", text)
+
+
+def shown(text: str) -> str:
+    """Return a string, possibly of several lines, with every control character replaced by U+FFFD."""
+    return text if text.isascii() and text.isprintable() else _CONTROL.sub("\ufffd", text)
+
+
+def escaped(json: str) -> str:
+    """Return JSON with control characters escaped, which occur only in its strings."""
+    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json)
+
+
+def cell(text: str) -> str:
+    """Return a cell that a spreadsheet reads as text: one that starts like a formula is prefixed with '.
+
+    >>> cell("=1+1"), cell("age <= 3")
+    ("'=1+1", 'age <= 3')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def written_name(name: str) -> str:
+    """Return an attribute's name as a predicate writes it.
+
+    >>> written_name("age"), written_name("hours-per-week"), written_name("a]b"), written_name("class")
+    ('age', '[hours-per-week]', '[a]]b]', '[class]')
+    """
+    plain = name.isidentifier() and not keyword.iskeyword(name)
+    same = unicodedata.normalize("NFKC", name) == name  # as Python reads names
+    return name if plain and same else f"[{name.replace(']', ']]')}]"
 
 
 def settled(value: float) -> float:
@@ -120,3 +173,26 @@ def columns(lines: Iterable[Sequence[str]], words: int = 1) -> list[str]:
         ).rstrip()
         for line in cells
     ]
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return what a JSON text says; refuse one that repeats a key, of which readers take either value.
+
+    >>> read_json('{"epsilon": [1.0, null]}')
+    {'epsilon': [1.0, None]}
+    >>> read_json('{"epsilon": 1, "epsilon": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: it repeats a key
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except RecursionError as error:
+        raise ValueError from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("it repeats a key")
+    return found

@@ -62,12 +62,6 @@ def table(
     return element("table", head, element("tbody", *(line("td", row) for row in rows)), **attributes)
 
 
-def search_box(name: str, found: str, placeholder: str, label: str, *more: object) -> Html:
-    """Return a search field for a list, further controls, and an output for the number of matches."""
-    field = element("input", type="search", id=name, placeholder=placeholder, aria_label=label)
-    return element("div", field, *more, element("output", id=found), class_="control")
-
-
 def notebook(title: object, *parts: object) -> str:
     """Return a small block for a notebook: a title in bold, then the parts."""
     return element(

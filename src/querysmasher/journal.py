@@ -5,27 +5,105 @@ Exact counts stay behind `Phases`, which adds up exact costs and refuses a phase
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from querysmasher.arrays import Array
-from querysmasher.comparing import compare
+from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.measured import ReleasedResiduals
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimating import (
+    Place,
+    joined,
+    residual_plan,
+    rounded_up,
+    size_share,
+    sized_costs,
+    tables,
+)
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.residual_plan import Place, joined, residual_plan, tables
-from querysmasher.privacy.budget import Budget
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import Distance, Distances
+from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration, MeasuredPhase, Phase
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
+from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.report.left_out import ALL, Counted
+from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
+
+MULTIPLE = 2**10
+"""Distances are measured from tables rounded to multiples of 1/1024 of a record."""
+
+MOST_SHARE = 0.5
+"""Maximum share of the budget for the errors of the estimate."""
+
+
+def check_error_share(share: float) -> None:
+    """Refuse what is no share of a budget for errors."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not is_number or not 0 <= share <= MOST_SHARE:
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        raise BudgetError(msg)
+
+
+def compared_sets(workload: Workload) -> list[Place]:
+    """Return the attribute sets of a workload whose tables have errors; refuse tables that are too large."""
+    schema = workload.schema
+    places = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
+    for place in places:
+        cells = _cells(schema, place)
+        if cells > LARGEST:
+            names = ", ".join(schema.names[a] for a in place)
+            raise TooLargeError(
+                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
+                f"at most {LARGEST:,}"
+            )
+    return [place for place in places if place]
+
+
+def compare(
+    name: str,
+    sets: Sequence[Place],
+    cost: float,
+    model: Model,
+    phases: Phases,
+    progress: bool | None = None,
+    seen: Callable[[Array], None] | None = None,
+) -> ComparedPhase:
+    """Measure how far the table is from the estimates of some sets, at a privacy cost.
+
+    `seen` is called with every estimated table.
+    """
+    schema, budget = phases.schema, phases.budget
+    change = budget.unit.change()
+    variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
+    distances = tuple(Distance(place, MULTIPLE, variance) for place in sets)
+    asked = Distances(schema, budget, distances, phases.max_records)
+    targets = new_store(sum(_cells(schema, place) for place in sets))
+    for number, table in enumerate(model.tables(sets)):
+        targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
+        if seen is not None:
+            seen(table)
+
+    def target(number: int) -> Integers:
+        shape = [schema.sizes[a] for a in sets[number]]
+        return targets[number].astype(np.int64, copy=False).reshape(shape)
+
+    return ComparedPhase(name, asked, phases.distances(asked, target, progress))
+
+
+def _cells(schema: Schema, place: Place) -> int:
+    return math.prod(schema.sizes[a] for a in place)
 
 
 @dataclass(eq=False)
@@ -33,10 +111,8 @@ class Journal:
     """What was asked, and the results of all phases so far."""
 
     asked: Workload
-    budget: Budget
     phases: Phases
     noise: NoiseRecord
-    max_records: int
     options: Mapping[str, float]
     progress: bool | None = None
     entry: Entry | None = None
@@ -52,6 +128,11 @@ class Journal:
     _known: Model | None = None
     """The estimate from all noisy results so far, if it was asked for."""
 
+    @property
+    def budget(self) -> Budget:
+        """The budget of all phases together."""
+        return self.phases.budget
+
     def measure_size(self, cost: float) -> float:
         """Return the number of records: measured at a privacy cost, or for nothing where it is public."""
         self.public_total = self.phases.public_total()
@@ -62,7 +143,7 @@ class Journal:
 
     def measure(self, name: str, costs: Mapping[Place, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
-        plan = residual_plan(self.asked.schema, self.budget, costs, self.max_records)
+        plan = residual_plan(self.asked.schema, self.budget, costs, self.phases.max_records)
         for place, cost in costs.items():
             self.spent[place] = self.spent.get(place, 0.0) + cost
         start = sum(len(done.measured) for done in self._plans)
@@ -70,23 +151,13 @@ class Journal:
             self._store.put(start + number, answers)
         self._plans.append(plan)
         self._known = self._measured = None
-        self._done.append(Measurement(name, start, start + len(plan.measured)))
+        self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
     def compare(
         self, name: str, sets: Sequence[Place], cost: float, seen: Callable[[Array], None] | None = None
-    ) -> Comparison:
+    ) -> ComparedPhase:
         """Measure how far tables are from their estimates; `seen` is called with every estimate."""
-        done = compare(
-            name,
-            sets,
-            cost,
-            self.model(),
-            self.phases,
-            budget=self.budget,
-            max_records=self.max_records,
-            progress=self.progress,
-            seen=seen,
-        )
+        done = compare(name, sets, cost, self.model(), self.phases, self.progress, seen)
         self._done.append(done)
         self._known = None
         return done
@@ -102,8 +173,8 @@ class Journal:
     def model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
         if self._known is None:
-            sources = (ReleasedResiduals(self.release()),) if self._plans else ()
-            self._known = Model(Evidence(self.asked.schema, sources))
+            nothing = Evidence(self.asked.schema, lambda _: None)
+            self._known = Model(Evidence.of_release(self.release()) if self._plans else nothing)
         return self._known
 
     def release(self) -> Release:
@@ -133,3 +204,39 @@ def _answerable(plan: IntegerPlan) -> list[Place]:
 
     found = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
     return list(found) or [()]
+
+
+PARTS = "parts of tables"
+"""The name of the phase that follows the number of records."""
+
+LEAST_COST = 1e-12
+"""Minimum privacy cost: the noise of its smallest shares can be drawn."""
+
+
+def size_options(plan: Plan, cost: float) -> dict[str, float]:
+    """Return the options of a measurement that learns the size first; refuse a budget too small for it."""
+    if not plan.sizes_first:
+        return {}
+    if cost < LEAST_COST:
+        raise BudgetError(
+            f"plan: expected a privacy cost of at least {LEAST_COST:g} to measure the number of records "
+            f"first, got {plan.budget!r}; state a rough number of records when planning"
+        )
+    return {"size_share": size_share(plan.budget)}
+
+
+def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
+    """Measure the number of records, then what is best for such a table, then errors of the estimate.
+
+    Formal guarantee: that of `privacy.phases`. The number of records is measured with noise at its share of
+    the budget, or it is public. What is measured then depends on the table only through this noisy number.
+    Both phases, and the errors of the estimate if they are bought, add their exact costs, and none may exceed
+    the budget. The same noisy number gives the same second phase, so that `verify` plans it again.
+    """
+    whole, before = rounded(journal.phases.left, up=False), journal.phases.spent
+    reserve = journal.options["error_share"] * whole
+    budget = whole - reserve
+    size = journal.measure_size(journal.options["size_share"] * budget)
+    spare = budget - float(journal.phases.spent - before)
+    journal.measure(PARTS, sized_costs(journal.asked, journal.budget, size, spare))
+    return journal.ended(compared, reserve)

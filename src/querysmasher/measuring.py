@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data.foreign import quietly
-from querysmasher.data.table import check_source, open_table
+from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
-from querysmasher.journal import Journal
+from querysmasher.journal import (
+    Journal,
+    check_error_share,
+    compare,
+    compared_sets,
+    measure_sized,
+    size_options,
+)
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import SHARE, Dropped, check_budget, rest
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.dropped import SHARE, Dropped, rest
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import NoiseSource, noise_source
-from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import (
     ERRORS,
     PLANNED,
     Exploration,
-    Measurement,
+    MeasuredPhase,
     planned_digest,
     request_digest,
 )
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 from querysmasher.report.left_out import Counted, LeftOut
-from querysmasher.sizing import measure_sized, size_options
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",
@@ -123,8 +127,7 @@ def measure(
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
-        msg = f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}"
-        raise PlanError(msg)
+        raise PlanError(f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}")
     if budget is not None and plan.budget != budget:
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
@@ -155,13 +158,14 @@ def measure(
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
         if plan.sizes_first or compared:
-            counter = CountedOnce(whole.schema, counter, _counted(whole, compared))
+            sets = [tuple(names[a] for a in place) for place in compared]
+            counter = CountedOnce(whole.schema, counter, [*map(whole.names, whole.measured), *sets])
         phases = Phases(whole.schema, plan.budget, counter, source, max_records)
         counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
             asked = plan.asked or plan.workload
-            own = (asked, plan.budget, phases, record, max_records, options, progress, entry, counted)
-            return measure_sized(Journal(*own), compared)
+            journal = Journal(asked, phases, record, options, progress, entry, counted)
+            return measure_sized(journal, compared)
         release = Release(
             *(whole, plan.workload, plan.centres, record, store),
             entry=entry,
@@ -171,19 +175,22 @@ def measure(
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
         release = replace(release, public_total=phases.public_total())
-        return _with_errors(release, phases, compared, options, progress) if compared else release
+        if not compared:
+            return release
+        model = release.estimate().model  # how far the table is from it is measured with what is left
+        done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
+        planned = MeasuredPhase(PLANNED, 0, len(whole.measured))
+        return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
 def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
     """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
     if type(wanted) is not bool:
-        msg = f"report_dropped: expected True or False, got {wanted!r}"
-        raise DataError(msg)
+        raise DataError(f"report_dropped: expected True or False, got {wanted!r}")
     if not wanted:
         return None
     if counted.is_whole:
-        msg = "report_dropped: expected False, because every record is counted"
-        raise DataError(msg, WHOLE)
+        raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
     return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
 
 
@@ -236,32 +243,6 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
     return found
 
 
-def _with_errors(
-    release: Release,
-    phases: Phases,
-    compared: Sequence[Place],
-    options: Mapping[str, float],
-    progress: bool | None,
-) -> Release:
-    """Measure how far a table that was measured as planned is from its estimate, with what is left."""
-    plan = release.plan
-    model = release.estimate().model
-    done = compare(
-        *(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases),
-        budget=plan.budget,
-        max_records=plan.max_records,
-        progress=progress,
-    )
-    planned = Measurement(PLANNED, 0, len(plan.measured))
-    return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
-
-
-def _counted(plan: IntegerPlan, compared: Sequence[Place]) -> list[tuple[str, ...]]:
-    """Return the attribute sets, by name, of a plan and of tables that are compared."""
-    sets = [plan.names(m) for m in plan.measured]
-    return sets + [tuple(plan.schema.names[a] for a in place) for place in compared]
-
-
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
     """Refuse options that do not fit a budget."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
@@ -270,11 +251,11 @@ def check_options(budget: Budget, unknown: str, max_records: int) -> None:
         )
         raise DataError(msg)
     if unknown == "drop" and budget.unit.total_is_public:
-        msg = (
+        raise PrivacyError(
             "records cannot be dropped: with replace_one neighbours the number of records is published, and "
-            "a record replaced by one outside the schema's domain would change it"
+            "a record replaced by one outside the schema's domain would change it",
+            REFUSE,
         )
-        raise PrivacyError(msg, REFUSE)
 
 
 @contextmanager
@@ -294,12 +275,11 @@ def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> Non
         return
     if type(ledger) is not Ledger:
         example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-        msg = f"ledger: expected a Ledger, {example}, got {as_given(ledger)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
     if not is_private:
-        msg = (
+        raise PrivacyError(
             "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost can "
-            "be recorded for it"
+            "be recorded for it",
+            WITHOUT,
         )
-        raise PrivacyError(msg, WITHOUT)
     ledger.check_unit(budget)

@@ -22,9 +22,8 @@ from querysmasher.errors import (
     explained_class,
 )
 from querysmasher.fields import items, word
-from querysmasher.formatting import count, preview
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
-from querysmasher.text import one_line
 
 EXAMPLE = "qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
 SIZES = "qs.Schema.of(age=100, sex=2)"
@@ -67,15 +66,13 @@ class Schema(Explained):
         names = [a.name for a in attributes]
         if len(set(names)) != len(names):
             twice = next(n for i, n in enumerate(names) if n in names[:i])
-            msg = f"attributes: the name {twice!r} is used more than once"
-            raise SchemaError(msg)
+            raise SchemaError(f"attributes: the name {twice!r} is used more than once")
         object.__setattr__(self, "attributes", attributes)
         object.__setattr__(self, "impossible_where", tuple(self.impossible_where))
         for predicate in self.impossible_where:
             if all(mask.all() for _, mask in conditions(self, predicate)):
-                msg = f"impossible: {predicate!r} leaves no record possible"
-                raise SchemaError(msg)
-        if len(self.impossible_where) > 1 and not any_possible(self, self.impossible_where):
+                raise SchemaError(f"impossible: {predicate!r} leaves no record possible")
+        if len(self.impossible_where) > 1 and not any_possible(attributes, self.impossible_where):
             msg = f"impossible: the {len(self.impossible_where)} predicates together leave no record possible"
             raise SchemaError(msg)
 
@@ -139,8 +136,7 @@ class Schema(Explained):
         places = tuple(map(self.position, names))
         if len(set(places)) != len(places):
             twice = next(p for i, p in enumerate(places) if p in places[:i])
-            msg = f"attribute {self.names[twice]!r} is named more than once"
-            raise SchemaError(msg)
+            raise SchemaError(f"attribute {self.names[twice]!r} is named more than once")
         return places
 
     def shape(self, names: Iterable[str]) -> tuple[int, ...]:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.data.table import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""

@@ -21,8 +21,7 @@ LOADED = (
     "pandas",
     "pyarrow.csv",
     "pyarrow.parquet",
-    "querysmasher.cli.draft",
-    "querysmasher.cli.release",
+    "querysmasher.cli.releasing",
     "querysmasher.release.verify",
     "querysmasher.spec",
     "rich.table",
@@ -140,7 +139,7 @@ def become(folder, arguments, streams, stage, marker, limit, powerless, environm
     if stage:
         wait_at(stage, marker)
     sys.argv = ["querysmasher", *arguments]
-    from querysmasher.cli import main
+    from querysmasher.__main__ import main
 
     main()
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from querysmasher.cli.exits import MEANINGS
+from querysmasher.cli.command import MEANINGS
 from querysmasher.spec import read_codebook, read_spec
-from querysmasher.spec.model import ATTRIBUTES, SECTIONS, WORKLOADS
+from querysmasher.spec.model import SECTIONS
+from querysmasher.spec.schemas import ATTRIBUTES
+from querysmasher.spec.workloads import WORKLOADS
 from tests.documentation.pages import DOCS, blocks, run_commands
 
 PAGE = (DOCS / "commands.md").read_text()

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.slow  # every case starts a process of its own
 
 STAGES = {
     "planning": "querysmasher.planning.mechanisms.mechanism:solve_blocks",
-    "counting": "querysmasher.data.scan:ScanCounter.records",
+    "counting": "querysmasher.data.rows:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
-    "saving": "querysmasher.planning.plan:save_plan",
+    "saving": "querysmasher.planning.storage:save_plan",
     "writing": "querysmasher.release.writing:_tables",
 }
 

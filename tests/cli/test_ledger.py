@@ -9,7 +9,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.cli import draft
-from querysmasher.privacy.rates import epsilon
+from querysmasher.privacy.budget import epsilon
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC, names
 from tests.ledgers import ROUNDED, costing

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from querysmasher.cli.lock import held, is_held
+from querysmasher.cli.draft import held, is_held
 from tests.cli.conftest import names
 
 HOLD = """
 import sys, time, warnings
 from pathlib import Path
 {system}
-from querysmasher.cli.lock import held
+from querysmasher.cli.draft import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -23,7 +23,7 @@ LOOK = """
 import sys, warnings
 from pathlib import Path
 {system}
-from querysmasher.cli.lock import is_held
+from querysmasher.cli.draft import is_held
 print(is_held(Path(sys.argv[1])))
 """
 SYSTEMS = {

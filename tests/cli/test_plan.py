@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.cli import estimate as estimate_module
-from querysmasher.cli import expectations
+from querysmasher.cli import specs
 from querysmasher.formatting import number
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC
@@ -15,7 +14,7 @@ from tests.spec.files import WORKLOAD
 
 
 def estimate(workload, searches_centres=False):
-    return estimate_module.estimate(workload, searches_centres)
+    return specs.estimate(workload, searches_centres)
 
 
 def test_the_table(run, folder):
@@ -74,7 +73,7 @@ def test_the_noise_of_the_spec_counts(run, folder):
 
 
 def test_many_groups_are_summed_up_unless_all_are_wanted(run, folder, monkeypatch):
-    monkeypatch.setattr(expectations, "MOST_ROWS", 5)
+    monkeypatch.setattr(specs, "MOST_ROWS", 5)
     groups = run("plan", "--json").json["groups"]
     plan = read_spec("release.toml").plan()
     asked = ["all_kway: 1 attribute at a time", "all_kway: 2 attributes at a time"]
@@ -96,7 +95,7 @@ def test_a_plan_can_be_kept(run, folder):
 
 def test_what_is_large_is_told_first(run, folder, monkeypatch):
     assert not estimate(read_spec("release.toml").workload).is_big
-    monkeypatch.setattr(estimate_module, "BIG_SECONDS", 0.0)
+    monkeypatch.setattr(specs, "BIG_SECONDS", 0.0)
     ran = run("plan", "--json")
     assert ran.err.startswith(
         "This is a large task: planning may take about a second, measuring about a second"
@@ -126,7 +125,7 @@ def test_the_estimate_grows_with_the_work(monkeypatch):
     large = qs.Schema.of({f"a{i}": 100 for i in range(60)})
     assert estimate(qs.marginals(large, 3)).is_big
     exact = estimate(qs.marginals(many, 3))
-    monkeypatch.setattr(estimate_module, "MOST_SETS", 100)
+    monkeypatch.setattr(specs, "MOST_SETS", 100)
     assert estimate(qs.marginals(many, 3)).measurements >= exact.measurements
 
 
@@ -134,7 +133,7 @@ def test_the_estimate_grows_with_the_work(monkeypatch):
     ("seconds", "words"), [(0.2, "a second"), (50, "50 seconds"), (600, "10 minutes"), (9000, "2.5 hours")]
 )
 def test_durations(seconds, words):
-    assert f"about {words}," in str(estimate_module.Estimate(seconds, 0.1, 1e9, 1))
+    assert f"about {words}," in str(specs.Estimate(seconds, 0.1, 1e9, 1))
 
 
 def test_the_estimate_knows_the_matrices_of_a_long_attribute():

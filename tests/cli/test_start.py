@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import querysmasher
-from querysmasher.cli.exits import MEANINGS, ExitCode, exit_code
+from querysmasher.cli.command import MEANINGS, ExitCode, exit_code
 from querysmasher.errors import BudgetError, DataError, FileError, PrivacyError, SpecError, TooLargeError
 
 HEAVY = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "altair"}

@@ -48,7 +48,7 @@ def test_the_best_comes_first_and_ties_keep_their_order(comparison):
 def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
     for budget in (qs.zCDP(2.0), qs.PrivacyCost(1.0, neighbours="replace_one")):
         other = by_name(qs.compare(WORKLOAD, budget, ["hdmm"]))["hdmm"]
-        scale = (budget.unit.squared_change() / budget.privacy_cost) ** 0.5
+        scale = (budget.unit.change() / budget.privacy_cost) ** 0.5
         assert other.rmse == pytest.approx(by_name(comparison)["hdmm"].rmse * scale)
         assert ("number of records" in other.note) == budget.unit.total_is_public
 
@@ -59,7 +59,11 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
     assert row.note.startswith("It does not support this workload: HDMM accepts only products")
-    assert repr(result).splitlines()[-1].startswith("HDMM: It computes errors here")
+    assert (
+        repr(result)
+        .splitlines()[-1]
+        .startswith("HDMM: Shown for comparison only; it cannot produce a release.")
+    )
 
 
 def test_table_and_json(comparison):

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from hypothesis import strategies as st
 
 from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mixed_table import counted
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 

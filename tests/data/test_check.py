@@ -33,8 +33,8 @@ from mixed_table import (
 from tests.profiles import fewer
 
 import querysmasher as qs
-from querysmasher.data import inspection, open_table
 from querysmasher.data.check import NOTICE, check
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
 
 
@@ -171,7 +171,7 @@ def test_of_many_values_the_most_frequent_are_shown(monkeypatch):
     assert found["sex"].values == (("'v7'", 8), ("'v6'", 7), ("'v5'", 6), ("'v4'", 5), ("'v3'", 4))
     assert found["sex"].more_values == 3
     assert found["sex"].cells()[-1].endswith("3 other values")
-    monkeypatch.setattr(inspection, "MOST_VALUES", 2)
+    monkeypatch.setattr("querysmasher.data.check.MOST_VALUES", 2)
     assert check(SCHEMA, pa.table({"sex": column}), "sex")["sex"].unmatched == 36
 
 

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_table import counted
 
-from querysmasher.data import blocks as blocks_module
-from querysmasher.data.blocks import JOINED_CELLS, blocks
-from querysmasher.data.counting import Codes, Tally, batches
-from querysmasher.privacy.sets import lower_marginals, maximal_sets, smallest_covers
+from querysmasher.data import counting as blocks_module
+from querysmasher.data.counting import JOINED_CELLS, Codes, Tally, batches, blocks
+from querysmasher.privacy.counts import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.schema import Schema
 
 attribute_sets = st.lists(

@@ -15,7 +15,7 @@ from tests.profiles import fewer
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import framing
 from querysmasher.data.csv import open_csv
-from querysmasher.data.dialect import CSV
+from querysmasher.data.framing import CSV
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
@@ -316,7 +316,7 @@ def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
     import pyarrow as pa
 
     from querysmasher.data.encoding import Encoder
-    from querysmasher.data.texts import Texts
+    from querysmasher.data.values import Texts
 
     for attribute in (Binned("a", edges=[-5, 0, 0.5, 7, 1e9]), Ordinal("a", [0, 1, 12, 0.5, -3])):
         encoder = Encoder(attribute)

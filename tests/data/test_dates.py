@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import open_table
 from querysmasher.data.encoding import Encoder
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 

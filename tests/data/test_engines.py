@@ -26,7 +26,8 @@ from mixed_table import (
 from tests.builders import PRIVATE
 from tests.profiles import fewer
 
-from querysmasher.data import Limits, open_table
+from querysmasher.data.counting import Limits
+from querysmasher.data.sources import open_table
 from querysmasher.errors import (
     DataError,
     QuerySmasherError,

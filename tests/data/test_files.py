@@ -15,7 +15,7 @@ import pytest
 from mixed_table import counts
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
@@ -154,8 +154,9 @@ def test_enums_and_wide_numbers_of_duckdb():
 
 LONG_STREAM = """
 import duckdb
-from benchmarks.memory import peak_gigabytes
-from querysmasher.data import Limits, open_table
+from benchmarks.process import peak_gigabytes
+from querysmasher.data.counting import Limits
+from querysmasher.data.sources import open_table
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.schema import Schema
 

@@ -21,12 +21,13 @@ from neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text,
 from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import Limits, open_table
 from querysmasher.data.check import check
-from querysmasher.data.dialect import CSV
+from querysmasher.data.counting import Limits
 from querysmasher.data.encoding import Encoder
+from querysmasher.data.framing import CSV
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 tables = st.lists(neighbours.records, min_size=1, max_size=8)
@@ -238,7 +239,7 @@ def test_booleans_of_numpy_are_no_numbers_whatever_stands_beside_them(extra):
 
 SCALARS = """
 import numpy as np, pandas as pd, querysmasher as qs
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 for first in (np.datetime64(0, "D"), np.timedelta64(1, "s")):
     column = pd.Series([first, np.int8(1), np.int8(1)], dtype=object)
     counter = open_table(qs.Schema.of(a=2), pd.DataFrame({"a": column}), ["a"], "drop")

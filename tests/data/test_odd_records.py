@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import Limits, open_table
 from querysmasher.data.check import check
-from querysmasher.data.dialect import CSV
+from querysmasher.data.counting import Limits
+from querysmasher.data.framing import CSV
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 ATTRIBUTES = {

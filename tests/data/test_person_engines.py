@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from querysmasher.data import Limits, open_table
-from querysmasher.data import persons as module
+from querysmasher.data import people as module
 from querysmasher.data import spark as on_spark
 from querysmasher.data.check import check
-from querysmasher.data.dialect import CSV
-from querysmasher.data.persons import bounded_in_order
+from querysmasher.data.counting import Limits
+from querysmasher.data.framing import CSV
+from querysmasher.data.people import bounded_in_order
 from querysmasher.data.rows import RowEncoder
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 SCHEMA = Schema.of(a=3, b=2, c=40)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
 from querysmasher.attributes import Categorical, Ordinal
-from querysmasher.data import Limits, open_table
 from querysmasher.data import spark as engine
 from querysmasher.data import spark_tasks as tasks
+from querysmasher.data.counting import Limits
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import Packing
+from querysmasher.data.sources import open_table
+from querysmasher.data.spark_tasks import Packing
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
@@ -41,7 +42,7 @@ def test_many_partitions_and_slabs(spark, monkeypatch, direct):
 
 
 def encoded_batches(rows, spark):
-    encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names)._rows
+    encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names).rows
     batches = [b.select(SCHEMA.names) for b in spark_frame(rows, spark).toArrow().to_batches()]
     packing = Packing(SCHEMA.names, (None,) * len(SCHEMA), (0,) * len(SCHEMA))
     encoded = tasks.EncodedRows(encoder, packing)
@@ -253,7 +254,7 @@ def test_each_batch_of_marginals_is_one_job(spark):
 def test_spark_is_not_imported_for_other_tables():
     code = (
         "import sys, pyarrow;"
-        "from querysmasher.data import open_table; from querysmasher.schema import Schema;"
+        "from querysmasher.data.sources import open_table; from querysmasher.schema import Schema;"
         "open_table(Schema.of(a=2), pyarrow.table({'a': [1]}), ['a']).records();"
         "assert 'pyspark' not in sys.modules"
     )

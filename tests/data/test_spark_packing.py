@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from querysmasher.attributes import Categorical, Ordinal
-from querysmasher.data import open_table
-from querysmasher.data.spark_packing import Packing
+from querysmasher.data.sources import open_table
+from querysmasher.data.spark_tasks import Packing
 from querysmasher.schema import Schema
 
 labels = st.one_of(

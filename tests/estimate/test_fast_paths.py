@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import querysmasher as qs
-from querysmasher.estimate.completion import fitted, start, summed, triples
 from querysmasher.estimate.evidence import Noisy
+from querysmasher.estimate.fitting import centred, fitted, onto_margins, start, summed, triples
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import centred, onto_margins
 from querysmasher.estimate.shrinkage import RARELY, SPREAD, TIMES, factor, fit, shrunk
-from querysmasher.estimate.singles import SHAPES, gamma_evidence, gamma_mean
-from querysmasher.estimate.total import is_rough, posterior_total
+from querysmasher.estimate.singles import SHAPES, gamma_evidence, gamma_mean, is_rough, posterior_total
 from tests.estimate.tables import evidence, people
 from tests.exploring.people import frame
 from tests.profiles import fewer

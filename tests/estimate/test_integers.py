@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.integers import IntegerModel, moved_to
+from querysmasher.estimate.integers import IntegerModel, along, moved_to, within_margins
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.rounding import along, within_margins
 from tests.estimate.tables import evidence, people
 from tests.profiles import fewer
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import querysmasher as qs
-from querysmasher.estimate import synthesis
+from querysmasher.estimate import microdata
 from tests.estimate.tables import counted, people
 
 
@@ -37,7 +37,7 @@ def test_low_order_tables_of_the_records_follow_the_estimate():
 
 
 def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
-    monkeypatch.setattr(synthesis, "BLOCK", 300)
+    monkeypatch.setattr(microdata, "BLOCK", 300)
     made = estimate_of().microdata(1000, seed=2)
     sizes = [len(block) for block in made]
     assert sizes == [300, 300, 300, 100]

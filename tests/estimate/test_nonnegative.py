@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from querysmasher.estimate.completion import lower_part
-from querysmasher.estimate.nonnegative import centred, onto_margins, onto_simplex, with_margins
+from querysmasher.estimate.fitting import centred, lower_part, onto_margins, onto_simplex, with_margins
 from querysmasher.estimate.shrinkage import GRID, fit, shrunk
 from querysmasher.estimate.singles import single
 

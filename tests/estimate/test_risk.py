@@ -13,8 +13,8 @@ import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.risk import TOLERATED, Space, _reach, settled
-from tests.estimate.tables import evidence, people, residual
+from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
+from tests.estimate.tables import evidence, people, residual, told
 from tests.release.tables import frame, marginal, simulations
 
 positive = st.floats(1e-3, 1e3)
@@ -68,7 +68,7 @@ def test_a_model_that_fits_is_taken_as_it_is():
 
 def test_two_cells_are_not_shrunk():
     noisy = [Noisy((), np.array(40.0), 400.0), Noisy((0,), np.array([5.0, -5.0]), 200.0)]
-    model = settled(Model(Evidence.of(qs.Schema.of(a=2), noisy)), [(0,)])
+    model = settled(Model(told(qs.Schema.of(a=2), noisy)), [(0,)])
     assert model.weights[1] < 0.05
     assert model.table((0,)) == pytest.approx([25.0, 15.0], abs=0.5)
 
@@ -91,7 +91,7 @@ def noisy_evidence(sizes, places, seed=0, public=False):
                 others = math.prod(sizes[a] for a in table if a not in place)
                 result += known[place].values.reshape([sizes[a] if a in place else 1 for a in table]) / others
         tables.append(result)
-    return Evidence.of(schema, list(known.values())), tables
+    return told(schema, list(known.values())), tables
 
 
 PLACES = [(0, 1), (0, 2), (1, 2)]
@@ -141,7 +141,7 @@ def test_the_nearest_non_negative_tables(public):
 def test_tables_that_fall_back_add_up_and_have_their_zeros():
     known, _ = noisy_evidence((2, 3, 2), PLACES, seed=1)
     schema = known.schema.impossible("x0 == 0 and x1 == 2")
-    model = settled(Model(Evidence(schema, known.sources)), PLACES)
+    model = settled(Model(Evidence(schema, known.noisy)), PLACES)
     assert min(model.weights.values()) < 1
     assert model.table((0, 1))[0, 2] == 0
     for place in PLACES:
@@ -242,3 +242,50 @@ def test_the_risk_of_tables_of_the_fewest_attributes_is_estimated_first(monkeypa
     assert set(settled(Model(known), singles + pairs).weights) == {1}
     monkeypatch.setattr("querysmasher.estimate.risk.LARGEST", 1000)
     assert set(settled(Model(known), singles + pairs).weights) == {1, 2}
+
+
+def test_what_is_asked_for_weighs():
+    """Making a rough table non-negative adds records to it: less so if its margins are asked for, too."""
+    known, _ = noisy_evidence((2, 7), [(0, 1)])
+    model = Model(known)
+
+    def added(asked):
+        space = Space(known, _measured(model, asked))
+        noisy = space.coordinates([known.noisy(place).values for place in space.sets])
+        return space.nearest(noisy, model)[0] - noisy[0]
+
+    assert 0 < added({(0,), (1,), (0, 1)}) < 0.5 * added({(0, 1)})
+
+
+def test_the_total_moves_no_farther_than_is_safe():
+    """Also where the sets gain so much that all together may be moved the whole way."""
+    rng = np.random.default_rng(0)
+    singles = [Noisy((a,), residual(rng.normal(0, 10, 7)), 100.0) for a in range(3)]
+    known = told(qs.Schema.of(a=7, b=7, c=7), [Noisy((), np.array(60.0), 400.0), *singles])
+    _, moved = _moved(Model(known), Space(known, [(0,), (1,), (2,)]))
+    assert Model(known).total < 50
+    assert moved[0] == pytest.approx(60 - math.sqrt(ALONE * 400))
+
+
+@pytest.mark.slow
+def test_a_pair_that_is_shrunk_on_one_side_of_a_threshold_is_no_worse_than_unbiased():
+    counts = np.array([8, 9, 6, 14, 15, 19, 5, 17, 5, 10, 10, 2, 15, 6, 25, 11]).reshape(2, 2, 2, 2)
+    schema = qs.Schema.of(a=2, b=2, c=2, d=2)
+    workload = 3.0 * qs.marginals(schema, 1) + qs.marginals(schema, 2)
+    exact = counts.sum(axis=(0, 1))
+    ours = theirs = 0.0
+    for release in simulations(qs.plan(workload, qs.PrivacyCost(12.5)), counts, range(50)):
+        ours += float(np.sum((np.asarray(release.estimate().marginal("c", "d")) - exact) ** 2))
+        theirs += float(np.sum((np.asarray(release.marginal("c", "d")) - exact) ** 2))
+    assert ours <= 1.05 * theirs  # the seeds are fixed
+
+
+def test_the_total_is_no_worse_where_only_larger_tables_are_asked_for():
+    """Making rough tables non-negative adds records: the total has its weight, too."""
+    schema, counts = random_table((2, 7), 136, 1.0, 49)
+    plan = qs.plan(qs.marginals(schema, 2), qs.PrivacyCost(1e-4), purpose="estimate", records=136)
+    ours = theirs = 0.0
+    for release in simulations(plan, counts, range(40)):
+        ours += (release.estimate().total - 136) ** 2
+        theirs += (float(release.marginal()) - 136) ** 2
+    assert ours < theirs

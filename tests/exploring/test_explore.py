@@ -17,10 +17,10 @@ import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.exploring import explore as module
 from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
-from querysmasher.privacy import counted as counted_module
+from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.release.exploration import Comparison, Measurement
+from querysmasher.privacy.counts import CountedOnce
+from querysmasher.release.exploration import ComparedPhase, MeasuredPhase
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame, sums
 from tests.release.tables import Untouchable
@@ -76,7 +76,7 @@ def test_phases_cost_at_most_the_budget_and_nearly_all_of_it(request):
     spent, allowed = release.exploration.cost(release.plan), Fraction(noise.allowed_cost(budget))
     assert allowed * Fraction(99, 100) < spent <= allowed
     assert sum(p.cost(release.plan) for p in release.exploration.phases) == spent
-    compared = sum(p.cost(release.plan) for p in release.exploration.phases if isinstance(p, Comparison))
+    compared = sum(p.cost(release.plan) for p in release.exploration.phases if isinstance(p, ComparedPhase))
     assert privacy_cost(release.plan) + compared == spent
     estimate = release.estimate()
     values = estimate.answer().values
@@ -194,7 +194,7 @@ def test_an_error_between_phases_shows_no_count(monkeypatch):
     def fail(*_):
         raise ValueError
 
-    monkeypatch.setattr("querysmasher.exploring.course.filled", fail)
+    monkeypatch.setattr("querysmasher.exploring.explore.filled", fail)
     with pytest.raises(ValueError, match=r"^$") as raised:
         qs.explore(WORKLOAD, TABLE, BUDGET, seed=1)
     trace = raised.value.__traceback__.tb_next  # this frame is the test's own
@@ -320,7 +320,7 @@ def test_a_table_that_is_too_large_is_refused():
 
 
 def test_phases_are_named_and_cover_the_plan(release):
-    assert [type(p) for p in release.exploration.phases][:3] == [Measurement, Measurement, Comparison]
+    assert [type(p) for p in release.exploration.phases][:3] == [MeasuredPhase, MeasuredPhase, ComparedPhase]
     assert release.exploration.phases[-1].name == "errors of the estimate"
 
 

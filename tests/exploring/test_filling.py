@@ -6,10 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import querysmasher as qs
-from querysmasher.exploring.asked import Asked
-from querysmasher.exploring.direct import Direct
-from querysmasher.exploring.filling import filled
-from querysmasher.exploring.parts import Parts
+from querysmasher.exploring.shares import Asked, Direct, Parts, filled
 
 PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
 

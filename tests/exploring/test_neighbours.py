@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.exploring.asked import Asked
-from querysmasher.exploring.course import Course
-from querysmasher.journal import Journal
-from querysmasher.privacy.counted import CountedOnce
+from querysmasher.exploring.explore import Course
+from querysmasher.exploring.shares import Asked
+from querysmasher.journal import Journal, measure_sized
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.noise_record import NoiseRecord
-from querysmasher.sizing import measure_sized
+from querysmasher.release.provenance import NoiseRecord
 from tests.release.tables import TableCounter, Telltale
 
 SCHEMA = qs.Schema.of(a=2, b=3, c=2)
@@ -28,11 +27,11 @@ RECORD = NoiseRecord("rounded", "none", seeded=True)
 
 
 def explored(budget, phases):
-    Course(Asked(WORKLOAD), Journal(WORKLOAD, budget, phases, RECORD, 1000, OPTIONS)).run()
+    Course(Asked(WORKLOAD), Journal(WORKLOAD, phases, RECORD, OPTIONS)).run()
 
 
 def sized(budget, phases):
-    measure_sized(Journal(WORKLOAD, budget, phases, RECORD, 1000, OPTIONS), Asked(WORKLOAD).sets)
+    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), Asked(WORKLOAD).sets)
 
 
 class Scripted(Phases):

@@ -54,9 +54,9 @@ def test_queries_are_whole_only_where_splitting_is_not_much_better(seed, neighbo
     assert plan.weighted_loss <= 1.2 * plan_split(workload, budget).weighted_loss
 
 
-def test_the_number_of_queries_beside_tables_is_limited():
+def test_the_work_of_combining_queries_with_tables_is_limited():
     schema = qs.Schema.of(a=5, b=4, c=3)
     few = sum(qs.where(schema, f"a + b + c < {i}") for i in (2, 4, 6))
     workload = qs.all_kway(schema, [1, 2]) + 100 * few
     assert len(plan_large(workload, COST).whole) == 3
-    assert not plan_large(workload, COST, beside_rows=2).whole
+    assert not plan_large(workload, COST, beside_work=100).whole

@@ -16,10 +16,10 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy
 from querysmasher.planning.strategies.diagonal import GRAIN
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
-from querysmasher.privacy.sampler import LARGEST_VARIANCE
+from querysmasher.privacy.noise import LARGEST_VARIANCE
 from querysmasher.workload.families import Prefix
-from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
+from querysmasher.workload.workload import Group
 from tests.builders import BEST, COST, UNIFORM, plan_split
 from tests.planning.test_integer import MIXED, SCHEMA, check_space, loss
 from tests.planning.test_lattice import exact_rank

@@ -8,13 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
 from querysmasher.planning import cells as module
 from querysmasher.planning.cells import merge, work_of
 from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads
@@ -147,10 +146,10 @@ def test_what_is_too_large_is_not_merged(limit_planning):
     assert merge(schema, prefixes.groups, (0,)) is not None  # few entries
     limit_planning(merged_small=60 * 60 - 1)
     assert merge(schema, prefixes.groups, (0,)) is None
-    limit_planning(merged_rows=1829)
+    limit_planning(merged_rows=1829, merged_small=1830 * 60)
     given = qs.linear(schema, ("a",), ranges.groups[0].families[0].matrix())
-    assert merge(schema, given.groups, (0,)) is not None  # queries given by their rows may be more
-    limit_planning(given_small=1830 * 60 - 1)
+    assert merge(schema, given.groups, (0,)) is not None
+    limit_planning(merged_small=1830 * 60 - 1)
     assert merge(schema, given.groups, (0,)) is None
     both = qs.queries(schema, a="identity") + qs.queries(schema, b="identity")
     assert merge(schema, both.groups, (0, 1)).labels.shape == (60, 60)
@@ -166,12 +165,6 @@ def test_what_is_too_large_is_not_merged(limit_planning):
     assert merge(schema, qs.queries(schema, a="identity").groups, (0,)) is None
     huge = qs.queries(schema, a=[[1e100] + [0.0] * 59], b=[[1e100] + [0.0] * 59])
     assert merge(schema, huge.groups, (0, 1)) is None
-
-
-def test_the_attributes_must_include_those_of_the_groups(refuses):
-    schema = qs.Schema.of(a=3, b=2)
-    with refuses(PlanError, ValueError, "attributes"):
-        merge(schema, qs.marginals(schema, 2).groups, (0,))
 
 
 def test_queries_that_take_too_much_work_are_refused_before_they_are_written_out():

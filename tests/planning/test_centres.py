@@ -11,9 +11,8 @@ import querysmasher as qs
 from querysmasher.planning import centring
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.centring import search_centres
+from querysmasher.planning.centring import find_roles, search_centres
 from querysmasher.planning.options import Options
-from querysmasher.planning.roles import find_roles
 from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.profiles import fewer
 from tests.reference import optimal_loss

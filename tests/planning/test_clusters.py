@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.bounds import least_clustered, split_groups, split_roots
-from querysmasher.planning.candidates import Cluster, grown, shares
+from querysmasher.planning.candidates import Cluster, grown, shares, split_groups, split_roots
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms.whole import solve_whole
+from querysmasher.planning.solvers.bounds import least_root
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import query_rows
@@ -75,18 +75,16 @@ def test_no_split_plan_around_uniform_centres_is_below_the_bound(workload):
 def bound_and_reached(workload):
     """The lower bound of all clusters' root losses, and what their optimal strategies reach."""
     schema, groups = workload.schema, workload.groups
-    maps = value_classes(schema, groups)
-    places = grown(schema, groups, maps)
-    bound = least_clustered(maps, places, split_groups(uniform(schema), schema, groups, maps))
-    reached = 0.0
-    for own in places:
+    bound = reached = 0.0
+    for own in grown(schema, groups, value_classes(schema, groups)):
         names = {name for place in own for name in groups[place].attributes}
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
         if merged is None:
             continue
-        centred = Cluster(tuple(own), merged, shares(merged)).shifted
-        if centred.rows.any():
-            reached += solve_whole(centred, 1e-4).reached
+        cluster = Cluster(tuple(own), merged, shares(merged))
+        if cluster.shifted.rows.any():
+            bound += least_root(cluster.root)
+            reached += solve_whole(cluster.shifted, 1e-4).reached
     return bound, reached
 
 

@@ -11,7 +11,7 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.whole import Whole
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from tests.builders import plan_split
 from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows

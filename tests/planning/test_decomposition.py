@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, complement, uniform
-from querysmasher.planning.decomposition import Decomposer
-from querysmasher.planning.split import PlacedFamily, split_axis, split_rows
+from querysmasher.planning.split import Decomposer, PlacedFamily, split_axis, split_rows
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
 from tests.reference import marginal_map, query_rows, subworkload_grams, terms_gram
 from tests.strategies import centres, integer_arrays, joint_families, schemas, workloads
 

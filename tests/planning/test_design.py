@@ -8,12 +8,16 @@ import scipy.linalg
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from querysmasher.planning.solvers import interior_point as interior_point_module
-from querysmasher.planning.solvers import optimize
-from querysmasher.planning.solvers.design import Design, evaluator
-from querysmasher.planning.solvers.fixed_point import fixed_point
-from querysmasher.planning.solvers.interior_point import hessian, interior_point
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.limits import limited
+from querysmasher.planning.solvers import design as design_module
+from querysmasher.planning.solvers.design import (
+    Design,
+    evaluator,
+    fixed_point,
+    hessian,
+    interior_point,
+    solve_design,
+)
 from querysmasher.workload.families import Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine
 from tests.profiles import fewer
@@ -113,26 +117,12 @@ def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monke
         return H - 2 * np.eye(len(H)) * np.abs(H).max() if single else H
 
     limit_planning(double_cells=10)
-    monkeypatch.setattr(interior_point_module, "hessian", fails_at_first)
+    monkeypatch.setattr(design_module, "hessian", fails_at_first)
     R = centred_rows(AbsDifference((5, 5)))
     weights = interior_point(R, np.full(25, 1.0 / 25), 1e-6)
     assert tried[0]
     assert not any(tried[1:])
     assert Design.at(R, weights).gap <= 1e-6
-
-
-@pytest.mark.parametrize("cells", [200, 400])
-def test_a_start_near_a_sparse_optimum_goes_to_the_active_cells(cells, monkeypatch, limit_planning):
-    """Same optimum from sparse weights nearby, without the fixed point, which would stall."""
-    limit_planning(light_cells=100, interior_cells=100)
-    rows = np.random.default_rng(4).standard_normal((6, cells))
-    plain = solve_design(rows, np.full(cells, 1.0), 1e-6)
-    near = np.maximum(plain.weights, 1e-3 * plain.weights.mean())
-    assert np.count_nonzero(near > near.mean() / 20) <= cells / 4
-    monkeypatch.setattr(optimize, "fixed_point", lambda *_: pytest.fail("iterated"))
-    again = solve_design(rows, near, 1e-6)
-    assert again.gap <= 1e-6
-    assert again.value == pytest.approx(plain.value, rel=2e-6)
 
 
 @given(designs())
@@ -249,7 +239,16 @@ def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     R, _ = random_design(seed, rank=4, cells=90)
     start = np.full(90, 1.0)
     whole = Design.at(R, interior_point(R, start, 1e-6))
-    design = optimize._active_set(R, Design.at(R, start / 90), 1e-5, None)
+    with limited(light_cells=10):
+        design = design_module._on_active_cells(
+            R,
+            lambda p: Design.at(R, p),
+            Design.at(R, start / 90),
+            1e-5,
+            lambda rows, near: interior_point(rows, near, 1e-6),
+            3,
+            8,
+        )
     assert design.gap <= 1e-5
     assert design.value == pytest.approx(whole.value, rel=2e-5)
     assert np.sum(design.weights > 0) < 60  # most cells never took part
@@ -257,9 +256,9 @@ def test_the_active_set_finds_the_optimum_of_all_cells(seed):
 
 def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypatch, limit_planning):
     taken = []
-    active_set = optimize._active_set
-    monkeypatch.setattr(optimize, "_active_set", lambda *a: taken.append(a) or active_set(*a))
-    limit_planning(interior_cells=100)
+    active_set = design_module._on_active_cells
+    monkeypatch.setattr(design_module, "_on_active_cells", lambda *a: taken.append(a) or active_set(*a))
+    limit_planning(light_cells=100)
     R = centred_rows(AbsDifference((14, 14)))
     assert 3 * len(R) < R.shape[1]
     design = solve_design(R, np.full(R.shape[1], 1.0), 1e-5)
@@ -272,7 +271,7 @@ def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypa
 def test_long_steps_are_not_taken_where_enough_is_reached(monkeypatch, limit_planning):
     R = centred_rows(AbsDifference((14, 14)))
     start = np.full(R.shape[1], 1.0)
-    monkeypatch.setattr(optimize, "interior_point", lambda *_: pytest.fail("the long steps were taken"))
+    monkeypatch.setattr(design_module, "interior_point", lambda *_: pytest.fail("the long steps were taken"))
     limit_planning(interior_work=1.0)
     design = solve_design(R, start, 1e-9, enough=0.05)
     assert 1e-9 < design.gap <= 0.05

@@ -16,15 +16,14 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import Affine
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Affine, Rows
+from querysmasher.workload.workload import Group
 from tests import reference
 from tests.builders import COST, UNIFORM
 from tests.profiles import fewer

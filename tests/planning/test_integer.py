@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.strategies.rounding import round_rows
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from tests.builders import BEST, COST, UNIFORM, plan_split
 from tests.planning.test_lattice import exact_part, exact_rank

@@ -10,7 +10,7 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
 from querysmasher.privacy.measurement import exact_answers
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import COST, SPLIT, as_lines, has_lines

@@ -14,8 +14,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
 from querysmasher.planning.limits import limited, limits
 from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.joint import AbsDifference, Affine
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import AbsDifference, Affine, Rows
 
 PRIMES = (2**31 - 1, 2**31 - 19)  # products of two remainders fit into 64 bits
 

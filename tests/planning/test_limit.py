@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.arrays import square_root
 from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from tests.builders import COST, cube
 from tests.profiles import fewer
 

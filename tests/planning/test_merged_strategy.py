@@ -122,11 +122,6 @@ def test_several_products_together_are_like_each_alone(strategy, data, chunk):
             assert other == pytest.approx(one, rel=1e-9, abs=1e-12 * float(np.max(alone[-1])))
 
 
-def over_cells(strategy):
-    """The rows of the lattice over all cells."""
-    return strategy.lattice[:, strategy.partition.of_cells()]
-
-
 @settings(max_examples=60, deadline=None)
 @given(strategy=merged_strategies())
 def test_it_is_the_dense_strategy_of_its_rows(strategy):
@@ -136,8 +131,6 @@ def test_it_is_the_dense_strategy_of_its_rows(strategy):
     assert strategy.rank == dense.rank
     assert np.array_equal(strategy.written_out(), dense.matrix)
     assert strategy.leverage == pytest.approx(dense.leverage)
-    lattice = 1.0 if strategy.lattice is None else DenseStrategy((1,), over_cells(strategy)).spread
-    assert strategy.spread == pytest.approx(max(dense.spread, lattice))
     again = strategy_from_data("merged", strategy.to_data())
     assert again.is_sound()
     assert np.array_equal(again.written_out(), dense.matrix)

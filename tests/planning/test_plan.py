@@ -291,7 +291,7 @@ def test_the_plan_of_a_total_alone_measures_one_number():
     plan = plan_uniform(qs.marginals(qs.Schema.of(a=3), 0), qs.PrivacyCost(4.0))
     assert plan.measurements == 1
     assert plan.rmse == pytest.approx(0.5)
-    assert "total only" in repr(plan)
+    assert "1 noisy number on 1 attribute set\n" in repr(plan)
 
 
 def test_a_hierarchy_and_its_predicates_are_planned_together():

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 
 import querysmasher as qs
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.split import Decomposer
 from querysmasher.planning.subworkload import Block
 from querysmasher.workload.families import Prefix
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
 from tests.planning.test_solvers import check, kronecker_sum, last_block, problems
 from tests.reference import loss, strategy_rows, terms_gram

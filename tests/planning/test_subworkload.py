@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
-from querysmasher.planning.decomposition import Decomposer
+from querysmasher.planning.split import Decomposer
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
 from tests.reference import kron, on_axes, part_gram, terms_gram
 from tests.strategies import matrices, workloads

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.limit import product_bound
+from querysmasher.planning.solvers.bounds import ProductSum, trace_root_bound
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
-from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
+from querysmasher.planning.split import Decomposer
 from querysmasher.planning.subworkload import separate
 from tests.builders import COST
 from tests.planning.test_limit import global_optimum

@@ -60,7 +60,7 @@ def test_one_square_root_is_certified(workload):
     """Large queries of full rank are not decomposed twice if the first decomposition comes close enough."""
     workload = workload + qs.marginals(workload.schema, len(workload.schema))
     rows, weights = query_rows(workload)
-    with limited(interior_cells=0):
+    with limited(light_cells=0):
         plan = plan_whole(workload, tolerance=0.5)
     best = optimal_loss((rows.T * weights) @ rows, np.eye(rows.shape[1]))
     assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)

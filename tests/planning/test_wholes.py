@@ -13,7 +13,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.residual import Residuals
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from tests.planning.test_combination import over_cells, whole, whole_rows, wholes
 from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows

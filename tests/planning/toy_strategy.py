@@ -32,7 +32,6 @@ class StepStrategy(Strategy):
     def rank(self):
         return self.size - 1
 
-    spread = 1.0
     leverage = 1.0
 
     def written_out(self):
@@ -90,11 +89,8 @@ class CountAxis(AxisStrategy):
     def squares(self):
         return np.full(self.size, self.scale)
 
-    def whole_rows(self):
-        return math.sqrt(self.scale) * np.eye(self.size)
-
-    def transform_whole(self, rows):
-        return rows / math.sqrt(self.scale)
+    def answers_whole(self, tables):
+        return math.sqrt(self.scale) * tables
 
     def covary_whole(self, rows):
         return rows / self.scale

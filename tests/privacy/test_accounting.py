@@ -17,10 +17,10 @@ from querysmasher.files import write_archive
 from querysmasher.planning.storage import plan_to_data
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import check_budget, privacy_cost
+from querysmasher.privacy.budget import delta, zcdp_delta
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.privacy.rates import delta, zcdp_delta
 
 
 def planned_prefixes(budget):

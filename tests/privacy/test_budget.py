@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import BudgetError
 from querysmasher.privacy import budget as module
-from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
-from querysmasher.privacy.rates import delta, epsilon, renyi, zcdp_delta, zcdp_epsilon
+from querysmasher.privacy.budget import (
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    PrivacyCost,
+    delta,
+    epsilon,
+    renyi,
+    zCDP,
+    zcdp_delta,
+    zcdp_epsilon,
+)
 from querysmasher.privacy.unit import Unit
 
 EXAMPLES = [PrivacyCost(0.7), zCDP(0.3), GaussianDP(1.1), ApproxDP(1.0, 1e-6)]
@@ -30,8 +40,8 @@ def test_sensitivity_bounds_every_pair_of_neighbours():
     for records in (1, 2, 3):
         add = replace(zCDP(1.0), records_per_person=records)
         swap = replace(add, neighbours="replace_one")
-        assert (add.unit.squared_change(total=True), add.unit.squared_change()) == (records**2,) * 2
-        assert (swap.unit.squared_change(total=True), swap.unit.squared_change()) == (0, 4 * records**2)
+        assert (add.unit.change(()), add.unit.change()) == (records**2,) * 2
+        assert (swap.unit.change(()), swap.unit.change()) == (0, 4 * records**2)
         B = generator.integers(-4, 5, size=(3, 4))
         B[:, 1] = -B[:, 0]  # two columns that are opposite make the bound for replacing sharp
         B[:, :2] *= 5
@@ -39,8 +49,8 @@ def test_sensitivity_bounds_every_pair_of_neighbours():
         changes = [np.bincount(p, minlength=4) for p in itertools.product(range(4), repeat=records)]
         added = max(int(np.sum((B @ x) ** 2)) for x in changes)
         swapped = max(int(np.sum((B @ (x - y)) ** 2)) for x in changes for y in changes)
-        assert added == add.unit.squared_change() * unit
-        assert swapped == swap.unit.squared_change() * unit
+        assert added == add.unit.change() * unit
+        assert swapped == swap.unit.change() * unit
         assert all((x - y).sum() == 0 for x in changes for y in changes)
 
 
@@ -56,8 +66,8 @@ def test_the_unit_stands_apart_from_the_amount(neighbours, records):
     assert all(b.neighbours == neighbours and b.records_per_person == records for b in budgets)
     assert all(b.describe().endswith(unit.describe()) for b in budgets)
     assert unit.total_is_public == (neighbours == "replace_one")
-    assert unit.squared_change() == (4 if unit.total_is_public else 1) * records**2
-    assert unit.squared_change(total=True) == (0 if unit.total_is_public else records**2)
+    assert unit.change() == (4 if unit.total_is_public else 1) * records**2
+    assert unit.change(()) == (0 if unit.total_is_public else records**2)
 
 
 @pytest.mark.parametrize(

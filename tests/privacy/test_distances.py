@@ -13,7 +13,7 @@ from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
+from querysmasher.privacy.accounting import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.measurement import exact_distance, measure_distances
 
 SCHEMA = qs.Schema.of(a=2, b=3)
@@ -73,7 +73,7 @@ def test_the_cost_bounds_the_change_over_all_neighbours(case):
     distances, targets, counts = case
     first = measured(distances, targets, counts)
     bound = distances_cost(distances)
-    reach = distances.budget.unit.squared_change() * distances.asked[0].multiple ** 2
+    reach = distances.budget.unit.change() * distances.asked[0].multiple ** 2
     for other in neighbours(counts, distances.budget.unit):
         second = measured(distances, targets, other)
         changes = [Fraction((a - b) ** 2) for a, b in zip(first, second, strict=True)]

@@ -27,7 +27,7 @@ from tests.release.tables import frame, marginal, whole
 import querysmasher as qs
 from querysmasher.data import counting
 from querysmasher.data.counting import Codes, Tally
-from querysmasher.data.scan import ScanCounter
+from querysmasher.data.rows import ScanCounter
 from querysmasher.errors import QuerySmasherError
 from querysmasher.privacy import measurement
 from querysmasher.privacy.distributions import DISTRIBUTIONS

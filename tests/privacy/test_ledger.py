@@ -14,13 +14,10 @@ from tests.ledgers import DISCRETE, ROUNDED, TENTH, costing, rows
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.budget import KINDS
-from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.budget import KINDS, epsilon, zcdp_epsilon
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.entries import Entry, Total, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.rates import epsilon, zcdp_epsilon
-from querysmasher.privacy.totals import Total
 
 
 def test_the_exact_sum_may_reach_the_limit_and_not_pass_it(ledger):

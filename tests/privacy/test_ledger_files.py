@@ -15,7 +15,7 @@ from tests.ledgers import ROUNDED, TENTH, costing
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PrivacyError
-from querysmasher.privacy import ledger_file
+from querysmasher.privacy import ledger as ledgers
 
 
 def test_the_file_is_in_wal_mode_and_all_of_it_is_in_the_file(ledger, path, tmp_path):
@@ -45,8 +45,8 @@ def test_it_is_synced_before_it_returns(ledger, monkeypatch):
         said.append(connection.execute("PRAGMA synchronous").fetchone()[0])
         return connection
 
-    real = ledger_file._connected
-    monkeypatch.setattr(ledger_file, "_connected", connected)
+    real = ledgers._connected
+    monkeypatch.setattr(ledgers, "_connected", connected)
     ledger.charge(costing(TENTH), ROUNDED)
     assert 2 in said  # FULL
     assert said.index("BEGIN IMMEDIATE") < said.index("COMMIT")
@@ -113,7 +113,7 @@ def test_an_empty_file_is_no_ledger(ledger, path):
 
 def test_an_unfinished_creation_is_completed(path, monkeypatch):
     """A process that is killed before the ledger is complete leaves no file of its name."""
-    monkeypatch.setattr(ledger_file, "_sync", lambda folder: pytest.fail("killed"))
+    monkeypatch.setattr(ledgers, "_sync", lambda folder: pytest.fail("killed"))
     real = Path.rename
     monkeypatch.setattr(Path, "rename", lambda *names: pytest.fail("killed"))
     with pytest.raises(pytest.fail.Exception):
@@ -169,10 +169,10 @@ def attempt(ledger):
 def test_a_locked_file_is_waited_for_and_then_refused(ledger, path, monkeypatch):
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(ledger_file, "WAIT", 0.1)
+    monkeypatch.setattr(ledgers, "WAIT", 0.1)
     with pytest.raises(FileError, match=r"locked for .* nothing was measured"):
         ledger.charge(costing(TENTH), ROUNDED)
-    monkeypatch.setattr(ledger_file, "WAIT", 30)
+    monkeypatch.setattr(ledgers, "WAIT", 30)
     threading.Timer(0.2, lambda: other.execute("COMMIT")).start()
     assert ledger.charge(costing(TENTH), ROUNDED).number == 1
     other.close()

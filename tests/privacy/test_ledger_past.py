@@ -12,8 +12,7 @@ from tests.ledgers import ROUNDED, TENTH, costing, edit, rows
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PrivacyError
-from querysmasher.privacy.digests import canonical, plan_digest
-from querysmasher.privacy.entries import Chain, linked
+from querysmasher.privacy.entries import Chain, canonical, linked, plan_digest
 
 
 def changed(content, **values):

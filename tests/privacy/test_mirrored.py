@@ -9,7 +9,7 @@ from tests.reference import largest_change
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Mirrored, Reflection
-from querysmasher.privacy.factors.convolution import exact_product
+from querysmasher.privacy.factors.filter import exact_product
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
 

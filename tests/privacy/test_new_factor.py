@@ -18,7 +18,7 @@ from querysmasher.privacy.factors import KINDS, Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 

@@ -14,9 +14,8 @@ from scipy import stats
 from tests.builders import ALARM
 
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy import sampler
-from querysmasher.privacy.noise import OpenDPDiscreteGaussian
-from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
+from querysmasher.privacy import noise as noises
+from querysmasher.privacy.noise import DiscreteGaussian, OpenDPDiscreteGaussian, RoundedGaussian
 
 VARIANCES = [
     Fraction(1, 100),
@@ -131,7 +130,7 @@ def test_rounded_distribution(variance):
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", ROUNDED[:3], ids=str)
 def test_rounded_exact_path_has_the_distribution(variance, monkeypatch):
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    monkeypatch.setattr(noises, "_MARGIN", 2.0)
     check_rounded(RoundedGaussian(seed=32).draw(variance, 4_000), variance)
 
 
@@ -139,7 +138,7 @@ def test_rounded_exact_path_has_the_distribution(variance, monkeypatch):
 @pytest.mark.parametrize("variance", [Fraction(1), Fraction(10**12 + 1, 3), Fraction(2**100)], ids=str)
 def test_rounded_paths_decide_alike(variance, monkeypatch):
     fast = RoundedGaussian(seed=33).draw(variance, 2_000)
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    monkeypatch.setattr(noises, "_MARGIN", 2.0)
     np.testing.assert_array_equal(RoundedGaussian(seed=33).draw(variance, 2_000), fast)
 
 
@@ -168,8 +167,8 @@ def test_fractions_that_decide_late_are_revealed():
     source._word = word
     variance, offset, fraction = Fraction(1), 1, 2**63 + 12345
     x = 1 + Fraction(fraction, 2**64)
-    low, _ = sampler._exp_bounds(x * x / 2, 44)
-    m, accepted = source._decide(variance, 1, offset, (low << sampler._STREAM_BITS) | 1, fraction)
+    low, _ = noises._exp_bounds(x * x / 2, 44)
+    m, accepted = source._decide(variance, 1, offset, (low << noises._STREAM_BITS) | 1, fraction)
     assert asked
     assert (m, accepted) == (1, True)
 
@@ -180,14 +179,14 @@ def test_fractions_that_decide_late_are_revealed():
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(12345, 7)], ids=str)
 def test_exact_path_has_the_distribution(variance, monkeypatch):
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)  # nothing is decided in floating point
+    monkeypatch.setattr(noises, "_MARGIN", 2.0)  # nothing is decided in floating point
     check_distribution(DiscreteGaussian(seed=15).draw(variance, 4_000), variance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(1000)], ids=str)
 def test_continued_streams_have_the_distribution(variance, monkeypatch):
-    monkeypatch.setattr(sampler, "_STREAM_BITS", 1)  # every other stream for v has to be continued
+    monkeypatch.setattr(noises, "_STREAM_BITS", 1)  # every other stream for v has to be continued
     check_distribution(DiscreteGaussian(seed=16).draw(variance, 4_000), variance)
 
 
@@ -195,7 +194,7 @@ def test_continued_streams_have_the_distribution(variance, monkeypatch):
 @pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(1), Fraction(10**12 + 1, 3)], ids=str)
 def test_both_paths_decide_alike(variance, monkeypatch):
     fast = DiscreteGaussian(seed=17).draw(variance, 2_000)
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    monkeypatch.setattr(noises, "_MARGIN", 2.0)
     np.testing.assert_array_equal(DiscreteGaussian(seed=17).draw(variance, 2_000), fast)
 
 
@@ -209,10 +208,10 @@ def test_exp_bounds_enclose():
     with mpmath.workdps(700):
         for gamma in gammas:
             for bits in (1, 44, 63, 108, 1000):
-                low, high = sampler._exp_bounds(gamma, bits)
+                low, high = noises._exp_bounds(gamma, bits)
                 exact = mpmath.ldexp(mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator), bits)
                 assert low <= exact <= high <= low + 2
-    assert sampler._exp_bounds(Fraction(0), 44) == (2**44, 2**44)
+    assert noises._exp_bounds(Fraction(0), 44) == (2**44, 2**44)
 
 
 def test_decisions_are_exact():
@@ -230,14 +229,14 @@ def test_decisions_are_exact():
                 full = (start << (172 - agree)) | int(generator.integers(0, 2**63)) << 1
                 full %= 2**172
                 words = iter([full >> 64 & (2**64 - 1), full & (2**64 - 1), 0, 0, 0])
-                verdict = sampler._is_below(full >> 128, 44, v, lambda g=gamma: (g, g), words.__next__)
+                verdict = noises._is_below(full >> 128, 44, v, lambda g=gamma: (g, g), words.__next__)
                 assert verdict == (mpmath.ldexp(full, -172) < bound)
                 outcomes.append(verdict)
     assert 0.3 < np.mean(outcomes) < 0.7
 
 
 def test_zero_is_always_accepted():
-    assert sampler._is_below(2**44 - 1, 44, 0, lambda: (Fraction(0), Fraction(0)), iter([]).__next__)
+    assert noises._is_below(2**44 - 1, 44, 0, lambda: (Fraction(0), Fraction(0)), iter([]).__next__)
 
 
 # --- the steps of the proof --------------------------------------------------------------------
@@ -245,21 +244,19 @@ def test_zero_is_always_accepted():
 
 def test_block_is_the_smallest():
     for variance in (Fraction(n, d) for n in range(1, 200) for d in (1, 3, 70)):
-        assert sampler._block(variance) == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
+        assert noises._block(variance) == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
 
 
 def test_seven_tenths_exceed_log_two():
     assert mpmath.mpf(7) / 10 > mpmath.log(2)
 
 
-@pytest.mark.parametrize(
-    "variance", [*VARIANCES, sampler.SMALLEST_VARIANCE, sampler.LARGEST_VARIANCE], ids=str
-)
+@pytest.mark.parametrize("variance", [*VARIANCES, noises.SMALLEST_VARIANCE, noises.LARGEST_VARIANCE], ids=str)
 def test_floating_point_stays_within_half_the_margin(variance):
     generator = np.random.default_rng(20)
-    k = sampler._block(variance)
+    k = noises._block(variance)
     assert k == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
-    assert 2**k * sampler._STREAM_BITS < 2**56
+    assert 2**k * noises._STREAM_BITS < 2**56
     with mpmath.workdps(60):
         worst = mpmath.mpf(0)
         for v in range(20):
@@ -278,7 +275,7 @@ def test_floating_point_stays_within_half_the_margin(variance):
 
 
 def test_a_result_beyond_64_bits_raises(monkeypatch):
-    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    monkeypatch.setattr(noises, "_MARGIN", 2.0)
     monkeypatch.setattr(DiscreteGaussian, "_decide", lambda *_: (2**63, True))
     with pytest.raises(OverflowError):
         DiscreteGaussian(seed=1).draw(Fraction(1), 1)

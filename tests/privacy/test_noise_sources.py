@@ -11,9 +11,15 @@ from tests.builders import ALARM
 from tests.privacy.test_noise import VARIANCES
 
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy import noise, sampler
-from querysmasher.privacy.noise import FloatGaussian, NoiseSource, OpenDPDiscreteGaussian
-from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
+from querysmasher.privacy import noise
+from querysmasher.privacy.budget import root_up
+from querysmasher.privacy.noise import (
+    DiscreteGaussian,
+    FloatGaussian,
+    NoiseSource,
+    OpenDPDiscreteGaussian,
+    RoundedGaussian,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +85,11 @@ def test_seed_makes_it_reproducible():
 def test_the_default_is_cryptographic(monkeypatch):
     asked = []
 
-    def urandom(count, real=sampler.os.urandom):
+    def urandom(count, real=noise.os.urandom):
         asked.append(count)
         return real(count)
 
-    monkeypatch.setattr(sampler.os, "urandom", urandom)
+    monkeypatch.setattr(noise.os, "urandom", urandom)
     first, second = (DiscreteGaussian().draw(Fraction(1000), 1000) for _ in range(2))
     assert (first != second).any()
     assert sum(asked) >= 2 * 1000 * 16
@@ -94,7 +100,7 @@ def test_the_default_is_cryptographic(monkeypatch):
     "variance", [Fraction(2), Fraction(1, 3), Fraction(4), Fraction(10**29 + 1), *VARIANCES]
 )
 def test_opendp_variance_is_rounded_up(variance):
-    assert variance <= Fraction(noise._root(variance)) ** 2 <= variance * (1 + Fraction(1, 2**50))
+    assert variance <= Fraction(root_up(variance)) ** 2 <= variance * (1 + Fraction(1, 2**50))
 
 
 def test_opendp_absent(monkeypatch):

@@ -12,10 +12,10 @@ from tests.builders import ALARM, UNIFORM
 from tests.release.tables import released, squared_change, whole
 
 import querysmasher as qs
-from querysmasher.data import open_table
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.unit import Unit
 
 KEY = bytes(range(32))

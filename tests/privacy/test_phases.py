@@ -13,8 +13,8 @@ from tests.release.tables import TableCounter, Telltale, marginal, random_counts
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.distances import Distance, Distances
+from querysmasher.privacy.accounting import Distance, Distances
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 
@@ -38,9 +38,7 @@ def phases(budget, noise="rounded", counter=None):
 
 def distance(cost, **unit):
     budget = qs.PrivacyCost(1e9, **unit)
-    return Distances(
-        SCHEMA, budget, (Distance((0,), 1, budget.unit.squared_change() / Fraction(cost)),), 1000
-    )
+    return Distances(SCHEMA, budget, (Distance((0,), 1, budget.unit.change() / Fraction(cost)),), 1000)
 
 
 def target(_):

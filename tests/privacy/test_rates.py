@@ -13,8 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from querysmasher.errors import BudgetError
-from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
-from querysmasher.privacy.rates import delta, epsilon, renyi, zcdp_delta, zcdp_epsilon
+from querysmasher.privacy.budget import (
+    ApproxDP,
+    GaussianDP,
+    PrivacyCost,
+    delta,
+    epsilon,
+    renyi,
+    zCDP,
+    zcdp_delta,
+    zcdp_epsilon,
+)
 
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4]
 DELTAS = [1e-300, 1e-100, 1e-10, 1e-6, 0.01, 0.5, 0.999, 1 - 1e-12, math.nextafter(1.0, 0.0)]

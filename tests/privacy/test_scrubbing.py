@@ -20,7 +20,7 @@ from tests.spec.files import SMALL
 
 import querysmasher as qs
 from querysmasher.data import counting
-from querysmasher.data import table as table_module
+from querysmasher.data import sources as table_module
 from querysmasher.demo import true_answers
 from querysmasher.errors import DataError
 from querysmasher.privacy.scrubbing import scrubbed
@@ -165,7 +165,7 @@ def test_a_foreign_error_while_opening_is_withheld(error, monkeypatch):
     def failing(*_):
         raise error(PRIVATE)
 
-    monkeypatch.setattr(table_module, "is_spark_frame", failing)
+    monkeypatch.setattr(table_module, "OPENERS", (failing,))
     with pytest.raises(DataError, match=error.__name__) as caught:
         qs.measure(PLAN, pd.DataFrame(WHOLE))
     check(caught.value)

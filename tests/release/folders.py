@@ -7,9 +7,9 @@ import pandas as pd
 
 import querysmasher as qs
 from querysmasher.release.comparing import sha256
-from querysmasher.release.description import document
-from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.verify import digests
+from querysmasher.release.writing import document
 from tests.builders import UNIFORM
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(6))])

@@ -17,7 +17,7 @@ from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM

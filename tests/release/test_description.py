@@ -10,9 +10,9 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.release.dictionary import SINGLE
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.provenance import Provenance
+from querysmasher.release.writing import SINGLE
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
 
@@ -82,7 +82,7 @@ def test_columns_units_and_guarantee(release, tmp_path):
 def test_it_follows_the_standard(release, tmp_path):
     """Rules of version 2 that the validator of Frictionless checks, in every format."""
     pytest.importorskip("xlsxwriter")
-    for ending in WRITERS:
+    for ending in formats_by_ending():
         release.write(release.workload, tmp_path / f"a{ending}")
     found = package(tmp_path)
     assert found["$schema"].endswith("/2.0/datapackage.json")

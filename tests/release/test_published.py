@@ -15,10 +15,15 @@ import querysmasher as qs
 from querysmasher import extras
 from querysmasher.files import write_members
 from querysmasher.release.comparing import sha256
-from querysmasher.release.description import document
-from querysmasher.release.published import check_page, check_plan
-from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+from querysmasher.release.published import (
+    check_page,
+    check_plan,
+    exploration_summary,
+    planned_summary,
+    summary_of,
+)
 from querysmasher.release.verify import FAILED, OK, OPEN
+from querysmasher.release.writing import document
 from tests.builders import UNIFORM
 from tests.release.folders import statuses, summarised, text, with_digests
 
@@ -192,7 +197,7 @@ def test_a_page_is_written_again_and_compared(folder):
         (script, f"{script}document.body.textContent='epsilon = 0.001';"),  # before the chart libraries
         ("vegaEmbed", "vegaembed"),
         ("</body>", "<p>epsilon = 0.001</p></body>"),
-        ("</html>\n", "</html>\n<script>alert()</script>"),
+        ("</html>", "</html>\n<script>alert()</script>"),
         ("\n", "\r\n"),
         ("<!DOCTYPE html>", "\ufeff<!DOCTYPE html>"),
         ("querysmasher", "Querysmasher"),

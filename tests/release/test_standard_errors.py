@@ -18,7 +18,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from tests.builders import BEST, UNIFORM
 from tests.release.tables import whole

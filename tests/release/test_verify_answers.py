@@ -17,10 +17,10 @@ import querysmasher as qs
 from querysmasher import extras
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.release.comparing import close, difference
-from querysmasher.release.description import document
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import FAILED, OK, OPEN
 from querysmasher.release.workbook import read_workbook
+from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, statuses, text, with_digests
 
 
@@ -83,7 +83,7 @@ CHOICES = {"level": 0.8, "thresholds": (0.05, 0.5), "suppress": 0.6}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("ending", formats_by_ending())
 @pytest.mark.parametrize("options", [{"level": 0.99}, CHOICES])
 def test_every_format_at_any_level_with_any_rules(plan, tmp_path, ending, options):
     """Answers are verified with the level, thresholds and suppression that the description states."""
@@ -229,7 +229,7 @@ def test_a_count_of_millions_may_differ_by_rounding_but_by_no_record(tmp_path, o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("ending", formats_by_ending())
 @pytest.mark.parametrize("options", [{}, CHOICES])
 def test_rounding_on_another_machine_is_accepted_and_nothing_else(
     plan, tmp_path, another_machine, ending, options

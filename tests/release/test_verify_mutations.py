@@ -33,9 +33,9 @@ from pyarrow import csv as arrow_csv
 import querysmasher as qs
 from querysmasher.files import write_members
 from querysmasher.release import published as published_module
-from querysmasher.release.description import document
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import OK
+from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, summarised
 
 COUNT = 20
@@ -432,7 +432,7 @@ def test_no_changed_file_passes(name, tmp_path, monkeypatch):
 
 def test_every_kind_of_file_is_mutated():
     endings = {name.removeprefix("answers") for name in MUTATIONS}
-    assert {*WRITERS} - endings == {".pq", ".feather"}  # which are others by another name
+    assert {*formats_by_ending()} - endings == {".pq", ".feather"}  # which are others by another name
 
 
 if __name__ == "__main__":

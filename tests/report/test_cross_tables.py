@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.report import cross_data
-from querysmasher.report.cross_data import deep_tables, not_shown, planned_sets
-from querysmasher.report.release_data import tables
-from querysmasher.report.share_data import share_errors
+from querysmasher.report import release_data
+from querysmasher.report.release_data import deep_tables, not_shown, planned_sets, share_errors, tables
 from tests.report.conftest import data_of, table
 
 pytestmark = pytest.mark.slow
@@ -153,7 +151,7 @@ def test_what_is_not_shown_is_said(release, page, monkeypatch):
     assert planned_sets(release)[-2:] == [(0, 2, 3), (0, 1, 2, 3)]
     assert [t.attributes for t in deep_tables(release)] == [(0, 2, 3)]
     assert not_shown(release, found).count(";") == 1
-    monkeypatch.setattr(cross_data, "DEEP_CELLS", 3)
+    monkeypatch.setattr(release_data, "DEEP_CELLS", 3)
     assert deep_tables(release) == []
     simple = qs.measure(qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(1), centering="uniform"), table(SCHEMA))
     assert not_shown(simple, tables(simple)[0]) is None

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.estimate_section import outside
 from querysmasher.report.release_data import Table, own_table
+from querysmasher.report.release_report import outside
 from tests.report.conftest import HOSTILE, SCHEMA, data_of, table
 
 TABLE = table(SCHEMA)

@@ -8,10 +8,9 @@ from rich.console import Console
 
 import querysmasher as qs
 from querysmasher import demo
-from querysmasher.privacy.rates import readable
-from querysmasher.report import plan_text
-from querysmasher.report.expectations import HEADER, by_kind, expect, overall, together
-from querysmasher.report.expected_table import ExpectedTable
+from querysmasher.privacy.budget import readable
+from querysmasher.report import expectations
+from querysmasher.report.expectations import HEADER, ExpectedTable, by_kind, expect, overall, together
 from tests.report.conftest import data_of
 
 
@@ -104,13 +103,13 @@ def test_rows_of_several_groups_name_the_worst_query_of_all(small):
 
 
 def test_many_groups_are_printed_by_kind_and_very_many_not(small, monkeypatch):
-    monkeypatch.setattr(plan_text, "MOST_ROWS", 4)
+    monkeypatch.setattr(expectations, "MOST_ROWS", 4)
     assert HEADER[-1] not in repr(small)  # five kinds
-    monkeypatch.setattr(plan_text, "MOST_ROWS", 12)
-    monkeypatch.setattr(plan_text, "MOST_GROUPS", 4)
+    monkeypatch.setattr(expectations, "MOST_ROWS", 12)
+    monkeypatch.setattr(expectations, "MOST_GROUPS", 4)
     assert HEADER[-1] not in repr(small)
     many = qs.plan(qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(14)}), 1), qs.zCDP(1))
-    monkeypatch.setattr(plan_text, "MOST_GROUPS", 20)
+    monkeypatch.setattr(expectations, "MOST_GROUPS", 20)
     assert "identity 28 ±" in words(repr(many))
 
 

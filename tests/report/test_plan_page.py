@@ -7,7 +7,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.formatting import number
-from querysmasher.report.plan_targets import MULTIPLES, closest, cost_of, target_section
+from querysmasher.report.plan_report import MULTIPLES, closest, cost_of, target_section
 from tests.report.conftest import data_of
 
 SCHEMA = qs.Schema(

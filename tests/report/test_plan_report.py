@@ -15,7 +15,8 @@ from querysmasher.planning.limit import Limit
 from querysmasher.planning.plan import Plan
 from querysmasher.report import plan_data, plan_report
 from querysmasher.report.expectations import overall
-from querysmasher.report.guarantees import guarantee, power, scientific
+from querysmasher.report.guarantees import scientific
+from querysmasher.report.page import guarantee, power
 from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words
 from tests.report.conftest import SCHEMA, data_of
@@ -99,7 +100,7 @@ def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
 def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     schema = qs.Schema.of({f"a{i}": 3 for i in range(14)})
     plan = fast(qs.marginals(schema, [1, 2, 3]))
-    monkeypatch.setattr("querysmasher.report.plan_errors.GROUPS", 50)
+    monkeypatch.setattr("querysmasher.report.plan_report.GROUPS", 50)
     page = plan.report(tmp_path / "page.html").read_text()
     data = data_of(page)
     assert len(data["groups"]) == 50

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.report import estimate_section, release_data
-from querysmasher.report.cross_data import opening
+from querysmasher.report import release_data, release_report
 from querysmasher.report.page import asset
-from querysmasher.report.release_data import Table, planned_answers, tables, total
+from querysmasher.report.release_data import Table, opening, planned_answers, tables, total
 from tests.report.conftest import SCHEMA, data_of, table
 
 
@@ -122,7 +121,7 @@ def test_readers_are_not_told_the_names_of_functions(release, plan, monkeypatch,
     """Not even where tables and queries are left out, on any page, in its text or in its scripts."""
     monkeypatch.setattr(release_data, "MAX_CELLS", 40)
     monkeypatch.setattr(release_data, "LISTED", 5)
-    monkeypatch.setattr(estimate_section, "MAX_CELLS", 40)
+    monkeypatch.setattr(release_report, "MAX_CELLS", 40)
     pages = [
         release.report(tmp_path / "release.html", estimates=True),
         plan.report(tmp_path / "plan.html", limit=False),

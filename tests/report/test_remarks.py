@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.guarantees import guarantee, promise, remarks
+from querysmasher.report.guarantees import promise, remarks
+from querysmasher.report.page import guarantee
 
 ROOT = Path(qs.__file__).parent
 SCHEMA = qs.Schema.of(a=2, b=3)

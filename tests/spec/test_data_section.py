@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from querysmasher.data import open_table
-from querysmasher.data.dialect import CSV
+from querysmasher.data.framing import CSV
+from querysmasher.data.sources import open_table
 from querysmasher.errors import SpecError
 from tests.spec.files import SMALL, read
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from querysmasher.spec.lines import line_of
+from querysmasher.spec.findings import line_of
 
 TEXT = """\
 codebook = "x"

@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 from querysmasher.errors import DataError, FileError
-from querysmasher.spec.source import Source
+from querysmasher.spec.spec import Source
 
 
 def test_a_path_is_passed_on(tmp_path):

@@ -102,7 +102,7 @@ def test_the_first_spec_weighs_by_tables(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_shows_the_largest_error_and_the_targets(tmp_path, capsys):
-    from querysmasher.cli.expectations import Expectations
+    from querysmasher.cli.specs import Expectations
 
     spec = read(tmp_path, TEXT.replace("rho = 0.05", "least = true"))
     shown = Expectations(spec.plan(), spec).to_json(every=True)

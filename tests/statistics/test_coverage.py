@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.statistics.contrasts import Differences, Quotients
-from querysmasher.statistics.critical import pointwise, sidak, simultaneous
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
-from querysmasher.statistics.ratios import Parts, Ratios
-from querysmasher.statistics.reliability import Rules, coefficients
+from querysmasher.statistics.ratios import RatioParts, Ratios
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
 
 DRAWS = 100_000
@@ -37,7 +36,7 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
     covariance = [[1, correlation], [correlation, 1]]
     N, D = normal(np.array([numerator, denominator]), covariance, seed=denominator).T
     ones = np.ones(DRAWS)
-    parts = Parts(N, D, ones, ones, correlation * ones)
+    parts = RatioParts(N, D, ones, ones, correlation * ones)
     below, above = parts.interval(pointwise(level))
     truth = numerator / denominator - parts.ratio
     covered = ((below <= truth) & (truth <= above)).mean()
@@ -49,7 +48,7 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
 def test_ratios_with_a_noisier_denominator_cover_at_least_as_often(numerator, denominator, correlation):
     N, D = normal(np.array([numerator, denominator]), [[1, correlation], [correlation, 1]], seed=1).T
     ones = np.ones(DRAWS)
-    parts = Parts(N, D, ones, ones, correlation * ones)
+    parts = RatioParts(N, D, ones, ones, correlation * ones)
     below, above = parts.interval(pointwise(0.95))
     truth = numerator / denominator - parts.ratio
     assert ((below <= truth) & (truth <= above)).mean() > 0.945
@@ -59,7 +58,7 @@ def test_the_delta_method_would_not_do():
     """Why: the symmetric interval misses by more than a percentage point where Fieller's holds."""
     N, D = normal(np.array([8.0, 4.0]), np.eye(2)).T
     ones = np.ones(DRAWS)
-    parts = Parts(N, D, ones, ones, 0 * ones)
+    parts = RatioParts(N, D, ones, ones, 0 * ones)
     covered = (np.abs(parts.ratio - 2) <= pointwise(0.95) * parts.std).mean()
     assert abs(covered - 0.95) > 0.01
 
@@ -68,7 +67,7 @@ def test_a_denominator_near_zero_is_called_unreliable():
     for mean, share in ((0.0, 0.9), (1.0, 0.8)):
         _, D = normal(np.array([1.0, mean]), np.eye(2)).T
         ones = np.ones(DRAWS)
-        assert 1 - Parts(ones, D, ones, ones, 0 * ones).reliable.mean() > share
+        assert 1 - RatioParts(ones, D, ones, ones, 0 * ones).reliable.mean() > share
 
 
 COUNTS = np.array([40.0, 90, 120, 140, 120, 90, 60, 40])
@@ -159,7 +158,7 @@ def test_contrasts_of_noisy_ratios(level):
     ones = np.ones(DRAWS)
     ratios = []
     for N, D in (draws[:, :2].T, draws[:, 2:].T):
-        parts = Parts(N, D, 140 * ones, 140 * ones, 40 * ones)
+        parts = RatioParts(N, D, 140 * ones, 140 * ones, 40 * ones)
         ratios.append(Ratios("", (), parts.ratio, parts.std, parts=parts))
     a, b = ratios
     shared = 40 * (1 - a.values) * (1 - b.values)
@@ -189,7 +188,7 @@ def test_contrasts_of_counts_are_the_usual_ones(values, stds, correlation):
     np.testing.assert_allclose([low, high], [difference.values - half, difference.values + half])
     if values[1]:
         ratio = Quotients("", (), a.values / b.values, a.std, **shared)
-        below, above = Parts(a.values, b.values, *variances, covariance).interval(pointwise(0.9))
+        below, above = RatioParts(a.values, b.values, *variances, covariance).interval(pointwise(0.9))
         expected = [ratio.values + below, ratio.values + above]
         np.testing.assert_allclose(ratio.interval(0.9), expected, rtol=1e-6, atol=1e-9)
 
@@ -200,10 +199,10 @@ def _cells_with_totals():
 
 
 def test_simultaneous_intervals_of_many_figures_are_safe():
-    assert simultaneous(0.95, 1000, np.eye(1000)) == sidak(0.95, 1000)
-    assert simultaneous(0.95, 1, np.eye(1)) == pytest.approx(pointwise(0.95))
-    assert simultaneous(0.95, 3, np.ones((3, 3))) == pytest.approx(pointwise(0.95), abs=0.03)
-    assert simultaneous(0.95, 3, np.zeros((3, 3))) == pointwise(0.95)
+    assert together(0.95, 1000, np.eye(1000)) == sidak(0.95, 1000)
+    assert together(0.95, 1, np.eye(1)) == pytest.approx(pointwise(0.95))
+    assert together(0.95, 3, np.ones((3, 3))) == pytest.approx(pointwise(0.95), abs=0.03)
+    assert together(0.95, 3, np.zeros((3, 3))) == pointwise(0.95)
     big = exact(qs.Schema.of(a=2), np.array([5, 7])).table("a").interval(0.9, simultaneous=True)
     np.testing.assert_array_equal(big[0], [5, 7, 12])
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS
+from querysmasher.statistics.ratios import INTERPOLATED, MIDPOINTS
 from tests.statistics.dense import Dense, exact
 from tests.strategies import integer_arrays
 

@@ -10,7 +10,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import SchemaError, TooLargeError, UnknownQueryError, WorkloadError
-from querysmasher.release.frame import column_names
+from querysmasher.release.tidy import column_names
 from querysmasher.statistics import quantiles, selection
 from querysmasher.statistics.reliability import Rules, coefficients
 from tests.builders import UNIFORM

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PredicateError, UnknownAttributeError
-from querysmasher.names import written_name
+from querysmasher.formatting import written_name
 from tests.reference import query_rows
 from tests.workload.test_predicates import ORDER, SCHEMA, asked
 

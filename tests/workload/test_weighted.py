@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.workload.families import Circular
-from querysmasher.workload.weighted import by_length, weighted
+from querysmasher.workload.families import Circular, by_length, weighted
 from tests.strategies import attributes, families
 
 

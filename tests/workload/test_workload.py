@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import SchemaError, UnknownAttributeError, WorkloadError
 from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.workload import Group
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads

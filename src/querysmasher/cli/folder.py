@@ -7,32 +7,15 @@ import os
 import shutil
 from pathlib import Path
 
+from querysmasher.cli.output import check_free
 from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
+from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
 from querysmasher.release.release import Release
 
-DESCRIPTION = "datapackage.json"
-RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
-ESTIMATES, ERRORS, PAGE = "estimates", "errors.csv", "report.html"
-FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
-"""Formats of the answers."""
-
-KNOWN = {
-    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE),
-    *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
-}
+KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables()}
 """The files a release folder can have."""
-
-
-def check_free(path: Path, force: bool) -> None:
-    """Refuse a path that exists already, or whose folder does not exist."""
-    if not path.absolute().parent.is_dir():
-        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
-        raise FileError(msg)
-    if path.exists() and not force:
-        msg = f"{str(path)!r} already exists; --force replaces it"
-        raise FileError(msg)
 
 
 def check_folder(path: Path, force: bool) -> None:

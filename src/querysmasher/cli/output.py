@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for machines, notes on standard error."""
+"""What commands print, and where they may write: tables for people, JSON for machines, notes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from querysmasher.text import escaped, shown
+from querysmasher.errors import FileError
+from querysmasher.formatting import escaped, shown
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import JustifyMethod
     from rich.table import Table
-
-    from querysmasher.spec.spec import Spec
 
 WIDTH = 110
 """Width of paragraphs in tables that are not printed to a terminal."""
@@ -40,20 +38,20 @@ def note(text: str) -> None:
     typer.echo(shown(text), err=True)
 
 
-def opened(path: Path) -> Spec:
-    """Read a spec file, and print its remarks on standard error."""
-    from querysmasher.spec import read_spec
-
-    read = read_spec(path)
-    for remark in read.remarks:
-        note(f"Remark: {remark}.")
-    return read
-
-
 def complain(message: str) -> None:
     """Print an error message on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     note(message)
+
+
+def check_free(path: Path, force: bool) -> None:
+    """Refuse a path that exists already, or whose folder does not exist."""
+    if not path.absolute().parent.is_dir():
+        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
+        raise FileError(msg)
+    if path.exists() and not force:
+        msg = f"{str(path)!r} already exists; --force replaces it"
+        raise FileError(msg)
 
 
 def tell(text: str) -> None:
@@ -69,7 +67,7 @@ def _width() -> int | None:
 
 def _print(table: Table, width: int) -> None:
     """Print a table in this width, without trailing spaces; markup in it is not interpreted."""
-    from rich.console import Console
+    from rich.console import Console  # noqa: PLC0415 - loads slowly, and help needs no table
 
     console = Console(markup=False, highlight=False, emoji=False, width=width)
     with console.capture() as drawn:
@@ -79,7 +77,7 @@ def _print(table: Table, width: int) -> None:
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Print names and strings in two columns."""
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415 - see above
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -102,7 +100,7 @@ def print_table(
     that does not suffice, every row is a paragraph. Other outputs have no width: tables are as wide as they
     need to be.
     """
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415 - see above
 
     shown_rows = [[shown(cell) for cell in row] for row in rows]
     numeric = [bool(place) and numbers and name not in text for place, name in enumerate(header)]
@@ -128,7 +126,7 @@ class _Column:
 
     def __init__(self, name: str, cells: Sequence[str], numeric: bool) -> None:
         """Measure its heading and its cells; those of a numeric column are not broken."""
-        from rich.cells import cell_len
+        from rich.cells import cell_len  # noqa: PLC0415 - see above
 
         self.name, self.numeric = name, numeric
         self.widest = max(map(cell_len, [name, *cells]))

@@ -52,8 +52,9 @@ def chart_format(path: str | os.PathLike[str]) -> str:
     """Return the file format that the name of a chart implies; refuse an unknown one."""
     suffix = Path(path).suffix.lower()
     if suffix not in CHARTS:
-        msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
-        raise PlanError(msg)
+        raise PlanError(
+            f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
+        )
     return suffix[1:]
 
 

@@ -185,38 +185,35 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     if not found:
         raise PlanError(refused[0])
     errors, template = found[in_order([errors.weighted_loss for errors, _ in found])[0]]
-    scale = budget.unit.squared_change() / budget.privacy_cost
+    scale = budget.unit.change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / _total_weight(workload))
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
     secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
     if objective != "mean":
         secret += " It minimises the mean error only."
-    return rmse, None if workload.has_targets else worst, _template(template) + secret
+    note = f"These are the errors of its {template} template.{secret}"
+    return rmse, None if workload.has_targets else worst, note
 
 
-def _template(name: str) -> str:
-    return f"These are the errors of its {name} template."
+_OURS = [Compared(m.name, m.title, m.cannot, _planned(m.name)) for m in MECHANISMS.values()]
 
-
-def _compared() -> tuple[Compared, ...]:
-    """Return the mechanisms to compare: ours also with uniform centres, and HDMM for its errors only."""
-    known = [Compared(m.name, m.title, m.cannot, _planned(m.name)) for m in MECHANISMS.values()]
-    uniform = Compared(
+COMPARED = (
+    _OURS[0],
+    Compared(
         "uniform",
         f"{MECHANISMS[DEFAULT].title}, uniform centres",
         "It does not optimise centres.",
         _planned(DEFAULT, "uniform"),
-    )
-    peer = Compared(
+    ),
+    *_OURS[1:],
+    Compared(
         "hdmm",
         "HDMM",
-        "It computes errors here and cannot measure. It has no certificate and accepts only products.",
+        "Shown for comparison only; it cannot produce a release. It has no certificate and accepts only "
+        "products.",
         _hdmm,
-    )
-    return (known[0], uniform, *known[1:], peer)
-
-
-COMPARED = _compared()
+    ),
+)
 """The mechanisms that `compare` supports."""
 
 
@@ -259,8 +256,7 @@ def compare(
     for place, name in enumerate(asked):
         if not isinstance(name, str) or name not in known or name in asked[:place]:
             got = f"{as_given(name)}{suggestion(name, known)}"
-            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {got}"
-            raise PlanError(msg)
+            raise PlanError(f"mechanisms: expected some of {', '.join(known)}, each once, got {got}")
     rows = []
     with Bar("Comparing", len(asked), progress) as bar:
         for name in asked:

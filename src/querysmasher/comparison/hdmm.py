@@ -13,20 +13,18 @@ it asks for the total.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import reduce
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import Design, solve_design
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6
@@ -54,16 +52,15 @@ class Errors:
 def hdmm(workload: Workload, template: str) -> Errors:
     """Return the errors of a template, at privacy cost 1."""
     if template not in TEMPLATES:
-        msg = f"template: expected one of {', '.join(TEMPLATES)}, got {as_given(template)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"template: expected one of {', '.join(TEMPLATES)}, got {as_given(template)}")
     for group in workload:
         if any(len(family.shape) > 1 for family in group.families):
-            msg = f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
+            )
     groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
     if not groups:
-        msg = "workload: all its queries are zero, so there is nothing to measure"
-        raise WorkloadError(msg)
+        raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
     with one_core():
         return TEMPLATES[template](Workload(workload.schema, groups))
 
@@ -115,8 +112,9 @@ def _kronecker(workload: Workload) -> Errors:
         if total > before + math.log1p(-CONVERGED):
             break
     if total > LARGEST:
-        msg = f"its strategy on all {len(schema)} attributes together has an error above 10^150"
-        raise TooLargeError(msg)
+        raise TooLargeError(
+            f"its strategy on all {len(schema)} attributes together has an error above 10^150"
+        )
     worst: dict[tuple[int, int], float] = {}
     families = list(kinds.values())
 
@@ -180,81 +178,66 @@ def _union(workload: Workload) -> Errors:
 
 
 def _marginals(workload: Workload) -> Errors:
+    """Return the errors of all marginals, each with a weight θ; arrays have an axis of 2 per attribute."""
     schema = workload.schema
     d = len(schema)
     if d > MOST_ATTRIBUTES:
-        msg = (
+        raise TooLargeError(
             f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are supported"
         )
-        raise TooLargeError(msg)
-    sizes = np.array(schema.sizes, dtype=float)
-    energy = np.zeros(2**d)
     splits: dict[object, tuple[float, float]] = {}
+    energy = np.zeros([2] * d)  # of the queries, without and with each attribute
     for group in workload:
-        choices = []
+        parts = [(float(n), 0.0) for n in schema.sizes]
         for name, family in zip(group.attributes, group.families, strict=True):
             if family.key not in splits:
                 gram = family.gram()
                 even = float(gram.sum()) / len(gram)
                 splits[family.key] = even, float(np.trace(gram)) - even
-            choices.append((schema.position(name), splits[family.key]))
-        absent = math.prod(sizes[[a for a in range(d) if schema.names[a] not in group.attributes]])
-        for way in range(len(choices) + 1):
-            for kept in combinations(range(len(choices)), way):
-                bits = sum(1 << choices[i][0] for i in kept)
-                parts = [choices[i][1][i in kept] for i in range(len(choices))]
-                energy[bits] += group.weight * absent * math.prod(parts)
-    scale = np.array([math.prod(sizes[[a for a in range(d) if not b >> a & 1]]) for b in range(2**d)])
-
-    def eigenvalues(theta: Array) -> Array:
-        """λ_A = Σ over B ⊇ A of θ_B · (cells summed over in B): sums over supersets, bit by bit."""
-        values = (theta * scale).reshape([2] * d)
-        for axis in range(d):
-            low, high = np.moveaxis(values, axis, 0)
-            values = np.moveaxis(np.stack([low + high, high]), 0, axis)
-        return values.ravel()
-
-    def gradient(lam: Array) -> Array:
-        """−∂/∂θ_B of Σ g/λ: sums over subsets."""
-        slopes = np.where(energy > 0, energy / np.maximum(lam, 1e-150) ** 2, 0.0).reshape([2] * d)
-        for axis in range(d):
-            low, high = np.moveaxis(slopes, axis, 0)
-            slopes = np.moveaxis(np.stack([low, low + high]), 0, axis)
-        return slopes.ravel() * scale
-
-    asked = energy > 0
-    theta = np.full(2**d, 2.0**-d)
+            parts[schema.position(name)] = splits[family.key]
+        energy += group.weight * _outer(parts)
+    scale = _outer([(n, 1) for n in schema.sizes])  # cells that a marginal sums over
+    theta = np.full([2] * d, 2.0**-d)
     for _ in range(3_000):  # multiplicative: a fixed point exactly where the derivative is level
-        slope = gradient(eigenvalues(theta))
-        level = float(theta @ slope)
+        lam = _along(theta * scale, [[1, 1], [0, 1]])  # λ_A = Σ over B ⊇ A of θ_B × cells
+        slope = _along(energy / np.maximum(lam, 1e-150) ** 2, [[1, 0], [1, 1]]) * scale
+        level = float((theta * slope).sum())
         if slope.max() <= level * (1 + 1e-5):
             break
         theta *= np.sqrt(slope / level)
         theta /= theta.sum()
-    lam = eigenvalues(theta)
-    loss = float((energy[asked] / lam[asked]).sum())
-    return Errors(loss, _worst_marginal(workload, lam) if _can_look(workload) else None)
+    lam = np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)
+    return Errors(
+        float((energy / lam).sum()), _worst_marginal(workload, lam) if _can_look(workload) else None
+    )
+
+
+def _outer(parts: Sequence[tuple[float, float]]) -> Array:
+    """Return the products of all choices of one number per pair."""
+    return reduce(np.multiply.outer, [np.array(pair, dtype=float) for pair in parts])
+
+
+def _along(values: Array, matrix: list[list[int]]) -> Array:
+    """Multiply every axis by a matrix."""
+    for axis in range(values.ndim):
+        values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
+    return values
 
 
 def _worst_marginal(workload: Workload, lam: Array) -> float:
     """Return the largest variance of a query when residual A is known with variance 1/λ_A per unit."""
     schema, worst = workload.schema, 0.0
     for group in workload:
-        places = [schema.position(name) for name in group.attributes]
-        absent = math.prod(n for a, n in enumerate(schema.sizes) if a not in places)
-        result = np.zeros(group.shape)
-        for way in range(len(places) + 1):
-            for kept in combinations(range(len(places)), way):
-                term = np.full((), absent / lam[sum(1 << places[i] for i in kept)])
-                for i, family in enumerate(group.families):
-                    rows = family.matrix()
-                    mean = rows.mean(axis=1)
-                    square = (
-                        ((rows - mean[:, None]) ** 2).sum(axis=1) if i in kept else mean**2 * family.cells
-                    )
-                    term = np.multiply.outer(term, square)
-                result += term
-        worst = max(worst, float(result.max()))
+        families = dict(zip(schema.positions(group.attributes), group.families, strict=True))
+        variances = 1 / lam
+        for axis in reversed(range(len(schema))):  # queries of a family go to the end
+            squares = np.array([[schema.sizes[axis]], [0.0]])
+            if axis in families:
+                rows = families[axis].matrix()
+                mean = rows.mean(axis=1)
+                squares = np.stack([mean**2 * rows.shape[1], ((rows - mean[:, None]) ** 2).sum(axis=1)])
+            variances = np.tensordot(variances, squares, (axis, 0))
+        worst = max(worst, float(variances.max()))
     return worst
 
 

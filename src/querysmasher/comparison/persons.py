@@ -13,8 +13,8 @@ from querysmasher.errors import BudgetError, OutsideMeasuredSpaceError, PlanErro
 from querysmasher.formatting import columns, number
 from querysmasher.html import notebook, table
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.persons import ADD_REMOVE
-from querysmasher.release.frame import frame_of
+from querysmasher.privacy.bound import ADD_REMOVE
+from querysmasher.release.tidy import frame_of
 from querysmasher.workload.builders import marginals
 
 HEADER = ("records per person", "left out", "of all records", "standard error", "error of the total")
@@ -86,19 +86,16 @@ def records_per_person(
         bounds: the bounds to compare; by default 1, 2, 5, 10, 20, 50, … up to the most records of a person.
     """
     if not isinstance(plan, Plan):
-        msg = f"plan: expected a Plan, got {type(plan).__name__}"
-        raise PlanError(msg)
+        raise PlanError(f"plan: expected a Plan, got {type(plan).__name__}")
     if plan.budget.unit.total_is_public:
-        msg = "plan: with replace_one neighbours no records are left out"
-        raise BudgetError(msg, ADD_REMOVE)
+        raise BudgetError("plan: with replace_one neighbours no records are left out", ADD_REMOVE)
     persons = _checked(histogram)
     total = math.fsum(n * times for n, times in persons.items())
     if bounds is None:
         bounds = [lead * 10**power for power in range(10) for lead in (1, 2, 5)]
         bounds = bounds[: 1 + sum(k < max(persons) for k in bounds)]
     if not bounds or any(isinstance(k, bool) or not isinstance(k, int) or k < 1 for k in bounds):
-        msg = f"bounds: expected integers of at least 1, got {bounds!r}"
-        raise BudgetError(msg)
+        raise BudgetError(f"bounds: expected integers of at least 1, got {bounds!r}")
     try:
         own = math.sqrt(float(plan.variances(marginals(plan.workload.schema, 0))[0]))
     except OutsideMeasuredSpaceError:
@@ -124,6 +121,7 @@ def _checked(histogram: Mapping[int, float]) -> dict[int, float]:
     )
     kept = {n: float(times) for n, times in persons.items() if times} if fits else {}
     if not kept:
-        msg = "histogram: expected numbers of persons by their number of records, such as {1: 500, 10: 40}"
-        raise BudgetError(msg)
+        raise BudgetError(
+            "histogram: expected numbers of persons by their number of records, such as {1: 500, 10: 40}"
+        )
     return kept

@@ -75,8 +75,7 @@ class Rehearsal:
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 100:
-        msg = f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}"
-        raise PlanError(msg)
+        raise PlanError(f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}")
     exact = _truth(workload, table)
     records = max(float(_truth(_total(workload), table)[0]), 1.0)
 

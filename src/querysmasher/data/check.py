@@ -8,28 +8,40 @@ pickled. It is not differentially private.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, NoReturn
 
 import narwhals as nw
+import numpy as np
+import pyarrow as pa
 
-from querysmasher.attributes import Attribute
-from querysmasher.data.foreign import noting_columns, plain_name
-from querysmasher.data.inspection import ColumnTally, Inspection
-from querysmasher.data.scan import ScanCounter
-from querysmasher.data.spark import SparkCounter
-from querysmasher.data.table import open_table
+from querysmasher.attributes import Attribute, literal
+from querysmasher.data.encoding import Code, Encoder, kinds_in_words
+from querysmasher.data.foreign import noting_columns, plain_name, quietly
+from querysmasher.data.people import names_of
+from querysmasher.data.rows import RowEncoder
+from querysmasher.data.sources import open_table
+from querysmasher.data.values import Places, Texts
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
-from querysmasher.labels import literal
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
 HEAD = ("attribute", "column", "missing", "do not match", "problem")
+FORMLESS = (
+    "expected a column of {}, but none of its values is one; is it the wrong column, or does it use another "
+    "decimal separator?"
+)
+MOST_VALUES = 10_000
+"""Maximum number of distinct values listed per column."""
+LONGEST = 40
+"""Maximum number of characters shown of a value."""
 MOST_SHOWN = 5
 """Maximum number of values shown per column."""
 
@@ -147,8 +159,7 @@ class Check:
         """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
-            msg = f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}"
-            raise DataError(msg)
+            raise DataError(f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}")
         return found[name]
 
     def __repr__(self) -> str:
@@ -160,8 +171,7 @@ class Check:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a check shows records and must not be stored."""
-        msg = "a check shows records of the table and cannot be written to a file"
-        raise DataError(msg)
+        raise DataError("a check shows records of the table and cannot be written to a file")
 
 
 @scrubbed
@@ -282,15 +292,12 @@ def _unclear(schema: Schema, data: Any, bound: Bound | None) -> str:
 
 def _inspected(counter: Any) -> tuple[Inspection, str]:
     """Return the findings about a table, and why it could not be read completely, if so."""
-    rows = counter.rows
+    parts, problem = [], ""
     try:
-        if isinstance(counter, SparkCounter):
-            return Inspection.joined(rows.names, counter.inspect()), ""
-        assert isinstance(counter, ScanCounter)  # noqa: S101 - there is no third engine
-        with closing(counter.read()) as batches:
-            return Inspection.of(rows, batches), ""
+        parts = counter.inspect(look)
     except DataError as error:
-        return Inspection({name: ColumnTally() for name in rows.names}), str(error)
+        problem = str(error)
+    return Inspection.joined(counter.rows.names, parts), problem
 
 
 def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
@@ -299,10 +306,126 @@ def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
         attribute.name,
         tally.type,
         tally.problem,
-        tally.hint,
+        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Places(attribute))),
         tally.missing,
         "" if attribute.missing is None else literal(attribute.missing),
         tally.unmatched,
         tuple(frequent[:MOST_SHOWN]),
         max(0, len(frequent) - MOST_SHOWN),
     )
+
+
+@dataclass
+class ColumnTally:
+    """Findings about a column so far."""
+
+    type: str = ""
+    problem: str = ""
+    """Why the whole column does not fit."""
+    missing: int = 0
+    unmatched: int = 0
+    formed: bool = False
+    """Whether some value has the form of the attribute's kind."""
+    malformed: bool = False
+    """Whether some value has not."""
+    values: dict[str, int] = field(default_factory=dict)
+    """The first distinct values without a match, with their frequencies."""
+
+    def count(self, counted: Mapping[str, int]) -> None:
+        """Record values without a match."""
+        for shown, times in counted.items():
+            if shown in self.values or len(self.values) < MOST_VALUES:
+                self.values[shown] = self.values.get(shown, 0) + times
+
+    def add(self, other: ColumnTally) -> None:
+        """Add the findings about another part of the table."""
+        self.type, self.problem = self.type or other.type, self.problem or other.problem
+        self.missing, self.unmatched = self.missing + other.missing, self.unmatched + other.unmatched
+        self.formed, self.malformed = self.formed or other.formed, self.malformed or other.malformed
+        self.count(other.values)
+
+
+@dataclass
+class Inspection:
+    """Findings about some columns of a table so far: plain data, so that Spark's partitions can send them.
+
+    Every verdict comes from the encoder that `measure` uses, so the two always agree.
+    """
+
+    columns: dict[str, ColumnTally]
+    records: int = 0
+    bad_records: int = 0
+    """Number of records with a value that does not fit in any of the columns, or without a person."""
+    nameless: int = 0
+    """Number of records without a person, if persons are distinguished."""
+
+    @classmethod
+    def joined(cls, names: Iterable[str], parts: Iterable[bytes]) -> Inspection:
+        """Add up the findings about several parts of a table, as `look` returned them."""
+        total = cls({name: ColumnTally() for name in names})
+        for part in map(json.loads, parts):
+            for name, tally in part.pop("columns").items():
+                total.columns[name].add(ColumnTally(**tally))
+            for name, number in part.items():
+                setattr(total, name, getattr(total, name) + number)
+        return total
+
+
+def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
+    """Return what is found in batches of rows."""
+    found = Inspection({name: ColumnTally() for name in rows.names})
+    for batch in batches:
+        bad = np.zeros(batch.num_rows, dtype=bool)
+        for name, encoder in rows.encoders.items():
+            codes = _inspect(encoder, batch.column(name), found.columns[name])
+            stand_in = encoder.places.stand_in is not None
+            bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+        if rows.person is not None:
+            names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
+            nobody = np.asarray(names.is_null(nan_is_null=True))
+            found.nameless += int(nobody.sum())
+            bad |= nobody
+        found.records += batch.num_rows
+        found.bad_records += int(bad.sum())
+    return json.dumps(asdict(found)).encode()
+
+
+def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
+    """Record a column of a batch, and return the codes of its values."""
+    places = encoder.places
+    tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
+    values = column.column if isinstance(column, Texts) else column
+    try:
+        codes = quietly("reading it", encoder.codes, column)
+    except DataError as error:
+        tally.problem = str(error)
+        codes = np.full(len(values), places.unknown, places.dtype)
+        codes[np.asarray(values.is_null())] = places.missing
+    tally.formed |= bool((codes <= places.unknown).any())
+    tally.malformed |= bool((codes == places.malformed).any())
+    missing = codes == places.missing
+    tally.missing += int(missing.sum())
+    strange = (codes >= places.unknown) & ~missing
+    tally.unmatched += int(strange.sum())
+    if strange.any():
+        shown = values[strange] if isinstance(values, np.ndarray) else values.filter(pa.array(strange))
+        tally.count(_counted(shown))
+    return codes
+
+
+def _counted(values: Any) -> Counter[str]:
+    """Count values by their shown form."""
+    try:
+        pairs = [(pair["values"], pair["counts"]) for pair in values.value_counts().to_pylist()]
+    except (AttributeError, pa.ArrowException, TypeError):  # Python objects; lists and the like
+        pairs = [(value, 1) for value in values.tolist()]
+    found: Counter[str] = Counter()
+    for value, times in pairs:
+        found[_shown(value)] += times
+    return found
+
+
+def _shown(value: object) -> str:
+    """Return a value as the schema would write it, without control characters, and shortened."""
+    text = repr(value.isoformat(" ")) if isinstance(value, datetime) else literal(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

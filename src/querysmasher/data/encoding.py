@@ -18,9 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
-from querysmasher.data.dates import day_number, days, is_date_column
-from querysmasher.data.texts import Texts, bins
-from querysmasher.data.values import EXACT, INT64, Places
+from querysmasher.data.values import EXACT, INT64, Places, Texts, bins, day_number, days, is_date_column
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]
@@ -48,10 +46,7 @@ class Encoder:
 
     def encode(self, column: Any) -> Code:
         """Return the code of each value; a missing one counts as the declared value."""
-        return self.stood_in(self.codes(column))
-
-    def stood_in(self, codes: Code) -> Code:
-        """Replace the codes of missing values by that of the declared value, if there is one."""
+        codes = self.codes(column)
         if self.places.stand_in is not None:
             codes[codes == self.places.missing] = self.places.stand_in
         return codes
@@ -144,12 +139,11 @@ class Encoder:
             binned = self.attribute.edges is not None
             return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
         if self.loses_digits(kind):
-            msg = (
+            raise DataError(
                 f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
                 "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
                 "values) or of strings"
             )
-            raise DataError(msg)
         values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
         if self.attribute.edges is not None:
             return bins(self.places, values)

@@ -31,12 +31,8 @@ def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.k
 def quiet_iterator(doing: str, items: Iterable[T]) -> Iterator[T]:
     """Iterate over `items`; turn the errors of each step as in `quietly`."""
     iterator = quietly(doing, iter, items)
-    while (item := quietly(doing, _step, iterator)) is not None:
+    while (item := quietly(doing, lambda: next(iterator, None))) is not None:
         yield item
-
-
-def _step(iterator: Iterator[T]) -> T | None:
-    return next(iterator, None)
 
 
 MISSING = Remedy(
@@ -69,16 +65,14 @@ def check_columns(
         noted[:] = map(str, columns)
     for name in names:
         if columns.count(name) > 1:
-            msg = f"data: the column {name!r} occurs more than once{where}"
-            raise DataError(msg)
+            raise DataError(f"data: the column {name!r} occurs more than once{where}")
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
             near = f"; the nearest column is {alike[0]!r}: rename it, or the attribute" if alike else hint
             what = (
                 "that says to whom a record belongs" if name == person else "for the attribute of that name"
             )
-            msg = f"data: no column {name!r} {what}{where}{near}"
-            raise DataError(msg, None if near else MISSING)
+            raise DataError(f"data: no column {name!r} {what}{where}{near}", None if near else MISSING)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""Rows of a dataframe in memory: pandas, Polars, PyArrow and others that narwhals supports."""
+"""Tables of other libraries: dataframes (pandas, Polars, PyArrow, …, by narwhals) and DuckDB relations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -10,12 +12,11 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counter import Limits
+from querysmasher.data.counting import Limits
 from querysmasher.data.encoding import sure_array
-from querysmasher.data.foreign import check_columns, quietly
-from querysmasher.data.persons import can_name
-from querysmasher.data.rows import Batch, RowEncoder
-from querysmasher.data.scan import ScanCounter
+from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
+from querysmasher.data.people import can_name
+from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
 from querysmasher.errors import DataError
 
 OBJECTS = ("object", "Object", "Int128", "UInt128")
@@ -23,8 +24,12 @@ OBJECTS = ("object", "Object", "Int128", "UInt128")
 Accepts = Callable[[Any], bool]
 
 
-def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
-    """Return a counter of a narwhals frame; a lazy one is collected when read, with needed columns only."""
+def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
+    """Return a counter of a frame; a lazy one is collected when read, with needed columns only."""
+    native = _without_doubles(data, rows.columns)
+    frame: Any = quietly("opening the frame", nw.from_native, native, pass_through=True)
+    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        return None
     lazy = isinstance(frame, nw.LazyFrame)
     columns = quietly(
         "reading the columns", lambda: frame.collect_schema().names() if lazy else frame.columns
@@ -73,11 +78,10 @@ def _check_labels(rows: RowEncoder, frame: Any) -> None:
     for name, encoder in rows.encoders.items():
         inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
         if inferred and encoder.loses_digits(pa.float64()):
-            msg = (
+            raise DataError(
                 f"attribute {name!r}: a column of pandas' own types cannot represent its large integers "
                 "exactly as soon as one value is missing; pass a column of type Int64 or of strings"
             )
-            raise DataError(msg)
 
 
 def _column(series: Any, accepts: Accepts) -> Any:
@@ -95,3 +99,53 @@ def _column(series: Any, accepts: Accepts) -> Any:
     if not accepts(column.type):
         return np.asarray(native, dtype=object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _without_doubles(native: Any, names: Sequence[str]) -> Any:
+    """Return a pandas or Arrow frame with only the needed columns, if a name is repeated.
+
+    Refuse a frame in which a needed column is repeated.
+    """
+    if isinstance(native, pa.Table):
+        columns = native.column_names
+    elif type(native).__module__.split(".")[0] == "pandas" and hasattr(native, "columns"):
+        columns = list(native.columns)
+    else:
+        return native
+    if len(set(columns)) == len(columns):
+        return native
+    check_columns(names, columns)
+    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
+    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]
+
+
+WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
+"""DuckDB's integers that Arrow cannot hold: they are read as strings of digits."""
+
+
+def open_relation(rows: RowEncoder, data: Any, limits: Limits) -> ScanCounter | None:
+    """Return a counter of a DuckDB relation, which is evaluated when it is read."""
+    duckdb = sys.modules.get("duckdb")  # loaded, if there is a relation
+    if duckdb is None or not isinstance(data, duckdb.DuckDBPyRelation):
+        return None
+    columns = data.columns
+    check_columns(rows.columns, columns, person=rows.person)
+    chosen = rows.columns or columns[:1]  # one column at least, to know the number of rows
+    types = dict(zip(columns, map(str, data.types), strict=True))
+    wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
+    casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
+    selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
+    return ScanCounter(rows, partial(_relation_batches, data, selection, limits.read_rows), limits)
+
+
+def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any]:
+    selected = quietly("reading the table", relation.project, selection)
+    # DuckDB before 1.4 has the reader under its older name.
+    read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader
+    with closing(quietly("reading the table", read, rows)) as reader:
+        yield no_records(reader.schema)
+        yield from quiet_iterator("reading the table", reader)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

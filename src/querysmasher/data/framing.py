@@ -1,4 +1,6 @@
-r"""Finds where records of a CSV file start and end, from the stated dialect alone.
+"""The dialect of a CSV file, and where records start and end, from the stated dialect alone.
+
+The dialect is stated, never inferred from the records: one record could change how all others are read.
 
 Quotation marks alternate: the first opens, the next closes, and a doubled one inside a field closes and
 opens again. So a line feed ends a record if an even number of marks precede it. This holds for every file
@@ -9,6 +11,8 @@ shown.
 
 from __future__ import annotations
 
+import codecs
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +20,72 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, as_given
+
+DELIMITERS = (",", ";", "\t", "|")
+"""Possible delimiters if none is stated; the header line decides."""
+
+
+@dataclass(frozen=True)
+class CSV:
+    r"""A CSV file and its dialect, which `measure` accepts instead of a path.
+
+    The file has a header on its first line. Records end with a line feed, or a carriage return and a line
+    feed. A field that contains the delimiter, a quotation mark or a line break is quoted, and a quotation
+    mark in it is doubled. An empty line is not a record, unless the file has a single column.
+
+    Attributes:
+        path: the file, compressed with gzip if its name ends in ``.gz``; or a glob.
+        delimiter: the delimiter; if None, the first of comma, semicolon, tab and ``|`` by which the
+            header line names every attribute needed.
+        quote: the quotation mark; None if no field is quoted.
+        encoding: the file's encoding, as Python names it.
+        decimal: the decimal separator of numbers, ``.`` or ``,``.
+
+    >>> CSV("people.csv", delimiter=";", decimal=",")
+    CSV(path='people.csv', delimiter=';', quote='"', encoding='utf-8', decimal=',')
+    """
+
+    path: str | os.PathLike[str]
+    delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        if not isinstance(self.path, str | os.PathLike):
+            raise DataError(f"path: expected a path, got {type(self.path).__name__}")
+        object.__setattr__(self, "quote", self.quote or None)
+        for name in ("delimiter", "quote"):
+            given = getattr(self, name)
+            if given is not None and not (
+                isinstance(given, str) and len(given) == 1 and given.isascii() and given not in "\r\n\0"
+            ):
+                example = ", such as ';'" if name == "delimiter" else ""
+                msg = f"{name}: expected a single ASCII character other than a line break{example}, got "
+                msg += as_given(given)
+                raise DataError(msg)
+        if self.delimiter is not None and self.delimiter == self.quote:
+            msg = f"delimiter: expected a character other than the quotation mark, got {self.delimiter!r}"
+            raise DataError(msg)
+        if self.decimal not in (".", ","):
+            raise DataError(f"decimal: expected '.' or ',', got {as_given(self.decimal)}")
+        try:
+            known = isinstance(self.encoding, str) and codecs.lookup(self.encoding)._is_text_encoding  # noqa: SLF001
+        except LookupError:
+            known = False
+        if not known:
+            msg = (
+                f"encoding: expected an encoding such as 'utf-8' or 'latin-1', got {as_given(self.encoding)}"
+            )
+            raise DataError(msg)
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the file's bytes need no decoding."""
+        return codecs.lookup(self.encoding).name == "utf-8"
+
 
 BLOCK_BYTES = 2**24
 LONGEST_RECORD = 2**28
@@ -31,7 +100,7 @@ Positions = NDArray[np.intp]
 
 
 @dataclass(frozen=True, repr=False)
-class Block:
+class RecordBlock:
     """Complete records, each ending with a line feed, and the number of the first line."""
 
     data: bytes
@@ -43,7 +112,7 @@ def mistake(source: str, line: int, words: str) -> DataError:
     return DataError(f"data: {source}, line {line}: {words}")
 
 
-def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[Block]:
+def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
     """Split a stream of UTF-8 into blocks of complete records.
 
     Args:
@@ -59,22 +128,22 @@ def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iter
         held += more
         end = _end_of_records(held, quote)
         if end:
-            yield Block(held[:end], line)
+            yield RecordBlock(held[:end], line)
             line += held.count(b"\n", 0, end)
             held = held[end:]
         elif len(held) > LONGEST_RECORD:
             words = f"a record of more than {LONGEST_RECORD >> 20} MiB; a quotation mark may not be closed"
             raise mistake(source, line, words)
     if held:
-        yield Block(held if held.endswith(b"\n") else held + b"\n", line)
+        yield RecordBlock(held if held.endswith(b"\n") else held + b"\n", line)
 
 
-def first_record(block: Block, quote: str | None) -> int:
+def first_record(block: RecordBlock, quote: str | None) -> int:
     """Return where the first record of a block ends."""
     return int(record_ends(block.data, quote)[0]) + 1 if quote else block.data.index(b"\n") + 1
 
 
-def check(block: Block, delimiter: str, quote: str | None, source: str) -> None:
+def check(block: RecordBlock, delimiter: str, quote: str | None, source: str) -> None:
     """Refuse misplaced quotation marks and bytes that are not UTF-8."""
     data = block.data
     if not data.isascii():
@@ -111,7 +180,7 @@ def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
     return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
 
 
-def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
+def ragged(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
     """Return where the records with too many or too few fields start and end, and their numbers of fields."""
     ends = record_ends(block.data, quote)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -120,20 +189,20 @@ def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> lis
     return list(zip(*(one[wrong].tolist() for one in (starts, ends, fields)), strict=True))
 
 
-def even(block: Block, columns: int, delimiter: str, quote: str | None) -> Block:
+def even(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> RecordBlock:
     """Replace each field of such records by one that no attribute and no person has: where it is."""
     parts, done = [], 0
     for start, end, count in ragged(block, columns, delimiter, quote):
         field = f"{UNREADABLE}line {_line(block, start)}: {count} fields".split(delimiter, maxsplit=1)[0]
         parts += [block.data[done:start], delimiter.join([field] * columns).encode()]
         done = end
-    return Block(b"".join([*parts, block.data[done:]]), block.line) if done else block
+    return RecordBlock(b"".join([*parts, block.data[done:]]), block.line) if done else block
 
 
-def readable(block: Block) -> Block:
+def readable(block: RecordBlock) -> RecordBlock:
     """Replace bytes that are not UTF-8; all others stay, and with them the records."""
     data = block.data
-    return block if data.isascii() else Block(data.decode(errors="replace").encode(), block.line)
+    return block if data.isascii() else RecordBlock(data.decode(errors="replace").encode(), block.line)
 
 
 def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:
@@ -163,7 +232,7 @@ def _not_utf8(data: bytes) -> int | None:
     return None
 
 
-def _check_quotes(block: Block, delimiter: str, quote: str, source: str) -> None:
+def _check_quotes(block: RecordBlock, delimiter: str, quote: str, source: str) -> None:
     data, quotes = block.data, _quotes(block.data, quote)
     byte = _bytes(data)
     opening, closing = quotes[0::2], quotes[1::2]
@@ -216,6 +285,6 @@ def _bytes(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8)
 
 
-def _line(block: Block, position: int) -> int:
+def _line(block: RecordBlock, position: int) -> int:
     """Return the number of the line on which a position lies."""
     return block.line + block.data.count(b"\n", 0, position)

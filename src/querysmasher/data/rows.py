@@ -1,8 +1,9 @@
-"""From batches of Arrow rows to codes, whatever their source."""
+"""From batches of rows to codes, whatever their source, and the engine for tables that this process reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from querysmasher.data.counting import Codes
+from querysmasher.data.counting import Codes, Limits, Tally, batches, check_cells
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
-from querysmasher.data.persons import OneKind, joined, names_of
+from querysmasher.data.people import OneKind, bounded, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
-from querysmasher.privacy.counter import Counts
-from querysmasher.privacy.dropped import BINS
-from querysmasher.privacy.persons import Bound
-from querysmasher.privacy.sets import AttributeSet
+from querysmasher.privacy.accounting import BINS
+from querysmasher.privacy.bound import Bound
+from querysmasher.privacy.counts import AttributeSet, Counts
 from querysmasher.schema import Schema
+
+Look = Callable[["RowEncoder", Iterable[Any]], bytes]
+"""What looks through batches of rows and returns its findings."""
 
 UNKNOWN = ("refuse", "drop")
 STRANGERS = (
@@ -78,8 +81,7 @@ class RowEncoder:
     def __post_init__(self) -> None:
         """Check the names and the option."""
         if self.unknown not in UNKNOWN:
-            msg = f"unknown: {not_one_of(UNKNOWN, self.unknown)}"
-            raise DataError(msg)
+            raise DataError(f"unknown: {not_one_of(UNKNOWN, self.unknown)}")
         self.schema.positions(self.names)
 
     @property
@@ -124,8 +126,7 @@ class RowEncoder:
             return encoded.where(~nobody) if nobody.any() else encoded
         if self.unknown == "refuse":
             found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
-            msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
-            raise DataError(msg, MENDING)
+            raise DataError(f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}", MENDING)
         known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         if self.bound is None:
             kept = encoded.where(known)
@@ -172,3 +173,105 @@ class RowEncoder:
                     )
                     raise DataError(msg)
         return checked
+
+
+class TableCounter:
+    """What all engines have in common: exact counts of the records that `rows` encodes."""
+
+    def __init__(self, rows: RowEncoder, limits: Limits) -> None:
+        """Count nothing yet."""
+        self.rows = rows
+        self._limits = limits
+        self._records: int | None = None
+        self._out = rows.nothing_left_out
+
+    def __repr__(self) -> str:
+        """Name the attributes without showing records."""
+        return f"{type(self).__name__}({', '.join(self.rows.names)})"
+
+    def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        """Yield the exact counts of each attribute set, in order; reading starts with the first."""
+        checked = self.rows.check_sets(sets)
+        return self._marginals(checked, check_cells(self.rows.schema, checked))
+
+    def records(self) -> int:
+        """Return the exact number of records that are counted."""
+        if self._records is None:
+            self._records, self._out = self._scanned()
+        return self._records
+
+    def left_out(self) -> Counts:
+        """Return exactly how many were left out, as `Counter` says."""
+        self.records()
+        return self._out
+
+    def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
+        for batch in batches(sets, cells, self._limits.batch_cells):
+            yield from self._tables(batch)
+
+    def inspect(self, look: Look) -> list[bytes]:
+        """Return what `look` finds in the rows, part by part: for `check`, which shows records."""
+        raise NotImplementedError
+
+    def _scanned(self) -> tuple[int, Counts]:
+        """Return the number of records, and how many were left out."""
+        raise NotImplementedError
+
+    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        """Count some sets in one pass."""
+        raise NotImplementedError
+
+
+class ScanCounter(TableCounter):
+    """Counts batches of rows, reading them once if their codes fit in memory."""
+
+    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
+        """Count what `read` yields: Arrow record batches, the same rows at each call."""
+        super().__init__(rows, limits)
+        self._read = read
+        self._kept: list[Codes] | None = None
+
+    def inspect(self, look: Look) -> list[bytes]:
+        with closing(self._read()) as rows:
+            return [look(self.rows, rows)]
+
+    def _scanned(self) -> tuple[int, Counts]:
+        rows, out = 0, self.rows.nothing_left_out
+        for codes in self._chunks():
+            rows += codes.rows
+            out = out if codes.out is None else out + codes.out
+        return rows, out
+
+    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        tally = Tally(self.rows.schema, sets)
+        with closing(self._chunks()) as chunks:
+            for codes in chunks:
+                tally.add(codes)
+        yield from tally.tables()
+
+    def _encoded(self) -> Generator[Codes]:
+        """Iterate over all records."""
+        with closing(self._read()) as read:  # or a refused scan would keep its source open
+            yield from self.rows.chunks(read, self._limits.chunk_rows)
+
+    def _chunks(self) -> Generator[Codes]:
+        """Iterate over the records that are counted, and keep their codes if they fit in memory.
+
+        These are all records, or at most some of each person. A failed scan keeps nothing.
+        """
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Codes] = []
+        size, bound = 0, self.rows.bound
+        counted = self._encoded() if bound is None else bounded(bound, self._encoded, self._limits)
+        with closing(counted) as read:
+            for codes in read:
+                size += codes.size
+                if size <= self._limits.keep_bytes:
+                    kept.append(codes)
+                else:
+                    kept.clear()
+                yield codes
+        if size <= self._limits.keep_bytes:
+            self._kept = kept

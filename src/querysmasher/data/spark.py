@@ -34,15 +34,21 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.data import spark_tasks
-from querysmasher.data.counter import Limits
-from querysmasher.data.counting import batches, check_cells
+from querysmasher.data.counting import Limits
 from querysmasher.data.foreign import check_columns, quietly
-from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import INTEGERS, Packing, arrow_type
-from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
+from querysmasher.data.rows import Look, RowEncoder, TableCounter
+from querysmasher.data.spark_tasks import (
+    FINDINGS,
+    INTEGERS,
+    PERSON,
+    SLAB_CELLS,
+    SLABS,
+    EncodedRows,
+    Packing,
+    arrow_type,
+)
 from querysmasher.errors import DataError
-from querysmasher.privacy.counter import Counts
-from querysmasher.privacy.sets import AttributeSet
+from querysmasher.privacy.counts import AttributeSet, Counts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,18 +64,18 @@ LACKS = re.compile(
 """How Spark reports an unsuitable Python; messages of Spark and Python, compared and never shown."""
 
 
-def is_spark_frame(data: object) -> bool:
-    """Return whether this is a PySpark frame, classic or Connect, without importing PySpark."""
-    return any(cls.__module__.startswith("pyspark.sql") for cls in type(data).__mro__) and hasattr(
-        data, "mapInArrow"
-    )
+def open_spark(rows: RowEncoder, data: object, limits: Limits) -> SparkCounter | None:
+    """Return a counter of a PySpark frame, classic or Connect, without importing PySpark."""
+    is_spark = any(cls.__module__.startswith("pyspark.sql") for cls in type(data).__mro__)
+    return SparkCounter(rows, data, limits) if is_spark and hasattr(data, "mapInArrow") else None
 
 
-class SparkCounter:
+class SparkCounter(TableCounter):
     """Encodes a Spark frame once, and counts it in one job per batch of marginals."""
 
     def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
         """Select the needed columns; nothing is computed yet."""
+        super().__init__(rows, limits)
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(_ask("reading the types of the columns", lambda: frame.dtypes))
@@ -85,59 +91,35 @@ class SparkCounter:
             selection = [*selection, f"{_name(rows.person, kinds[rows.person])} AS {PERSON}"]
         selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
         self._frame = _ask("selecting the columns", frame.selectExpr, *selection)
-        self.rows = self._rows = rows
         self._packing = packing
         self._whole = frame
-        self._limits = limits
         self._encoded: Any = None
-        self._records: int | None = None
-        self._out: Counts | None = None
 
-    def __repr__(self) -> str:
-        """Name the attributes without showing records."""
-        return f"SparkCounter({', '.join(self._rows.names)})"
-
-    def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        """Yield the exact counts of each attribute set, in order; computing starts with the first."""
-        checked = self._rows.check_sets(sets)
-        return self._marginals(checked, check_cells(self._rows.schema, checked))
-
-    def records(self) -> int:
-        """Return the exact number of counted records; the first call encodes them."""
-        if self._records is None:
-            self._records, self._out = _ask("counting in Spark", self._encode)
-        return self._records
-
-    def left_out(self) -> Counts:
-        """Return exactly how many were left out, as `Counter` says."""
-        self.records()
-        assert self._out is not None  # noqa: S101 - with the number of records
-        return self._out
-
-    def inspect(self) -> list[bytes]:
-        """Return what `Inspection` finds in each partition: for `check`, which shows records."""
-        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.columns)]
+    def inspect(self, look: Look) -> list[bytes]:
+        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self.rows.columns)]
         frame = _ask("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
-        frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
+        frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self.rows, look), FINDINGS)
         rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(found) for (found,) in rows]
 
-    def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
-        for batch in batches(sets, cells, self._limits.batch_cells):
-            shapes = [self._rows.schema.shape(one) for one in batch]
-            ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-            flat = _ask("counting in Spark", self._run, batch, int(ends[-1]))
-            for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
-                yield part.reshape(shape).copy()
+    def _scanned(self) -> tuple[int, Counts]:
+        return _ask("counting in Spark", self._encode)
+
+    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        shapes = [self.rows.schema.shape(one) for one in sets]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        flat = _ask("counting in Spark", self._run, sets, int(ends[-1]))
+        for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
+            yield part.reshape(shape).copy()
 
     def _encode(self) -> tuple[int, Counts]:
         """Encode the rows, keep their codes, and return their number and what was left out."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
-        rows = EncodedRows(deepcopy(self._rows), self._packing)
+        rows = EncodedRows(deepcopy(self.rows), self._packing)
         encode = partial(rows.encode, self._limits.read_rows)
         tasks = ENCODING_TASKS * _tasks(self._frame)
-        if self._rows.bound is None:
+        if self.rows.bound is None:
             joined = self._frame.coalesce(tasks)
         else:  # all records of a person in one task, one after the other
             joined = self._frame.repartition(tasks, PERSON).sortWithinPartitions(PERSON)
@@ -156,7 +138,7 @@ class SparkCounter:
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
-        rows = EncodedRows(self._rows, self._packing)
+        rows = EncodedRows(self.rows, self._packing)
         count = partial(spark_tasks.count_partition, rows, tuple(batch), self._limits.chunk_rows)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
@@ -208,11 +190,10 @@ def _run_job(frame: Any, job: Callable[[], T]) -> T:
     remedy = "install it there, or point PYSPARK_PYTHON to a Python that has it"
     if _is_local(frame.sparkSession):
         remedy = f"set the environment variable PYSPARK_PYTHON to this process's Python, {sys.executable!r},"
-    msg = (
+    raise DataError(
         "data: the Python of the Spark executors does not have querysmasher, or has another Python version "
         f"than this process; {remedy} before the Spark session starts"
     )
-    raise DataError(msg)
 
 
 def _release(encoded: Any) -> None:

@@ -1,16 +1,22 @@
 """The rule that matches a value of a column with a value of an attribute, one at a time.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. A date matches dates and timestamps (see `dates`) and its ISO
-string. Where all labels are numbers, or all are booleans, a string is read as in a CSV file (`Places.read`).
-A number is never read as a string. A missing value matches nothing, unless the attribute declares the value
-that missing ones count as.
+numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
+midnight, in their time zone if they have one; any other time of day matches no date. A missing value matches
+nothing, unless the attribute declares the value that missing ones count as.
 
 The rule looks at one value and the schema, never at the other records. So it gives the same index when
 a library stores the same values in a wider type because of one record: integers as floats (one is missing),
 narrow floats as wide ones, anything as Python objects, or numbers as strings (one cannot be read). Floats
 cannot distinguish all integers of 2^53 and more: an attribute with such labels refuses every column of
 floats, and every column that pandas would turn to floats because of one missing value.
+
+Where all labels are numbers, or all are booleans, a string is read as in a CSV file. What it means depends on
+its attribute alone. A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal
+separator, and may be surrounded by spaces; ``nan`` is a missing number and ``inf`` a number outside every
+domain. A boolean is one of `BOOLEANS`, in any case. An empty field is missing, unless the domain has the
+empty string. The labels of an attribute with labels of several kinds are matched as strings. A number is
+never read as a string.
 """
 
 from __future__ import annotations
@@ -21,14 +27,57 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
-from querysmasher.data.dates import midnight
+from querysmasher.errors import DataError
+
+EPOCH = date(1970, 1, 1)
+TICKS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""Number of units per day."""
+
+NO_DAY = np.iinfo(np.int64).min
+"""Code for a missing value, or one that is not a complete day."""
+
+
+def is_date_column(kind: Any) -> bool:
+    """Return whether a column of this Arrow type holds dates or timestamps."""
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def days(column: Any) -> NDArray[np.int64]:
+    """Return the day number of each value of a date column, counted from 1970, or `NO_DAY`."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    if getattr(kind, "tz", None) is not None:
+        pc.local_timestamp(pa.scalar(0, kind))  # which refuses an unknown zone, even if there is no record
+        column = pc.local_timestamp(column)
+    ticks = np.asarray(column.cast(pa.int64()).fill_null(NO_DAY))
+    whole, rest = np.divmod(ticks, TICKS[unit])
+    return np.where((rest == 0) & (ticks != NO_DAY), whole, NO_DAY)
+
+
+def day_number(value: date) -> int:
+    """Return a date as the number of its day, counted from 1970."""
+    return (value - EPOCH).days
+
+
+def midnight(value: object) -> object:
+    """Return a timestamp at midnight as its date, in its own time zone; any other value unchanged."""
+    if not isinstance(value, datetime):
+        return value
+    nanoseconds = getattr(value, "nanosecond", 0)  # pandas' timestamps have them
+    return value.date() if value.time() == time(0) and not nanoseconds else value
+
 
 EXACT_FLOATS = 2**53
 """From here on, different integers are the same float."""
@@ -235,3 +284,67 @@ def _as_float(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class Texts:
+    """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
+
+    column: Any
+    decimal: str = "."
+
+    def codes(self, places: Places) -> Any:
+        """Return the code of each string; see `Places`."""
+        attribute = places.attribute
+        if attribute.edges is not None:
+            return self._numbers(places)
+        if places.reads_texts:
+            return self._distinct(places, lambda text: places.read(text, self.decimal))
+        labels = text_labels(attribute)
+        return self._distinct(places, lambda text: labels.get(text, places.unknown), labels.get("", None))
+
+    def _distinct(self, places: Places, place: Any, empty: int | None = None) -> Any:
+        """Compute the codes of the distinct strings."""
+        encoded = pc.dictionary_encode(self.column)
+        raw = encoded.dictionary.cast(pa.large_binary()).to_pylist()
+        texts = [text.decode(errors="replace") for text in raw]  # what is not UTF-8 matches nothing
+        lookup = [
+            (places.missing if empty is None else empty) if text == "" else place(text) for text in texts
+        ]
+        return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
+
+    def _numbers(self, places: Places) -> Any:
+        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
+        try:
+            values = None if self.decimal != "." else self.column.cast(pa.float64())
+        except pa.ArrowInvalid:  # which quotes the string
+            values = None
+        if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
+            return bins(places, np.asarray(values))
+        texts = pc.ascii_trim(self.column, characters=" ")
+        pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
+        formed = pc.match_substring_regex(texts, pattern=pattern)
+        plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
+        values = pc.if_else(formed, plain, "nan").cast(pa.float64())
+        codes = bins(places, np.asarray(values))
+        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = places.malformed
+        return codes
+
+
+def bins(places: Places, values: Any) -> Any:
+    """Return the bin of each number of an array."""
+    edges = np.array(places.attribute.edges, dtype=np.float64)
+    values = values.astype(np.float64, copy=False)
+    found = np.searchsorted(edges, values, side="right") - 1
+    found[values == edges[-1]] = places.attribute.size - 1
+    found[found < 0] = places.unknown
+    found[np.isnan(values)] = places.missing
+    return found.astype(places.dtype)
+
+
+def text_labels(attribute: Attribute) -> dict[str, int]:
+    """Return the labels of an attribute as in a CSV file, with their indexes."""
+    labels = {label: place for place, label in enumerate(attribute.labels)}
+    if len(labels) < attribute.size:
+        raise DataError(f"attribute {attribute.name!r}: two of its values are the same string in a CSV file")
+    return labels

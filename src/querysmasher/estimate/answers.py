@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, ClassVar, Self, overload
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.errors import UnknownQueryError, WorkloadError
-from querysmasher.formatting import count
+from querysmasher.attributes import Attribute
+from querysmasher.errors import WorkloadError
+from querysmasher.formatting import columns as aligned
+from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
-from querysmasher.release.answers import MAX_LABELS
-from querysmasher.release.columns import WORD
-from querysmasher.release.frame import frame_of
-from querysmasher.release.tidy import Tidy, plain
+from querysmasher.html import table as html_table
+from querysmasher.release.answers import SHOWN, LabelledAnswers
+from querysmasher.release.outputs import format_of
+from querysmasher.release.tidy import Tidy, column_names, frame, repeated
+from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.schema import Schema
+from querysmasher.statistics.tables import MAX_CELLS, OF, Layout, Percent, check_percent
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
-
-SHOWN = 8
-"""Number of answers shown in a notebook."""
 
 
 class EstimateTidy(Tidy):
@@ -44,14 +47,7 @@ class EstimateTidy(Tidy):
     def estimates(self, group: Group, values: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the estimates of a group."""
         flat = np.ascontiguousarray(values.ravel())
-        return self.rows(group, lambda own: (pa.array(flat[own]), noted(len(flat[own]))))
-
-
-def noted(size: int, note: str = NOTE) -> Any:
-    """Return a column that repeats the note."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), pa.array([note])).cast(
-        WORD
-    )
+        return self.rows(group, lambda own: (pa.array(flat[own]), repeated(NOTE, len(flat[own]))))
 
 
 @dataclass(frozen=True)
@@ -68,58 +64,23 @@ class EstimatedAnswer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EstimatedAnswers:
+class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
     """Estimates, in the workload's order. They are biased, so they have no standard errors."""
 
-    workload: Workload
-    values: Array
     note: str = NOTE
+
+    source: ClassVar[str] = "estimate"
+
+    def _entry(self, label: str, index: int) -> EstimatedAnswer:
+        return EstimatedAnswer(label, float(self.values[index]))
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return one tidy row per query: what it counts, its value and the note.
 
         The columns before `value` are those of `Answers.to_frame`.
         """
-        if len(self.values) > MAX_LABELS:
-            msg = (
-                f"to_frame: {len(self.values):,} labelled rows do not fit in memory; use "
-                "estimate.write(workload, path)"
-            )
-            raise WorkloadError(msg)
         tidy = EstimateTidy(self.workload)
-        tables, start = [plain(tidy.schema.empty_table())], 0
-        for group in self.workload:
-            own = self.values[start : start + group.rows]
-            tables += [plain(one) for one in tidy.estimates(group, own)]
-            start += group.rows
-        return frame_of(pa.concat_tables(tables), backend)
-
-    def __len__(self) -> int:
-        """Count the answers."""
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[EstimatedAnswer]:
-        """Iterate over the answers."""
-        rows = zip(self.workload.labels(), self.values.tolist(), strict=True)
-        return (EstimatedAnswer(*row) for row in rows)
-
-    @overload
-    def __getitem__(self, key: int | str) -> EstimatedAnswer: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[EstimatedAnswer]: ...
-    def __getitem__(self, key: int | str | slice) -> EstimatedAnswer | list[EstimatedAnswer]:
-        """Return the answer at an index or to a query in words, or a list of answers for a slice."""
-        if isinstance(key, str):
-            place = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
-            if place is None:
-                msg = f"answers[{key!r}]: no query is called so; ask estimate.answer({key!r})"
-                raise UnknownQueryError(msg)
-            key = place
-        if isinstance(key, slice):
-            return [*self][key]
-        place = range(len(self))[key]  # also refuses an index out of range
-        label = next(islice(self.workload.labels(), place, None))
-        return EstimatedAnswer(label, float(self.values[place]))
+        return self._frame(tidy, lambda group, rows: tidy.estimates(group, self.values[rows]), backend)
 
     def __repr__(self) -> str:
         """Show the first answers."""
@@ -170,3 +131,135 @@ class EstimatedTable(np.ndarray[Any, np.dtype[Any]]):
         families = tuple(Identity.of(schema[name].size) for name in names)
         workload = Workload(schema, (Group(names, families),))
         return EstimatedAnswers(workload, np.asarray(self, dtype=float).ravel()).to_frame(backend)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EstimatedCrossTable:
+    """Estimates by one attribute or several; the last one forms the columns, "Total" stands for all values.
+
+    Totals are sums of the cells shown. There are no standard errors: an estimate is biased.
+    """
+
+    attributes: tuple[Attribute, ...]
+    values: Array
+    """Counts or percentages, with an axis per attribute; with totals, they are the last entry of each."""
+    percent: str | None
+    note: str
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.attributes, self.values.shape)
+
+    def to_frame(self, backend: Any = "pyarrow", *, wide: bool = False) -> Any:
+        """Return a data frame: long, one row per cell (null = total), or wide, one row per row of the table.
+
+        A long frame has a column with the note. A percentage of nothing is null.
+        """
+        columns = self._layout.columns
+        names = column_names([one_line(column.name) for column in columns])
+        made = {name: column.to_arrow() for name, column in zip(names, columns, strict=True)}
+        flat = np.ascontiguousarray(self.values).ravel()
+        made["value"] = pa.array(flat, mask=np.isnan(flat))
+        if wide:
+            return self._layout.wide(pa.table(made), "value", backend)
+        made["note"] = repeated(self.note, len(flat))
+        return frame(made, backend)
+
+    def __len__(self) -> int:
+        """Count the cells, with totals."""
+        return self.values.size
+
+    def __getitem__(self, key: Any) -> float:
+        """Return a cell by the value of each attribute; None stands for all values."""
+        return float(self.values.ravel()[self._layout.index(key)])
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and the first rows as text."""
+
+        def cell(value: float) -> str:
+            return "·" if math.isnan(value) else f"{value:,.1f}{'%' if self.percent else ''}"
+
+        def cells(own: slice) -> Iterable[str]:
+            return map(cell, self.values.ravel()[own].tolist())
+
+        return self._layout.shown(cells, "percent" if self.percent else "count")
+
+    @property
+    def _title(self) -> str:
+        names = ", ".join(one_line(a.name) for a in self.attributes)
+        return f"{f'Percent {OF[self.percent]}' if self.percent else 'Count'} by {names} ({self.note})"
+
+    def __repr__(self) -> str:
+        """Print the table."""
+        header, rows = self._shown()
+        return "\n".join([self._title, *aligned([header, *rows]), *self._layout.cut()])
+
+    def _repr_html_(self) -> str:
+        """Show the table in a notebook."""
+        header, rows = self._shown()
+        return notebook(
+            self._title,
+            html_table(header, rows, numbers=range(1, len(header))),
+            *(element("p", note) for note in self._layout.cut()),
+        )
+
+
+def cross_table(
+    attributes: Sequence[Attribute],
+    cells: Numbers,
+    total: float,
+    note: str,
+    *,
+    totals: bool,
+    percent: Percent,
+) -> EstimatedCrossTable:
+    """Return the cross-table of estimated cells, with an axis per attribute; `total` is all records."""
+    values = np.asarray(cells, dtype=float)
+    for axis in range(values.ndim):
+        values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
+    if math.isclose(values[(-1,) * values.ndim], total, rel_tol=1e-9):  # but for rounding errors
+        values[(-1,) * values.ndim] = total
+    if percent is not None:
+        ends: dict[str, Any] = {
+            "row": (..., slice(-1, None)),
+            "column": (*[slice(-1, None)] * (values.ndim - 1), slice(None)),
+            "total": (slice(-1, None),) * values.ndim,
+        }
+        below = np.broadcast_to(values[ends[percent]], values.shape)
+        values = np.divide(100 * values, below, out=np.full(values.shape, np.nan), where=below > 0)
+    if not totals:
+        values = values[(slice(-1),) * values.ndim]
+    return EstimatedCrossTable(tuple(attributes), values, percent, note)
+
+
+def check_table(names: Sequence[str], shape: Sequence[int], percent: Percent) -> None:
+    """Refuse a table without attributes, too large a one and unknown percentages."""
+    if not names:
+        msg = "attributes: expected at least one attribute"
+        raise WorkloadError(msg)
+    check_percent(percent, len(names))
+    size = math.prod(n + 1 for n in shape)
+    if size > MAX_CELLS:
+        msg = f"attributes: a table of {size:,} cells is too large; at most {MAX_CELLS:,} fit"
+        raise WorkloadError(msg)
+
+
+def write_estimates(
+    answers: Callable[[Workload], Iterable[Array]],
+    about: Mapping[str, Any],
+    workload: Workload,
+    path: str | os.PathLike[str],
+    progress: bool | None,
+    adopted: Callable[[Any], Any] | None = None,
+) -> None:
+    """Write one row per query: what it counts, its value and the note that it is an estimate.
+
+    `answers` iterates over the answers to the groups, in order. The ending of the name decides the format;
+    the file appears under its name only when it is complete. `adopted` changes the tables before they are
+    written.
+    """
+    form = format_of(path)
+    form.check()
+    tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
+    groups = (tidy.estimates(*pair) for pair in zip(workload, answers(workload), strict=True))
+    write_tables(Path(path), form, tidy, about, groups, progress, adopted)

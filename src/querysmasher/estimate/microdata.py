@@ -1,25 +1,39 @@
-"""Synthetic records as users read them: frames, files and streams."""
+"""Synthetic records whose low-order tables follow an estimate, as frames, files and streams.
+
+Attributes are drawn one after the other, each given the two earlier ones on which it depends most, from the
+estimated table of the three. Values are not drawn independently but rounded in a controlled way within every
+combination of the two, which leaves far less noise. Records that nobody can have are dropped. Then weights
+are raked until the records follow all pairs, and as many records as wanted are taken in proportion to them.
+Blocks are independent of each other, so that any number of records takes the memory of one block.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.endings import check_ending
-from querysmasher.errors import TooLargeError
-from querysmasher.estimate.synthesis import Codes, Synthesis
+from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.integers import along
+from querysmasher.estimate.model import Model
 from querysmasher.files import replacing
+from querysmasher.formatting import one_line
 from querysmasher.progress import Bar
-from querysmasher.release.formats import WRITERS
-from querysmasher.release.frame import frame_of, value_type
-from querysmasher.text import cell, one_line
+from querysmasher.release.outputs import format_of
+from querysmasher.release.tidy import frame_of, value_type
 
 ENDINGS = (".parquet", ".csv", ".csv.gz", ".arrow", ".feather")
 """Allowed endings of file names."""
@@ -30,6 +44,27 @@ MAX_FRAME = 50_000_000
 MOST = 10**10
 """Maximum number of records."""
 
+Codes = NDArray[np.int64]
+"""Records as rows of indexes of values."""
+
+BLOCK = 50_000
+"""Maximum number of records of a block."""
+
+POOL = 3
+"""Number of candidates per record."""
+
+SWEEPS = 12
+"""Number of rounds of raking."""
+
+PAIRS = 400
+"""Maximum number of pairs that are raked: the strongest."""
+
+PARENT_CELLS = 1_000_000
+"""Maximum number of cells of a table from which an attribute is drawn."""
+
+STEEP = 10.0
+"""Maximum factor by which a step of raking changes a weight."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Microdata:
@@ -39,8 +74,7 @@ class Microdata:
     columns are the attributes; a binned attribute has the middle of its bin.
     """
 
-    synthesis: Synthesis
-    attributes: tuple[Attribute, ...]
+    model: Model
     count: int
     seed: int
     about: Mapping[str, Any]
@@ -53,8 +87,11 @@ class Microdata:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over blocks of records, as Arrow tables."""
-        for block in self.synthesis.blocks(self.count, self.seed):
-            yield self._table(block)
+        for number, start in enumerate(range(0, self.count, BLOCK)):
+            rng = np.random.default_rng([self.seed, number])
+            block = self._block(min(BLOCK, self.count - start), rng)
+            columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.model.schema)]
+            yield pa.table(columns, schema=self._schema)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return all records as a data frame of any eager backend of narwhals that is installed."""
@@ -68,35 +105,124 @@ class Microdata:
 
         The name ends in .parquet, .csv, .csv.gz, .arrow or .feather.
         """
-        ending = check_ending(path, ENDINGS)
+        check_ending(path, ENDINGS)
+        form = format_of(path)
         about = {**self.about, "note": self.note}
         with (
             replacing(Path(path)) as temporary,
-            WRITERS[ending](temporary, self._schema, about) as writer,
+            form.write(temporary, self._schema, about) as (write, _),
             Bar("Writing", None, progress),
         ):
             for table in self:
-                writer.write(self._safe(table) if ending.startswith(".csv") else table)
+                write(table if form.safe is str else self._safe(table, form.safe))
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return self.model.schema.sizes
 
     @property
     def _schema(self) -> Any:
-        return pa.schema([(one_line(a.name), _column(a).type) for a in self.attributes])
+        return pa.schema([(one_line(a.name), _column(a).type) for a in self.model.schema])
 
-    def _table(self, block: Codes) -> Any:
-        columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.attributes)]
-        return pa.table(columns, schema=self._schema)
-
-    def _safe(self, table: Any) -> Any:
-        """Return a table of which a spreadsheet reads no text as a formula."""
+    def _safe(self, table: Any, safe: Callable[[str], str]) -> Any:
+        """Return a table whose texts are safe to read for the programs that open such a file."""
         for place, field in enumerate(table.schema):
             if field.type == pa.string():
-                texts = pa.array([cell(value) for value in table.column(place).to_pylist()], pa.string())
+                texts = pa.array([safe(value) for value in table.column(place).to_pylist()], pa.string())
                 table = table.set_column(place, field, texts)
         return table
 
     def __repr__(self) -> str:
         """Say what the records are."""
         return f"Microdata of {self.count:,} records ({self.note})"
+
+    @cached_property
+    def _strengths(self) -> Array:
+        """How far each pair is from independence, as a share of the records."""
+        count = len(self._sizes)
+        result = np.zeros((count, count))
+        places = [
+            place
+            for place in combinations(range(count), 2)
+            if math.prod(self._sizes[a] for a in place) <= PARENT_CELLS
+        ]
+        for place, table in zip(places, self.model.tables(places), strict=True):
+            distance = np.abs(table - self.model.pairs.independent(place)).sum()
+            result[place] = result[place[::-1]] = distance / max(self.model.total, 1e-300)
+        return result
+
+    @cached_property
+    def _order(self) -> list[tuple[int, Place]]:
+        """Attributes in the order in which they are drawn, each with up to two on which it depends."""
+        strengths = self._strengths
+        first = int(strengths.sum(axis=1).argmax())
+        found: list[tuple[int, Place]] = [(first, ())]
+        left = set(range(len(self._sizes))) - {first}
+        while left:
+            placed = [a for a, _ in found]
+            nearest = max(sorted(left), key=lambda a: strengths[a, placed].max())
+            parents: list[int] = []
+            for parent in sorted(placed, key=lambda p: -strengths[nearest, p]):
+                cells = math.prod(self._sizes[a] for a in (nearest, parent, *parents))
+                if len(parents) < 2 and strengths[nearest, parent] > 0 and cells <= PARENT_CELLS:
+                    parents.append(parent)
+            found.append((nearest, tuple(sorted(parents))))
+            left.remove(nearest)
+        return found
+
+    def _block(self, count: int, rng: np.random.Generator) -> Codes:
+        pool = self._pool(POOL * count + 100, rng)
+        if not len(pool):
+            msg = "microdata: the schema's impossible combinations leave no record that the estimate expects"
+            raise WorkloadError(msg)
+        weights = self._raked(pool)
+        ordered = np.lexsort([rng.random(len(pool)), *(pool[:, a] for a, _ in reversed(self._order))])
+        sums = np.cumsum(weights[ordered])
+        steps = (np.arange(count) + rng.random()) * (sums[-1] / count)
+        chosen = ordered[np.minimum(np.searchsorted(sums, steps, side="right"), len(pool) - 1)]
+        return pool[rng.permutation(chosen)]
+
+    def _pool(self, count: int, rng: np.random.Generator) -> Codes:
+        """Return candidates: attribute by attribute, each given its parents."""
+        pool = np.zeros((count, len(self._sizes)), dtype=np.int64)
+        for attribute, parents in self._order:
+            shares = self._conditional(attribute, parents)
+            codes = np.zeros(count, dtype=np.int64)
+            for parent in parents:
+                codes = codes * self._sizes[parent] + pool[:, parent]
+            order = np.lexsort([rng.random(count), codes])
+            cells, counts = np.unique(codes, return_counts=True)
+            expected = shares[cells] * counts[:, None]
+            mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its place
+            drawn = along(expected[:, mixed], rng).astype(np.int64)
+            pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())
+        return pool[self.model.zeros.allowed(pool)]
+
+    def _conditional(self, attribute: int, parents: Place) -> Array:
+        """Return the distribution of an attribute in every cell of its parents."""
+        place = tuple(sorted((attribute, *parents)))
+        table = np.moveaxis(self.model.table(place), place.index(attribute), -1)
+        single = self.model.single(attribute)
+        even = single if single.sum() > 0 else np.ones_like(single)
+        faint = table.reshape(-1, self._sizes[attribute]) + 1e-9 * even / even.sum()
+        return faint / faint.sum(axis=1, keepdims=True)
+
+    def _raked(self, pool: Codes) -> Array:
+        """Return weights with which the candidates follow the pairs."""
+        total = max(self.model.total, 1e-300)
+        strengths = self._strengths
+        ordered = sorted(combinations(range(len(self._sizes)), 2), key=lambda p: strengths[p])[-PAIRS:]
+        places = [p for p in ordered if math.prod(self._sizes[a] for a in p) <= PARENT_CELLS]
+        targets = [table.ravel() / total for table in self.model.tables(places)]
+        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in places]
+        weights = np.full(len(pool), 1 / len(pool))
+        for _ in range(SWEEPS):
+            for target, own in zip(targets, codes, strict=True):
+                sums = np.bincount(own, weights=weights, minlength=len(target))
+                ratio = np.divide(target, sums, out=np.ones_like(sums), where=sums > 0)
+                weights *= np.clip(ratio, 1 / STEEP, STEEP)[own]
+            weights /= weights.sum()
+        return weights
 
 
 def _column(attribute: Attribute) -> Any:

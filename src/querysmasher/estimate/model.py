@@ -1,13 +1,18 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
-1. The total is public, the noisy one or, if that is rough, a better one (`total`). Each table on one
+1. The total is public, the noisy one or, if that is rough, a better one. Each table on one
    attribute (`singles`) is non-negative with this sum.
 2. Pairs (`pairs`) are shrunk towards independence or the best chain, and projected onto the non-negative
    tables with these margins.
-3. Larger tables (`larger`) start as those of maximum entropy given their parts. If the set itself was
+3. Larger tables start as those of maximum entropy given their parts. If the set itself was
    measured, its deviation is shrunk likewise.
 
 Everything is computed when it is asked for, in batches of tables of one shape.
+
+A table on three or more attributes starts as the one of maximum entropy given its pairs or, if a set of three
+or more of its attributes was measured, given its largest proper subsets. If the set itself was measured, its
+deviation is shrunk towards this table. Three attributes are ordered by size first, so that more tables have
+the same shape.
 """
 
 from __future__ import annotations
@@ -21,12 +26,21 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.estimate.evidence import Evidence, Place
-from querysmasher.estimate.larger import Larger
+from querysmasher.estimate.evidence import Evidence, Noisy, Place, Zeros
+from querysmasher.estimate.fitting import (
+    Axes,
+    arranged,
+    batches,
+    centred,
+    filled,
+    fitted,
+    lower_part,
+    start,
+    triples,
+)
 from querysmasher.estimate.pairs import Pairs
-from querysmasher.estimate.singles import single
-from querysmasher.estimate.total import is_rough, posterior_total
-from querysmasher.estimate.zeros import Zeros
+from querysmasher.estimate.shrinkage import towards
+from querysmasher.estimate.singles import is_rough, posterior_total, single
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
@@ -37,6 +51,9 @@ again, 8 bytes each."""
 
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
+
+STEPS = 10
+"""Number of steps of Dykstra's algorithm for tables on three and more attributes."""
 
 
 class Model:
@@ -57,18 +74,16 @@ class Model:
         self.evidence = evidence
         self.least = least
         self.weights = weights or {}
-        self._given = known or {}
         self.schema = evidence.schema
         self.zeros = Zeros(evidence.schema)
-        self._singles = {place[0]: table for place, table in self._given.items() if len(place) == 1}
-        self._kept = {place: table for place, table in self._given.items() if len(place) > 2}
+        self._known = dict(known or {})
         self._room = KEPT
 
     @cached_property
     def total(self) -> float:
         """The number of records: at least zero."""
-        if () in self._given:
-            return float(self._given[()])
+        if () in self._known:
+            return float(self._known[()])
         noisy = self.evidence.noisy(())
         if noisy is not None and is_rough(noisy):
             found = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
@@ -77,7 +92,7 @@ class Model:
 
     def single(self, attribute: int) -> Array:
         """Return the table on one attribute."""
-        if attribute not in self._singles:
+        if (attribute,) not in self._known:
             size = self.schema.sizes[attribute]
             noisy = self.evidence.noisy((attribute,))
             possible = self.zeros.possible((attribute,))
@@ -86,19 +101,13 @@ class Model:
             if noisy is not None and kept.any():
                 unbiased = noisy.values + self.total / size
                 values[kept] = single(unbiased[kept], noisy.variance, self.total)
-            self._singles[attribute] = values
-        return self._singles[attribute]
+            self._known[attribute,] = values
+        return self._known[attribute,]
 
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        pairs: dict[Place, Array] = {p: table for p, table in self._given.items() if len(p) == 2}
-        return Pairs(self.evidence, self.total, self.single, self.zeros, pairs)
-
-    @cached_property
-    def _larger(self) -> Larger:
-        """The tables on three and more attributes."""
-        return Larger(self.evidence, self.single, self.pairs, self.zeros, self.tables)
+        return Pairs(self.evidence, self.total, self.single, self.zeros, self._known)
 
     def table(self, place: Place) -> Array:
         """Return the table on increasing attributes."""
@@ -126,31 +135,107 @@ class Model:
 
     def _prepared(self, places: Sequence[Place]) -> Iterator[Array]:
         """Iterate over tables that fit in memory together."""
-        larger = [place for place in dict.fromkeys(places) if len(place) > 2]
-        found = {place: self._kept[place] for place in larger if place in self._kept}
-        missing = [place for place in larger if place not in found]
-        self.pairs.prepare(
-            {pair for place in places if place not in found for pair in combinations(place, 2)}
-        )
-        for place, table in self._larger.tables(missing):
-            found[place] = table
+        missing = [place for place in dict.fromkeys(places) if place not in self._known]
+        self.pairs.prepare({pair for place in missing for pair in combinations(place, 2)})
+        larger = dict(self._larger([place for place in missing if len(place) > 2]))
+        for place, table in larger.items():
             if self._room >= table.size:
                 table.flags.writeable = False
-                self._kept[place] = table
+                self._known[place] = table
                 self._room -= table.size
         for place in places:
-            if len(place) > 2:
-                yield found[place]
-            elif len(place) == 2:
-                yield self.pairs[place]
-            else:
+            if len(place) < 2:
                 yield self.single(place[0]) if place else np.array(self.total)
+            else:
+                yield larger[place] if place in larger else self._known[place]
 
     def target(self, place: Place) -> Array:
         """Return what other sets say about the table on increasing attributes, without its own residual."""
         if len(place) > 2:
-            return self._larger.target(place)
+            ordered = self._by_size(place)
+            return _increasing(self._targets([ordered])[0], ordered)
         if len(place) == 2:
             return self.pairs.target(place)
         total = self.total
         return np.full(self.schema.sizes[place[0]], total / self.schema.sizes[place[0]])
+
+    def _larger(self, places: Sequence[Place]) -> Iterator[tuple[Place, Array]]:
+        """Iterate over sets of three and more attributes with their tables, in no particular order."""
+        for some in self._batches(places):
+            targets = self._targets(some)
+            noisy = [self.evidence.noisy(tuple(sorted(place))) for place in some]
+            measured = [i for i, one in enumerate(noisy) if one is not None]
+            if measured:
+                known = [one for one in noisy if one is not None]
+                targets[measured] = self._around([some[i] for i in measured], targets[measured], known)
+            targets = filled(targets, self._singles(some), self._masks(some))
+            for place, table in zip(some, targets, strict=True):
+                yield tuple(sorted(place)), _increasing(table, place)
+
+    def _batches(self, places: Sequence[Place]) -> Iterator[list[Place]]:
+        """Iterate over sets of one shape that are computed alike, so that none depends on the others."""
+        alike: dict[tuple[bool, bool], list[Place]] = {}
+        for place in places:
+            kind = self.zeros.possible(place) is not None, self._measured_inside(place)
+            alike.setdefault(kind, []).append(self._by_size(place))
+        for own in alike.values():
+            yield from batches(own, self.schema.sizes)
+
+    def _by_size(self, place: Place) -> Place:
+        """Return three attributes ordered by size; more as they are."""
+        return tuple(sorted(place, key=lambda a: (self.schema.sizes[a], a))) if len(place) == 3 else place
+
+    def _targets(self, places: Sequence[Place]) -> Array:
+        """Return the tables of maximum entropy on sets of one shape that are computed alike."""
+        order = len(places[0])
+        pairs = self._margins(places, 2)
+        masks = self._masks(places)
+        if order == 3 and not masks.ndim:
+            return triples(pairs)
+        singles = self._singles(places)
+        if order == 3:
+            return fitted(start(singles, pairs) * masks, pairs)
+        inside = self._measured_inside(places[0])
+        return fitted(start(singles, {}) * masks, self._margins(places, order - 1) if inside else pairs)
+
+    def _around(self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy]) -> Array:
+        """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
+        singles = self._singles(places)
+        pairs = self._margins(places, 2)
+        # three attributes exactly, where fitting is still on its way
+        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
+        values = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)])
+        nearest = towards(targets, values, np.array([n.variance for n in noisy]), singles, lower, STEPS)
+        return fitted(nearest * self._masks(places), pairs, 2)
+
+    def _singles(self, places: Sequence[Place]) -> list[Array]:
+        """Return the tables on each axis, stacked over the sets."""
+        return [np.stack([self.single(place[axis]) for place in places]) for axis in range(len(places[0]))]
+
+    def _margins(self, places: Sequence[Place], order: int) -> dict[Axes, Array]:
+        """Return the tables on every choice of so many axes, stacked over the sets."""
+        found: dict[Axes, Array] = {}
+        for axes in combinations(range(len(places[0])), order):
+            parts = [tuple(place[a] for a in axes) for place in places]
+            tables = self.tables([tuple(sorted(part)) for part in parts])
+            found[axes] = np.stack(list(map(arranged, tables, parts)))
+        return found
+
+    def _masks(self, places: Sequence[Place]) -> Array:
+        """Return ones in possible cells and zeros in others, of sets that are computed alike; or just one."""
+        masks = [self.zeros.possible(tuple(sorted(place))) for place in places]
+        known = [arranged(m.astype(float), p) for m, p in zip(masks, places, strict=True) if m is not None]
+        return np.stack(known) if known else np.ones(())
+
+    def _measured_inside(self, place: Place) -> bool:
+        """Return whether a proper subset of three or more attributes was measured."""
+        return any(
+            self.evidence.noisy(some) is not None
+            for order in range(3, len(place))
+            for some in combinations(place, order)
+        )
+
+
+def _increasing(table: Array, place: Place) -> Array:
+    """Return a table over attributes in some order with its axes in increasing order."""
+    return table.transpose(sorted(range(len(place)), key=place.__getitem__))

@@ -14,12 +14,11 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.endings import check_ending
 from querysmasher.files import replacing
-from querysmasher.formatting import count
+from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element
 from querysmasher.html import table as html_table
 from querysmasher.report.page import ENDINGS, POLICY, asset
 from querysmasher.schema import Schema
-from querysmasher.text import one_line
 
 MOST_PAIRS, MOST_CELLS = 60, 1_500
 """Maximum number of pairs on a page, and of cells of a pair."""

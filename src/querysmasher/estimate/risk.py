@@ -3,8 +3,8 @@
 A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
 more than it gains. Let z be the noisy residuals of some sets, in orthonormal coordinates with noise of
 variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of set B
-weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the mean
-of ws² in the direction of g, the residuals
+weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B asked for. With g = z − b, ‖g‖² = Σ wg² and
+λ = Σ wg²·ws²/‖g‖², the mean of ws² in the direction of g, the residuals
 
     v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
@@ -13,17 +13,19 @@ by Stein's identity. Where the model is any good, a is 1, and its tables are tak
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
 do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
-its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most 0.05 of its
-noise to its risk (limited translation, Efron and Morris 1972).
+its own a allows or, if that is farther, by the root of 0.003 of its noise (limited translation, Efron and
+Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a set jumps once.
 
-If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
-are among these, and the projection onto a convex set never increases the distance to any of its points.
+If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative, and the total.
+The true ones are among these, and the projection onto a convex set never increases the distance to any of its
+points.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations, groupby
 
@@ -31,11 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
-from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, fitted
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import with_margins
 from querysmasher.planning.estimator.lifting import subsets
 
 LARGEST = 100_000
@@ -44,8 +44,8 @@ LARGEST = 100_000
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
-ALONE = 0.05
-"""Square of how far a set may always move, as a share of its noise: what this can cost it at most."""
+ALONE = 0.003
+"""Square of how far a set may always move, as a share of its noise."""
 
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
@@ -76,6 +76,7 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
     if (moves == 1).all():
         model.weights = weights
         return model
+    space = Space(model.evidence, sorted({(), *tables}))  # the total counts as a table of its own
     known = space.tables(space.nearest(coordinates, model), model)
     return Model(model.evidence, model.least, known, weights)
 
@@ -93,26 +94,24 @@ def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
 
 
 def _measured(model: Model, places: set[Place]) -> list[Place]:
-    """Return the largest sets of which all parts were measured, below those asked for."""
+    """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
-    known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
+    @cache
     def follows(place: Place) -> bool:
-        if place not in known:
-            has_parts = all(map(follows, combinations(place, len(place) - 1)))
-            is_empty = not math.prod(sizes[a] - 1 for a in place)
-            known[place] = has_parts and (is_empty or model.evidence.noisy(place) is not None)
-        return known[place]
+        is_known = model.evidence.noisy(place) is not None or not math.prod(sizes[a] - 1 for a in place)
+        return is_known and all(map(follows, combinations(place, len(place) - 1 if place else 1)))
 
     found: set[Place] = set()
     for place in places:
-        level: list[Place] = [()] if known[()] else []
+        level: list[Place] = [()] if follows(()) else []
         while level:  # up from the empty set, as far as measured sets go
             larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
             found |= set(level)
             level = list(filter(follows, larger))
     inside = {some for place in found for some in subsets(place) if some != place}
-    return sorted(found - inside - {()})
+    largest = found - inside - {()}
+    return sorted(largest | (found & places)) if largest else []
 
 
 def _moved(model: Model, space: Space) -> tuple[Array, Array]:
@@ -126,27 +125,39 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
-        source = Moved(model.evidence, space.residuals(step))
-        again = Model(Evidence(model.schema, (source,)), model.least)
+        again = Model(_changed(model.evidence, space.residuals(step)), model.least)
         further = noisy + step - space.coordinates(again.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
     squares, noise = space.weights * away**2, space.weights * space.variances
     gains = space.weights * slopes
 
     def reach(own: NDArray[np.bool_] | slice) -> float:
-        length = float(squares[own].sum())
-        spare = float(gains[own].sum()) - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
-        return _reach(length, spare, TOLERATED * float(noise[own].sum()))
+        length, most = float(squares[own].sum()), float(noise[own].sum())
+        gain = min(float(gains[own].sum()), most)  # derivatives are at most 1, and estimates of few are rough
+        spare = gain - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
+        return _reach(length, spare, TOLERATED * most)
 
     moves = np.ones_like(away)
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for alone in space.slices[1:]:  # not the total, of which every table has a share
+    for alone in space.slices.values():
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
     return moves, noisy - moves * away
+
+
+def _changed(evidence: Evidence, changes: Mapping[Place, Array]) -> Evidence:
+    """Return evidence whose residuals of some sets differ by given numbers."""
+
+    def noisy(place: Place) -> Noisy | None:
+        known = evidence.noisy(place)
+        if known is None or place not in changes:
+            return known
+        return replace(known, values=known.values + changes[place])
+
+    return Evidence(evidence.schema, noisy, evidence.distances)
 
 
 def _reach(length: float, spare: float, allowed: float) -> float:
@@ -156,41 +167,22 @@ def _reach(length: float, spare: float, allowed: float) -> float:
     return (spare + math.sqrt(spare**2 + length * allowed)) / length
 
 
-class Moved:
-    """A source of noisy residuals that differ by given numbers from those of other evidence."""
-
-    def __init__(self, evidence: Evidence, changes: Mapping[Place, Array]) -> None:
-        """Take the evidence, and the changes of some sets."""
-        self._evidence = evidence
-        self._changes = changes
-
-    def noisy(self, attributes: Place) -> Noisy | None:
-        """Return the noisy residual of a set, or None if it is not measured."""
-        own = self._evidence.noisy(attributes)
-        if own is None or attributes not in self._changes:
-            return own
-        return Noisy(attributes, own.values + self._changes[attributes], own.variance)
-
-    def distance(self, attributes: Place) -> float | None:
-        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
-        return self._evidence.distance(attributes)
-
-
 class Space:
     """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
 
     def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
         """Take what was measured, tables of which all parts were, and the least size of those asked for."""
         self._sizes = evidence.schema.sizes
-        self._largest = tables
+        self._asked = tables
         self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
-        self.noisy = {place: evidence.noisy(place) or self._nothing(place) for place in self.sets}
+        nothing = {p: Noisy(p, np.zeros([self._sizes[a] for a in p]), 0.0) for p in self.sets}
+        self.noisy = {place: evidence.noisy(place) or nothing[place] for place in self.sets}
         counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
-        self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
         self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
-        self.slices = [slice(end - own, end) for end, own in zip(self._ends.values(), counts, strict=True)]
+        ends = np.cumsum(counts).tolist()
+        self.slices = {p: slice(end - n, end) for p, end, n in zip(self.sets, ends, counts, strict=True)}
         """The coordinates of each set."""
         self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
         above = dict.fromkeys(self.sets, 0.0)
@@ -201,12 +193,13 @@ class Space:
         """What a squared error in each coordinate weighs, over all tables."""
 
     def means(self, moves: Array) -> dict[int, float]:
-        """Return the mean of numbers per coordinate, weighted by the noise, by the number of attributes."""
-        noise = self.weights * self.variances
+        """Return the means of numbers per coordinate, weighted by the noise, by the number of attributes."""
+        noise, rest = self.weights[1:] * self.variances[1:], 1.0 - moves[1:]
+        orders = self.orders[1:]
         return {
-            order: 1.0 - float((1.0 - moves[own]) @ noise[own] / noise[own].sum())
-            for order in np.unique(self.orders[self.variances > 0]).tolist()
-            if (own := self.orders == order).any()
+            order: 1.0 - float(rest[own] @ noise[own] / noise[own].sum())
+            for order in np.unique(orders[noise > 0]).tolist()
+            if (own := orders == order).any()
         }
 
     @property
@@ -229,10 +222,6 @@ class Space:
             found[-2:] = [found[-2] + found[-1]]
         return found
 
-    def _nothing(self, place: Place) -> Noisy:
-        """Return the residual of a set that has no direction."""
-        return Noisy(place, np.zeros([self._sizes[a] for a in place]), 0.0)
-
     def coordinates(self, tables: Iterable[Array]) -> Array:
         """Return the coordinates of tables, one per set."""
         pairs = zip(self.sets, tables, strict=True)
@@ -242,17 +231,16 @@ class Space:
     def residuals(self, coordinates: Array) -> dict[Place, Array]:
         """Return the residuals with given coordinates."""
         found = {}
-        for place, end in self._ends.items():
-            shape = [self._sizes[a] - 1 for a in place]
-            own = coordinates[end - math.prod(shape) : end].reshape(shape)
-            found[place] = along_axes(own, 0, [_basis(self._sizes[a]).T for a in place])
+        for place, own in self.slices.items():
+            shaped = coordinates[own].reshape([self._sizes[a] - 1 for a in place])
+            found[place] = along_axes(shaped, 0, [_basis(self._sizes[a]).T for a in place])
         return found
 
     @cached_property
     def _stacks(self) -> list[tuple[tuple[int, ...], list[Place], Indexes]]:
         """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
         found: dict[tuple[int, ...], list[Place]] = {}
-        for table in self._largest:
+        for table in self._asked:
             found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
         return [(shape, own, np.stack(list(map(self._indexes, own)))) for shape, own in found.items()]
 
@@ -260,13 +248,13 @@ class Space:
         """Return which coordinate belongs to each element of a table in its bases."""
         result = np.zeros([self._sizes[a] for a in table], dtype=np.int64)
         for place in subsets(table):
-            shape = [self._sizes[a] - 1 for a in place]
+            own = self.slices[place]
             at = tuple(slice(1, None) if a in place else 0 for a in table)
-            result[at] = self._ends[place] - math.prod(shape) + np.arange(math.prod(shape)).reshape(shape)
+            result[at] = np.arange(own.start, own.stop).reshape([self._sizes[a] - 1 for a in place])
         return result
 
     def cells(self, coordinates: Array) -> list[Array]:
-        """Return the cells of the largest tables, in stacks of one shape."""
+        """Return the cells of the tables, in stacks of one shape."""
         return [
             along_axes(coordinates[indexes], 1, [_lifting(n).T for n in shape])
             for shape, _, indexes in self._stacks
@@ -313,6 +301,9 @@ class Space:
                 tables = fitted(tables, margins)
                 if order == 2 and masks.all():
                     tables = with_margins(tables, margins[0,], margins[1,])
+                elif order > 1:
+                    singles = [np.stack([found[place[axis],] for place in some]) for axis in range(order)]
+                    tables = filled(tables, singles, masks)
                 tables.flags.writeable = False
                 found.update(zip(some, tables, strict=True))
         return found

@@ -1,18 +1,40 @@
 """How an exploration shares its budget: public rules, and the prior of a table given its noisy distance.
 
 The constants were chosen on tables of several kinds, real and made up. The error changes little around them.
+
+Parts of tables are measured so that the tables have the least expected error. The expected distance E_k of
+part k from its estimate falls with its precision (`planning.water_filling`). Errors of parts are independent,
+so that those of a table on the set A add up like √Σ_{k⊆A} E_k². We minimise Σ_A w_A √Σ_{k⊆A} E_k², which is
+convex in the precisions: E_k is, and the norm increases in each. Where the optimum is, the derivative with
+respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also the optimum of Σ_k ω_k E_k
+with these weights held fixed, which water-filling solves. A few rounds of both find it. (Where tables are
+noise alone, E_k is in proportion to b_k^(-1/2), and each round divides the logarithms of what is wrong by
+three.)
+
+With very many records, nothing is better than the plan of least error, which an exploration then follows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.residual_plan import Place
+from querysmasher.errors import PlanError, Remedy, TooLargeError
+from querysmasher.estimate.model import Model
+from querysmasher.planning.around import plan_at
+from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimating import Place, directions
+from querysmasher.planning.options import Options
+from querysmasher.planning.water_filling import EXACT, fill
+from querysmasher.privacy.budget import Budget
+from querysmasher.schema import Schema
+from querysmasher.workload.workload import Workload
 
 TOTAL = 0.02
 """Share of the budget for the number of records."""
@@ -41,6 +63,93 @@ CLASSES, DECADES = 24, 8
 
 MEAN = math.sqrt(2 / math.pi)
 """The expected absolute value of a standard normal number."""
+
+
+LARGEST = 50_000_000
+"""Maximum number of cells of a table."""
+
+MOST_TRIPLES = 20_000
+"""Maximum number of sets of three attributes that are looked at."""
+
+PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The tables of a workload, and their parts on one, two and three attributes."""
+
+    workload: Workload
+
+    def __post_init__(self) -> None:
+        """Refuse queries other than cells of tables, and tables that are too large."""
+        for group in self.workload:
+            if not group.is_marginal:
+                msg = (
+                    f"workload: expected marginals only, got {group.describe()}; other queries are answered "
+                    "best from an unbiased release"
+                )
+                raise PlanError(msg, PLAN)
+        for place in self.sets:
+            cells = math.prod(self.schema.sizes[a] for a in place)
+            if cells > LARGEST:
+                names = ", ".join(self.schema.names[a] for a in place)
+                msg = f"workload: the table on ({names}) has {cells:,} cells; at most {LARGEST:,} are allowed"
+                raise TooLargeError(msg)
+        if not self.singles:
+            msg = "workload: expected tables on attributes with at least two values, got none"
+            raise PlanError(msg)
+
+    @property
+    def schema(self) -> Schema:
+        """The domain."""
+        return self.workload.schema
+
+    @cached_property
+    def weights(self) -> dict[Place, float]:
+        """The weight of every table, of groups on the same attributes together."""
+        found: dict[Place, float] = {}
+        for group in self.workload:
+            place = tuple(sorted(self.schema.positions(group.attributes)))
+            found[place] = found.get(place, 0.0) + group.weight
+        return found
+
+    @property
+    def sets(self) -> list[Place]:
+        """The attribute sets of the tables, in the order of the workload."""
+        return list(self.weights)
+
+    @cached_property
+    def singles(self) -> dict[Place, float]:
+        """The attributes that tables consist of, and the weight of all tables with each."""
+        return self._parts(1)
+
+    @cached_property
+    def pairs(self) -> dict[Place, float]:
+        """The pairs of attributes that tables consist of, and the weight of all tables with each."""
+        return self._parts(2)
+
+    @cached_property
+    def triples(self) -> dict[Place, float]:
+        """The sets of three attributes that tables consist of: empty if there are too many."""
+        most = sum(math.comb(len(place), 3) for place in self.sets)
+        return self._parts(3) if most <= MOST_TRIPLES * 10 else {}
+
+    def _parts(self, order: int) -> dict[Place, float]:
+        found: dict[Place, float] = {}
+        for place, weight in self.weights.items():
+            for part in combinations(self._several(place), order):
+                found[part] = found.get(part, 0.0) + weight
+        return found if order < 3 or len(found) <= MOST_TRIPLES else {}
+
+    def _several(self, place: Place) -> Iterator[int]:
+        """Iterate over the attributes of a set that have several values: others carry nothing."""
+        return (a for a in place if directions(self.schema, (a,)))
+
+    @property
+    def counted(self) -> list[tuple[str, ...]]:
+        """The attribute sets, by name, that some phase may count: all others follow from them."""
+        sets = [*self.sets, *self.singles, *self.pairs, *self.triples]
+        return [tuple(self.schema.names[a] for a in place) for place in sets]
 
 
 def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
@@ -114,3 +223,111 @@ class Profile:
 def expected(variances: Array, counts: Array) -> Array:
     """Return the expected distances of tables whose classes of cells have these variances."""
     return MEAN * (counts * np.sqrt(variances)).sum(axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Parts of tables with prior variances: what water-filling shares a budget among."""
+
+    places: tuple[Place, ...]
+    variances: Array
+    """By part, and class of cells."""
+    counts: Array
+
+    @classmethod
+    def of_distances(cls, places: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
+        """Return parts whose priors have the given expected distances."""
+        variances = [own.prior(float(d)) for own, d in zip(profiles, distances, strict=True)]
+        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+
+    @classmethod
+    def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
+        """Return single attributes that were measured with noise of these variances."""
+        profiles = [Profile.of(model.single(a)) for (a,) in places]
+        variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
+        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+
+    @property
+    def errors(self) -> Array:
+        """The expected distance of each part from its estimate."""
+        return expected(self.variances, self.counts)
+
+    def __add__(self, other: Parts) -> Parts:
+        """Return both."""
+        return Parts(
+            self.places + other.places,
+            np.concatenate([self.variances, other.variances]),
+            np.concatenate([self.counts, other.counts]),
+        )
+
+    def after(self, precisions: Array) -> Parts:
+        """Return what is left of the variances after parts were measured at these precisions."""
+        left = self.variances / (1 + self.variances * precisions[:, None])
+        return Parts(self.places, left, self.counts)
+
+
+ROUNDS, ROUGHLY = 5, 1e-3
+"""Number of rounds, and the relative accuracy of precisions before the last."""
+
+
+def filled(parts: Parts, tables: Mapping[Place, float], costs: Array, budget: float) -> Array:
+    """Return the precision of every part, whose costs add up to the budget.
+
+    `tables` are the sets of the tables and their weights, and `costs` the privacy costs of a precision of 1.
+    """
+    number = {place: i for i, place in enumerate(parts.places)}
+    inside = [
+        (table, number[some])
+        for table, place in enumerate(tables)
+        for order in range(1, min(len(place), 3) + 1)
+        for some in combinations(place, order)
+        if some in number
+    ]
+    which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
+    own = np.array(list(tables.values()))[which]
+    shares = np.ones(len(part))
+    for left in reversed(range(ROUNDS)):
+        weights: Array = np.bincount(part, weights=own * shares, minlength=len(number)).astype(float)
+        precisions = fill(parts.variances, parts.counts, weights, costs, budget, ROUGHLY if left else EXACT)
+        errors = parts.after(precisions).errors[part]
+        whole = np.sqrt(np.bincount(which, weights=errors**2, minlength=len(tables)))[which]
+        if not whole.any():
+            break
+        shares = np.divide(errors, whole, out=np.zeros(len(part)), where=whole > 0)
+    return precisions
+
+
+SURELY = 10
+"""The plan of least error is at most this many times better than measuring every table evenly, by itself."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """What the plan of least error would spend on each attribute set, and how much of it to follow."""
+
+    weight: float = 0.0
+    """The share of the budget that is spent in this way."""
+    costs: Mapping[Place, float] = field(default_factory=dict)
+    """The privacy cost of each set in the plan."""
+
+    @classmethod
+    def of(cls, asked: Asked, budget: Budget, total: float, cost: float) -> Direct:
+        """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
+        schema, unit = asked.schema, budget.unit
+        sizes = [math.prod(schema.sizes[a] for a in place) for place in asked.sets]
+        records = max(total, 1.0)
+        alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
+        if alone > SURELY * DENSE:
+            return cls()
+        best = plan_at(uniform(schema), asked.workload, budget, Options.of(centering="uniform"))
+        scale = math.sqrt(budget.privacy_cost / cost)
+        weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
+        costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}
+        return cls(weight, {place: own * cost / budget.privacy_cost for place, own in costs.items()})
+
+    def missing(self, spent: Mapping[Place, float], cost: float) -> dict[Place, float]:
+        """Return a privacy cost for each set that the plan spends more on than was spent already."""
+        missing = {place: own - spent.get(place, 0.0) for place, own in self.costs.items()}
+        short = {place: own for place, own in missing.items() if own > 0}
+        whole = math.fsum(short.values())
+        return {place: own * cost / whole for place, own in short.items()} if cost > 0 and whole > 0 else {}

@@ -1,29 +1,76 @@
-"""Plans of queries that are split, around given centres or the best ones found."""
+"""Plans of queries that are split, around given centres or the best ones found.
+
+`allocated` shares the privacy budget among what is measured: it is the one place that makes a plan.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import mul
 
-from querysmasher.planning.allocation import allocated
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
-from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.mechanisms import Task
-from querysmasher.planning.nothing import nothing_to_measure
+from querysmasher.planning.mechanisms import DEFAULT, Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
-WAYS = (1.5, 2.0)
-"""How much further from uniform centres than the best found to try, where the search is not exact."""
+
+def allocate(root_losses: Sequence[float], sensitivities: Sequence[int], privacy_cost: float) -> Array:
+    """Return the noise variances σ² that minimise Σ σ²·L subject to Σ c/σ² = privacy cost.
+
+    `root_losses` are √L at unit cost and `sensitivities` the factors c of each subworkload. The optimum
+    is σ² = √(c/L) · Σ√(cL) / cost (the paper's Section 5.4, with c for other neighbours).
+    """
+    r = np.asarray(root_losses, dtype=float)
+    c = np.sqrt(np.asarray(sensitivities, dtype=float))
+    if not (np.all(np.isfinite(r)) and np.all(r > 0) and np.all(c > 0)):
+        msg = "allocation: expected positive losses and sensitivities; a zero would leave no noise"
+        raise PlanError(msg)
+    variances: Array = c / r * float(c @ r) / privacy_cost
+    while (spent := math.fsum(c**2 / variances)) > privacy_cost:  # by rounding error
+        variances *= max(spent / privacy_cost, 1 + 1e-15)
+    return variances
+
+
+def allocated(
+    workload: Workload,
+    budget: Budget,
+    centres: Centres,
+    solutions: Sequence[Solution],
+    measured: Sequence[Measured],
+    bound: float,
+    *,
+    centering: str,
+    tolerance: float,
+    mechanism: str = DEFAULT,
+    solver: str = "optimal",
+) -> Plan:
+    """Return the plan of least loss with these strategies, whatever noise `measured` has.
+
+    `bound` is a lower bound on the sum of the root losses at unit cost, each times the root of its
+    sensitivity. The other arguments are the options that the plan states.
+    """
+    factors = [budget.unit.change(m.attributes) for m in measured]
+    variances = allocate([m.root_loss for m in measured], factors, budget.privacy_cost).tolist()
+    noisy = tuple(replace(m, variance=v) for m, v in zip(measured, variances, strict=True))
+    loss = math.fsum(m.variance * m.root_loss**2 for m in noisy)
+    certificate = Certificate(loss, bound**2 / budget.privacy_cost)
+    options = mechanism, solver, centering, tolerance
+    return Plan(workload, budget, centres, tuple(solutions), noisy, loss, certificate, *options)
 
 
 def plan_around_best(
@@ -45,14 +92,7 @@ def plan_around_best(
     with Bar("Choosing centres", None, progress):
         found = search_centres(without_lines(workload, lines), budget.unit)
     best = at(found.at(1.0))
-    if found.is_exact and not far_apart and not lines:
-        return best
-    for way in WAYS if not lines else ():
-        trial = at(found.at(way))
-        if trial.weighted_loss >= best.weighted_loss:
-            break
-        best = trial
-    if found.at(1.0) == found.uniform:
+    if (found.is_exact and not far_apart and not lines) or best.centres == found.uniform:
         return best
     even = at(found.uniform)
     return even if even.weighted_loss < best.weighted_loss else best
@@ -91,7 +131,7 @@ def plan_at(
                 numbers[strategy] = len(solutions)
                 solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
     bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
-    weigh = [math.sqrt(budget.unit.squared_change(total=not own.attributes)) for own in sets]
+    weigh = [math.sqrt(budget.unit.change(own.attributes)) for own in sets]
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = [
         Measured(own.attributes, _blocks(own, choice.blocks, numbers), 1.0, choice.reached, whole)

@@ -1,4 +1,7 @@
-"""Refuse workloads that are too large or too uneven, before any work."""
+"""Refuse workloads that are too large or too uneven, before any work.
+
+A workload that needs no measurement.
+"""
 
 from __future__ import annotations
 
@@ -121,3 +124,22 @@ def _squares(family: Family) -> tuple[float, float]:
     squares = own**2 * (1.0 if family.weights is None else family.weights)
     squares = squares[own > 0]
     return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
+
+
+NOTHING = "so there is nothing to measure"
+PUBLIC = "ask only for the number of records, which these neighbours make public"
+
+
+def nothing_to_measure(which: str = "all its queries", *, public: bool = False) -> PlanError:
+    """Return an error that says which queries are zero, or ask only for what is public."""
+    return PlanError(f"workload: {which} {PUBLIC if public else 'are zero'}, {NOTHING}")
+
+
+def is_nothing_to_measure(error: PlanError) -> bool:
+    """Return whether an error says that nothing needs to be measured."""
+    return str(error).endswith(NOTHING)
+
+
+def is_public(error: PlanError) -> bool:
+    """Return whether that is because what is asked for is public."""
+    return PUBLIC in str(error)

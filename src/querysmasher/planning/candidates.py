@@ -4,46 +4,50 @@ Splitting pays where many attribute sets share parts; few queries that tie attri
 whole, at the optimum over all mechanisms (`mechanisms.whole`). A candidate says which groups stay whole, and
 in which clusters; the others are split. There are three: nothing is whole; the queries given by their rows
 (predicates, `linear`, `a + b <= c`) are, beside tables that are split; all queries are, together. Each has a
-lower bound on its error (`bounds`). They are planned in order of bounds, except those whose bound shows that
+lower bound on its error. They are planned in order of bounds, except those whose bound shows that
 they cannot be clearly better than the best plan so far. The optimum over all mechanisms ends the search.
 
 Measuring queries together is never worse than measuring them apart, so clusters grow while the cells that
 their queries distinguish are few. Every cluster would learn the number of records anew. Instead its queries
 are centred: q − α·1 is measured, and the total once for all of them, from which α·1 follows.
+
+Bounds take one square root of a Gram matrix each (`solvers.bounds`). On every attribute set, the parts of
+queries that are split are rows over its cells, or over classes of cells that are alike. The root losses of
+all sets and of all clusters add up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from operator import mul
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.allocation import allocated
-from querysmasher.planning.bounds import Place, least_clustered, split_groups, split_roots
-from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes
-from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.around import allocated
+from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
+from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
-from querysmasher.planning.mechanisms.whole import root_of, solve_whole, whole_work
+from querysmasher.planning.mechanisms.whole import root_of, solve_whole
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.bounds import least_root, root_diagonal
+from querysmasher.planning.solution import Measured, Solution
+from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
+from querysmasher.planning.split import Kept, PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
+
+Place = tuple[int, ...]
+"""An attribute set: increasing indexes in the schema."""
 
 HIDDEN = 1e-9
 """A variance below this fraction of what is known before other answers lower it is rounding error."""
@@ -86,7 +90,8 @@ class Cluster:
 
     def solved(self, tolerance: float, progress: bool | None = None) -> Unsplit:
         """Return the optimum for these queries alone."""
-        with working(self.merged, progress):
+        small = min(self.merged.rows.shape) <= limits().threaded_cells
+        with Bar("Solving", None, progress), one_core() if small else nullcontext():
             solution = solve_whole(self.shifted, tolerance, vars(self).get("root"))  # if it is known
         return Unsplit(self.places, self.merged, self.alpha, solution)
 
@@ -118,14 +123,6 @@ def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     return Workload(workload.schema, groups) if groups else None
 
 
-@contextmanager
-def working(merged: MergedRows, progress: bool | None) -> Iterator[None]:
-    """Show that work is in progress; with one core, unless matrices are large."""
-    small = min(merged.rows.shape) <= limits().threaded_cells
-    with Bar("Solving", None, progress), one_core() if small else nullcontext():
-        yield
-
-
 # --- the search ---
 
 
@@ -133,15 +130,16 @@ def working(merged: MergedRows, progress: bool | None) -> Iterator[None]:
 class Candidate:
     """Groups that are measured as they are, in clusters; the others are split."""
 
-    clusters: Callable[[], Sequence[Cluster]]
+    clusters: Sequence[Cluster]
     bound: Callable[[Plan | None], float]
     """A lower bound on its root loss at unit cost, given the best plan so far."""
-    handicap: float = 1.0
-    """Factor of its loss in comparisons: a plan that measures more queries whole must be clearly better."""
-    coarseness: float = 1.0
-    """How much coarser than the plan its clusters are solved: they are a part of its error."""
     is_optimal: bool = False
     """Whether no mechanism is better."""
+
+    @property
+    def handicap(self) -> float:
+        """Factor of its loss in comparisons: a plan that measures queries whole must be clearly better."""
+        return 1 / limits().worthwhile if self.clusters else 1.0
 
 
 def best_candidate(
@@ -161,17 +159,13 @@ def best_candidate(
     """
     best: Plan | None = None
     least = math.inf
-    refusals: dict[float, PlanError] = {}
+    refusals: dict[bool, PlanError] = {}
     for candidate in _candidates(workload, budget.unit, centred, lines):
         if best is not None and candidate.bound(best) >= math.sqrt(limits().worthwhile) * root_loss(best):
             continue
-        clusters = candidate.clusters()
-        if not clusters and candidate.handicap > 1:
-            continue  # its queries are too many to be measured whole
-        coarse = tolerance * candidate.coarseness
-        made = planned([cluster.solved(coarse, progress) for cluster in clusters])
+        made = planned([cluster.solved(tolerance, progress) for cluster in candidate.clusters])
         if isinstance(made, PlanError):
-            refusals[candidate.handicap] = made
+            refusals[bool(candidate.clusters)] = made
             continue
         if made.weighted_loss * candidate.handicap < least:
             best, least = made, made.weighted_loss * candidate.handicap
@@ -192,7 +186,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> 
     count, most = len(workload.groups), limits()
     named = {workload.schema.names[attribute] for attribute in lines}
     given = [i for i, group in enumerate(workload) if _is_few(group) and named.isdisjoint(group.attributes)]
-    work = most.whole_work if len(given) == count else min(most.whole_work, most.mixed_whole_work)
+    work = most.whole_work if len(given) == count else min(most.whole_work, most.beside_work)
     merged = merged_groups(workload, range(count), work) if given or _is_quick(workload) else None
     if merged is not None and merged.rows.shape[1] == 1:  # all queries ask for the number of records
         given, merged = [], None
@@ -200,105 +194,95 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> 
     if merged is not None:
         cluster = Cluster(tuple(range(count)), merged, None)
         every = Candidate(
-            lambda: [cluster],
-            lambda _: math.sqrt(unit.squared_change()) * least_root(cluster.root),
-            1 / most.worthwhile,
+            [cluster],
+            lambda _: math.sqrt(unit.change()) * least_root(cluster.root),
             is_optimal=not unit.total_is_public,  # of which rows measured whole make no use
         )
-        if (
-            every.is_optimal
-            and given
-            and (len(given) == count or whole_work(merged) <= most.quick_whole_work)
-        ):
-            yield replace(every, bound=lambda _: 0.0)
+        quick = len(given) == count or work_of(*merged.rows.shape) <= most.quick_whole_work
+        if every.is_optimal and given and quick:
+            yield every
             every = None
-    yield from _given_or_not(workload, given, unit, centred)
+    choice = Given(workload, given, unit, centred)
+    whole, split = Candidate(choice.clusters, choice.bound_whole), Candidate([], choice.bound_split)
+    if choice.clusters:
+        yield from sorted((split, whole), key=lambda candidate: candidate.bound(None))
+    else:
+        yield split
     if every is not None:
         yield every
 
 
-def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> Iterable[Candidate]:
-    """Return the candidates that measure given queries whole or split all, that of the lower bound first."""
-    schema, groups = workload.schema, [workload.groups[i] for i in given]
-    nothing = Candidate(list, lambda _: 0.0)
-    maps = value_classes(schema, groups) if given else None
-    places = [] if maps is None else grown(schema, groups, maps)
-    if maps is None or not places:
-        return [nothing]
-    rest = [group for i, group in enumerate(workload) if i not in {given[j] for own in places for j in own}]
-    centred = len(places) > 1 and (not rest or (centred and _know_total(rest)))
-    change = math.sqrt(unit.squared_change())
+class Given:
+    """Queries given by their rows beside tables: what they lose at least in clusters, or split."""
 
-    @cache
-    def roots(centres: Centres) -> dict[Place, float]:
-        """Return what the given queries lose at least on every set if they are split."""
-        found = split_roots(split_groups(centres, schema, groups, maps))
-        return {
-            place: root * math.sqrt(unit.squared_change(total=not place)) for place, root in found.items()
-        }
-
-    def known(best: Plan) -> dict[Place, float]:
-        """Return what a plan loses on every set that it splits."""
-        factors = ((m, math.sqrt(unit.squared_change(total=not m.attributes))) for m in best.measured)
-        return {m.attributes: m.root_loss * factor for m, factor in factors if not m.whole}
-
-    @cache
-    def clusters() -> list[Cluster]:
-        found = []
-        for own in places:
-            indexes = tuple(given[j] for j in own)
+    def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
+        """Take the indexes of their groups, and whether clusters may use the total of tables."""
+        self.schema, self.unit = workload.schema, unit
+        self.groups = [workload.groups[i] for i in given]
+        self.maps = (value_classes(self.schema, self.groups) if given else None) or []
+        places = grown(self.schema, self.groups, self.maps) if self.maps else []
+        whole = {given[j] for cluster in places for j in cluster}
+        self.tables = [group for i, group in enumerate(workload) if i not in whole]
+        centred = len(places) > 1 and (not self.tables or (centred and _know_total(self.tables)))
+        clusters = []
+        for indexes in (tuple(given[j] for j in cluster) for cluster in places):
             merged = merged_groups(workload, indexes, limits().beside_work)
             if merged is not None:
-                found.append(Cluster(indexes, merged, shares(merged) if centred else None))
-        return found if sum(min(own.merged.rows.shape) for own in found) <= limits().beside_rows else []
+                clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
+        rows = sum(min(cluster.merged.rows.shape) for cluster in clusters)
+        cells = max((cluster.merged.rows.shape[1] for cluster in clusters), default=0)
+        combining = rows**2 * max(cells, self._shared_cells())
+        self.clusters: list[Cluster] = clusters if combining <= limits().beside_work else []
+        self.split = cache(self._split)
 
-    @cache
-    def least() -> float:
-        """Return what clusters lose at least, before any is merged."""
-        parts = split_groups(uniform(schema), schema, groups, maps)
-        return change * least_clustered(maps, places, parts)
+    def _change(self, attributes: Place) -> float:
+        return math.sqrt(self.unit.change(attributes))
 
-    def bound_whole(best: Plan | None) -> float:
-        if best is None:
-            return least()
-        own = roots(best.centres) if rest else {}
-        tables = known(best) if rest else {}
-        losses = (max(root**2 - own.get(place, 0.0) ** 2, 0.0) for place, root in tables.items())
-        lost = math.fsum(map(math.sqrt, losses))
-        if lost + least() >= root_loss(best):
-            return lost + least()
-        total = math.sqrt(unit.squared_change(total=True) * sum(own.total_loss for own in clusters()))
-        return lost + total + change * math.fsum(least_root(own.root) for own in clusters())
+    def _split(self, centres: Centres) -> dict[Place, float]:
+        """Return what the queries lose at least on every set if they are split."""
+        roots = split_roots(split_groups(centres, self.schema, self.groups, self.maps))
+        return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
 
-    def bound_split(best: Plan | None) -> float:
-        if best is None or not rest:
-            return limits().recentred * math.fsum(roots(uniform(schema)).values())
-        own, tables = roots(best.centres), known(best)
-        return math.fsum(math.hypot(own.get(place, 0.0), tables.get(place, 0.0)) for place in {*own, *tables})
+    def _tables(self, best: Plan | None) -> dict[Place, float]:
+        """Return what the tables lose on every set, given a plan of all queries."""
+        if best is None or not self.tables:
+            return {}
+        given = {} if best.whole else self.split(best.centres)
+        split = [m for m in best.measured if not m.whole]
+        roots = {m.attributes: m.root_loss * self._change(m.attributes) for m in split}
+        return {a: math.sqrt(max(root**2 - given.get(a, 0.0) ** 2, 0.0)) for a, root in roots.items()}
 
-    some = Candidate(clusters, bound_whole, 1 / limits().worthwhile, limits().coarse_tolerance)
-    split = replace(nothing, bound=bound_split)
-    if _shared_cells(schema, rest, maps) > limits().tried_cells:
-        return [some, replace(nothing, bound=lambda best: 0.0 if best is None else math.inf)]  # takes long
-    if rest and len(places) == 1:
-        return [some, split]
-    return sorted((split, some), key=lambda candidate: candidate.bound(None))
+    def bound_whole(self, best: Plan | None) -> float:
+        """Return what all queries lose at least with these in clusters."""
+        total = math.sqrt(self.unit.change(()) * sum(c.total_loss for c in self.clusters))
+        clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
+        return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
+    def bound_split(self, best: Plan | None) -> float:
+        """Return what all queries lose at least if all are split; infinite if that takes long."""
+        if self.clusters and self._shared_cells() > limits().tried_cells:
+            return math.inf
+        tables = self._tables(best)
+        if best is None or not tables:
+            return limits().recentred * math.fsum(self.split(uniform(self.schema)).values())
+        given = self.split(best.centres)
+        return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-def _shared_cells(schema: Schema, tables: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> float:
-    """Return the largest number of cells of a set on which both tables and given queries leave something."""
-    asked = np.zeros((2, max(len(tables), len(maps)), len(schema)))
-    for number, group in enumerate(tables):
-        asked[0, number, schema.positions(group.attributes)] = 1.0
-    for number, classes in enumerate(maps):
-        asked[1, number, list(classes)] = 1.0
-    return float(np.exp(((asked[0] * np.log(schema.sizes)) @ asked[1].T).max())) if tables else 0.0
+    def _shared_cells(self) -> float:
+        """Return the most cells of a set on which both tables and these queries leave something."""
+        asked = np.zeros((2, max(len(self.tables), len(self.maps)), len(self.schema)))
+        for number, group in enumerate(self.tables):
+            asked[0, number, self.schema.positions(group.attributes)] = 1.0
+        for number, classes in enumerate(self.maps):
+            asked[1, number, list(classes)] = 1.0
+        shared = (asked[0] * np.log(self.schema.sizes)) @ asked[1].T
+        return float(np.exp(shared.max())) if self.tables else 0.0
 
 
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().given_small)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_small)
 
 
 def _is_quick(workload: Workload) -> bool:
@@ -337,71 +321,46 @@ def shares(merged: MergedRows) -> Array:
 def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. Two clusters are joined whose union
-    distinguishes the fewest cells, as far as is known: an attribute of which the class changes c times from
-    one value to the next has at most c + 1 classes, and changes add up.
+    `maps` has the class of every value in each group, by attribute. The two clusters are joined whose union
+    distinguishes the fewest cells relative to the larger one, as far as is known: an attribute of which the
+    class changes c times from one value to the next has at most c + 1 classes, and changes add up.
     """
     attributes = sorted({a for classes in maps for a in classes})
-    values = np.log([schema.sizes[a] for a in attributes])
     joint = [np.unique(np.stack([own[a] for own in maps if a in own]), axis=1).shape[1] for a in attributes]
-    most = math.log(max(min(limits().cluster_cells, limits().merged_cells), 1))
+    changes = np.array([[np.count_nonzero(np.diff(own.get(a, ()))) for a in attributes] for own in maps])
+    counted = np.array([[schema.sizes[a] if a in own else 1.0 for a in attributes] for own in maps])
+    rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(changes: Array) -> Array:
-        return np.asarray(np.log(np.minimum(changes + 1, joint)).sum(axis=1))
+    def cells(changes: Array, rows: Array) -> Array:
+        """Return the number of cells of clusters, infinite where they or the work are too many."""
+        found = np.minimum(changes + 1.0, joint).prod(axis=-1)
+        fits = (found <= min(limits().cluster_cells, limits().merged_cells)) & (
+            found * rows**2 <= limits().beside_work
+        )
+        return np.where(fits, found, np.inf)
 
-    def fit(cells: Array, rows: Array) -> NDArray[np.bool_]:
-        work = math.log(limits().beside_work) if limits().beside_work > 0 else -math.inf
-        return np.asarray((cells <= most) & (cells + 2 * np.log(rows) <= work))
+    def unions(place: int) -> Array:
+        """Return by which factor the unions of one cluster with all others have more cells."""
+        found = cells(changes + changes[place], rows + rows[place])
+        found[np.maximum(counted, counted[place]).prod(axis=1) > limits().counted_cells] = np.inf
+        found[place] = np.inf
+        alone = cells(changes, rows)
+        return found / np.maximum(alone, alone[place])
 
-    def clustered(members: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-        """Return the changes of every attribute, and the rows, of clusters."""
-        changes = [[_changes(maps, own, a) for a in attributes] for own in members]
-        rows = [sum(groups[number].rows for number in own) for own in members]
-        table = np.array(changes, dtype=float).reshape(len(members), len(attributes))
-        return table, np.array(rows, dtype=float)
-
-    def all_fit(members: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        changes, rows = clustered(members)
-        return fit(cells(changes), rows)
-
-    members: list[list[int]] = []
-    alone = all_fit([[number] for number in range(len(maps))])
-    for number in sorted(np.flatnonzero(alone).tolist(), key=lambda number: -len(maps[number])):
-        homes = (own for own in members if maps[number].keys() <= maps[own[0]].keys())
-        home = next((own for own in homes if all_fit([[*own, number]])[0]), None)
-        members += [[number]] if home is None else []
-        if home is not None:
-            home.append(number)  # its attributes are among those of the first
-    changes, rows = clustered(members)
-    asked = np.array([[a in maps[own[0]] for a in attributes] for own in members], dtype=bool)
-    asked = asked.reshape(changes.shape)
-
-    def with_others(place: int) -> Array:
-        """Return the logarithms of the cells of all unions with one cluster, infinite if it is too large."""
-        union = cells(changes + changes[place])
-        fits = fit(union, rows + rows[place]) & alive & alive[place]
-        fits &= (asked | asked[place]) @ values <= math.log(limits().counted_cells)
-        fits[place] = False
-        return np.where(fits, union, np.inf)
-
-    alive = np.ones(len(members), dtype=bool)
-    sizes = np.array([with_others(i) for i in range(len(members))])
+    alone = np.isfinite(cells(changes, rows))
+    members = [[number] for number in np.flatnonzero(alone).tolist()]
+    changes, counted, rows = changes[alone], counted[alone], rows[alone]
+    sizes = np.array([unions(place) for place in range(len(members))])
     while np.isfinite(sizes.min(initial=np.inf)):
-        first, second = divmod(int(np.argmin(sizes)), len(members))
-        members[first] += members[second]
+        first, second = sorted(divmod(int(np.argmin(sizes)), len(members)))
+        members[first] += members.pop(second)
         changes[first] += changes[second]
-        asked[first] |= asked[second]
+        counted[first] = np.maximum(counted[first], counted[second])
         rows[first] += rows[second]
-        alive[second] = False
-        sizes[second] = sizes[:, second] = np.inf
-        sizes[first] = sizes[:, first] = with_others(first)
-    return [sorted(own) for own, lives in zip(members, alive, strict=True) if lives]
-
-
-def _changes(maps: Sequence[Mapping[int, Integers]], cluster: Sequence[int], attribute: int) -> int:
-    """Return how often the class of an attribute changes from one value to the next, in all groups."""
-    classes = (maps[number][attribute] for number in cluster if attribute in maps[number])
-    return sum(int(np.count_nonzero(np.diff(own))) for own in classes)
+        changes, counted, rows, sizes = (np.delete(own, second, 0) for own in (changes, counted, rows, sizes))
+        sizes = np.delete(sizes, second, 1)
+        sizes[first] = sizes[:, first] = unions(first)
+    return [sorted(own) for own in members]
 
 
 # --- whole measurements beside split ones ---
@@ -421,6 +380,8 @@ def beside(
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.
     """
+    if split is not None and not unsplit:
+        return split
     unit = budget.unit
     lost = math.sqrt(sum(own.total_loss for own in unsplit))
     solutions = [] if split is None else list(split.solutions)
@@ -429,10 +390,10 @@ def beside(
         total = next((m for m in measured if not m.attributes), Measured((), (), 1.0, 0.0))
         others = [m for m in measured if m.attributes]
         measured = [replace(total, root_loss=math.hypot(total.root_loss, lost)), *others]
-    weigh = (math.sqrt(unit.squared_change(total=not m.attributes)) for m in measured)
+    weigh = (math.sqrt(unit.change(m.attributes)) for m in measured)
     bound = math.fsum(map(mul, weigh, (m.root_loss for m in measured)))
     bound /= 1 if split is None else 1 + split.gap
-    bound += math.sqrt(unit.squared_change()) * math.fsum(own.solution.bound for own in unsplit)
+    bound += math.sqrt(unit.change()) * math.fsum(own.solution.bound for own in unsplit)
     for own in unsplit:
         blocks = ((tuple(range(len(own.merged.attributes))), len(solutions)),)
         solutions.append(own.solution)
@@ -475,3 +436,88 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"
             raise PlanError(msg)
     return math.fsum(losses)
+
+
+# --- queries that are split ---
+
+
+@dataclass(frozen=True, eq=False)
+class SplitRows:
+    """What a group of queries leaves on an attribute set."""
+
+    rows: Array
+    """Weighted rows, with an axis over classes of values per attribute."""
+    classes: Sequence[Integers]
+    """The class of every value, by attribute."""
+
+
+def split_groups(
+    centres: Centres, schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]
+) -> list[dict[Place, SplitRows]]:
+    """Return what each group leaves on every set, given classes of its values.
+
+    What groups that ask the same of other attributes leave are the same objects: queries of one kind on many
+    sets are split once.
+    """
+    known: dict[Hashable, dict[Place, SplitRows]] = {}
+    found = []
+    for group, classes in zip(groups, maps, strict=True):
+        attributes = sorted(classes)
+        families = [(*map(attributes.index, schema.positions(n)), family.key) for n, family in group.parts()]
+        values = [(centres[a].weights.tobytes(), classes[a].tobytes()) for a in attributes]
+        key = group.weight, tuple(families), tuple(values)
+        if key not in known:
+            known[key] = dict(_split(group, schema, classes, [centres[a] for a in attributes]))
+        found.append({tuple(attributes[i] for i in kept): rows for kept, rows in known[key].items()})
+    return found
+
+
+def _split(
+    group: Group, schema: Schema, classes: Mapping[int, Integers], centres: Sequence[Centre]
+) -> Iterator[tuple[Kept, SplitRows]]:
+    """Iterate over what a group leaves on sets of its attributes, given their centres."""
+    order: list[int] = []
+    rows = np.ones(1)
+    for names, family in group.parts():
+        positions = schema.positions(names)
+        tensor = PlacedFamily.on(positions, family).tensor(weighted=True)
+        for axis, a in enumerate(sorted(positions), start=1):
+            tensor = np.take(tensor, np.unique(classes[a], return_index=True)[1], axis=axis)
+        outer = np.multiply.outer(rows, tensor)  # earlier queries and their axes, then these
+        outer = np.moveaxis(outer, 1 + len(order), 1)
+        rows = outer.reshape(-1, *outer.shape[2:])
+        order += sorted(positions)
+    rows = np.sqrt(group.weight) * rows.transpose(0, *(1 + order.index(a) for a in sorted(order)))
+    maps = [classes[a] for a in sorted(order)]
+    coarse = [
+        Centre(np.bincount(one, weights=centre.weights).astype(float))
+        for one, centre in zip(maps, centres, strict=True)
+    ]
+    for kept, left in split_rows(rows, coarse).items():
+        sizes = (len(coarse[axis]) for axis in kept)
+        yield kept, SplitRows(left.reshape(len(rows), *sizes), [maps[axis] for axis in kept])
+
+
+def split_roots(groups: Iterable[Mapping[Place, SplitRows]]) -> dict[Place, float]:
+    """Return lower bounds of the root loss at unit cost on every set, given what groups leave there."""
+    together: dict[Place, list[SplitRows]] = {}
+    for group in groups:
+        for place, rows in group.items():
+            together.setdefault(place, []).append(rows)
+    root = cache(_root_of_all)
+    return {place: root(*rows) for place, rows in together.items()}
+
+
+def _root_of_all(*parts: SplitRows) -> float:
+    """Return the bound for all rows on a set."""
+    common = []
+    for maps in zip(*(part.classes for part in parts), strict=True):
+        joint = np.unique(np.stack(maps), axis=1, return_inverse=True)[1].ravel()
+        common.append(np.unique(joint, return_index=True)[1])
+    every = []
+    for part in parts:
+        rows = part.rows
+        for axis, (classes, firsts) in enumerate(zip(part.classes, common, strict=True), start=1):
+            rows = rows.take(classes[firsts], axis=axis)
+        every.append(rows.reshape(len(rows), -1))
+    return least_root(independent_root(np.concatenate(every)))

@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 CHUNK = 1 << 20
 """Maximum number of entries of an intermediate array."""
@@ -96,21 +95,17 @@ def merge(
     too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`, or coefficients
     overflow. Whether they are too many is known before any of them is written out.
     """
-    axes = [_axes(schema, group, attributes) for group in groups]
+    axes = [[list(attributes).index(a) for a in schema.positions(group.attributes)] for group in groups]
     most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
-    families = {family.key: family for group in groups for family in group.families}
-    largest = max((height(family) * family.cells for family in families.values()), default=0)
-    entries = count * math.prod(schema.sizes[place] for place in attributes)
-    small = most.given_small if any(map(are_given, groups)) else most.merged_small
-    many = count > most.merged_rows and entries > small
-    written = (f for f in families.values() if not _is_tall(f))
-    if many or largest > most.merged_entries or not all(f.fits_memory for f in written):
+    sizes = [schema.sizes[place] for place in attributes]
+    if count > most.merged_rows and count * math.prod(sizes) > most.merged_small:
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
-    columns = {key: _distinct(family, generator) for key, family in families.items()}
+    columns = _distinct_columns(groups, generator)
+    if columns is None:
+        return None
     if not all(math.prod(columns[f.key].largest for f in group.families) < LARGEST for group in groups):
         return None
-    sizes = [schema.sizes[place] for place in attributes]
     maps, firsts = _classes(sizes, groups, axes, columns, generator)
     shape = tuple(map(len, firsts))
     if math.prod(shape) > most.merged_cells:
@@ -118,14 +113,12 @@ def merge(
     coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
     labels, cells = numbered(digest)
-    entries = most.given_entries if all(map(are_given, groups)) else most.merged_entries
-    if count * len(cells) > entries or work_of(count, len(cells)) > most_work:
+    if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
         return None
-    places = np.unravel_index(cells, shape) if shape else ()
-    spanning = rows = _rows(coarse, axes, places, len(cells))
-    if any(map(_is_tall, families.values())):
+    spanning = rows = _rows(coarse, axes, cells, shape)
+    if any(part.spanning is not part.matrix for part in columns.values()):
         coarse = [[replace(part, matrix=part.spanning) for part in parts] for parts in coarse]
-        spanning = _rows(coarse, axes, places, len(cells))
+        spanning = _rows(coarse, axes, cells, shape)
     weights = np.concatenate([_weights(group) for group in groups] or [np.ones(0)])
     for array in (*maps, labels, rows, weights, spanning):
         array.flags.writeable = False
@@ -134,12 +127,10 @@ def merge(
 
 def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Integers]] | None:
     """Return which class every value has in each group, by attribute, unless that is too much work."""
-    families = {family.key: family for group in groups for family in group.families}
-    largest = max((height(family) * family.cells for family in families.values()), default=0)
-    if largest > limits().merged_entries or not all(f.fits_memory for f in families.values()):
-        return None
     generator = np.random.default_rng(0)
-    columns = {key: _distinct(family, generator) for key, family in families.items()}
+    columns = _distinct_columns(groups, generator)
+    if columns is None:
+        return None
     found = []
     for group in groups:
         places = schema.positions(group.attributes)
@@ -172,13 +163,17 @@ def are_given(group: Group) -> bool:
     return not all(family.closed_form for family in group.families)
 
 
-def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
-    """Return the axis of each of the group's attributes."""
-    places = schema.positions(group.attributes)
-    if not set(places) <= set(attributes):
-        msg = f"attributes: expected those of every group, got {tuple(attributes)} without all of {places}"
-        raise PlanError(msg)
-    return [list(attributes).index(place) for place in places]
+def _distinct_columns(
+    groups: Sequence[Group], generator: np.random.Generator
+) -> dict[Hashable, _Columns] | None:
+    """Return the distinct columns of all families, by key, or None if one is too large."""
+    families = {family.key: family for group in groups for family in group.families}
+    for family in families.values():
+        if height(family) * family.cells > limits().merged_entries:
+            return None
+        if not (_is_tall(family) or family.fits_memory):
+            return None
+    return {key: _distinct(family, generator) for key, family in families.items()}
 
 
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
@@ -283,27 +278,20 @@ def _product(parts: Sequence[_Columns], which: Integers) -> Array:
 def _rows(
     coarse: Sequence[Sequence[_Columns]],
     axes: Sequence[Sequence[int]],
-    places: Sequence[Integers],
-    count: int,
+    cells: Integers,
+    shape: tuple[int, ...],
 ) -> Array:
-    """Return the rows of all groups at `count` coarse cells with these places on the axes."""
+    """Return the rows of all groups at some coarse cells."""
     heights = [math.prod(len(part.matrix) for part in parts) for parts in coarse]
-    result = np.empty((sum(heights), count))
+    result = np.empty((sum(heights), len(cells)))
+    places = np.unravel_index(cells, shape) if shape else ()
     start = 0
     for parts, own, height in zip(coarse, axes, heights, strict=True):
-        which = np.zeros(count, dtype=np.int64)
-        ahead = iter(own)
-        for part in parts:
-            labels = part.labels[tuple(places[next(ahead)] for _ in range(part.labels.ndim))]
-            which = which * part.matrix.shape[1] + labels
-        rows = result[start : start + height]
-        every = math.prod(part.matrix.shape[1] for part in parts)
-        if every * height <= CHUNK:
-            np.take(_product(parts, np.arange(every)), which, axis=1, out=rows, mode="clip")
-        else:
-            step = max(1, CHUNK // height)
-            for i in range(0, count, step):
-                rows[:, i : i + step] = _product(parts, which[i : i + step])
+        which = _combinations(parts, own)[tuple(places[axis] for axis in sorted(own))]
+        which = np.broadcast_to(which, len(cells))  # also where nothing is asked about
+        step = max(1, CHUNK // height)
+        for i in range(0, len(cells), step):
+            result[start : start + height, i : i + step] = _product(parts, which[i : i + step])
         start += height
     return result
 

@@ -1,5 +1,9 @@
 """Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
 
+They measure given residuals at given privacy costs, and so do the phases of an exploration. The residual of
+an attribute set is what its marginal has beyond those of its proper subsets. All of it is measured, with the
+same noise in every direction: the best strategy for a marginal around uniform centres.
+
 On a sparse table, estimates fill in tables on three and more attributes from pairs, so only the total, single
 attributes and pairs are measured. Let u = N√c / Σn: the number of records times the root of the privacy cost,
 per value of an attribute. Everything stands on single attributes, so they get a share that is larger the
@@ -10,29 +14,126 @@ themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a t
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
 at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
 logarithm. A plan is made without data. If nobody states N, `measure` learns it first, for 1% of the budget,
-and computes the shares of the rest from the noisy number (`sizing`).
+and computes the shares of the rest from the noisy number (`journal`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 
 from querysmasher.errors import PlanError, as_given, not_one_of
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.integer import check_measurable, integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place, directions
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.privacy.entries import canonical
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
+
+Place = tuple[int, ...]
+"""Increasing indexes of attributes."""
+
+
+def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
+    """Return the workload of all cells of the marginals on some sets."""
+    names, sizes = schema.names, schema.sizes
+    groups = (
+        Group(tuple(names[a] for a in place), tuple(Identity.of(sizes[a]) for a in place)) for place in sets
+    )
+    return Workload(schema, tuple(groups))
+
+
+def directions(schema: Schema, place: Place) -> int:
+    """Return the number of directions of the residual of a set: zero if an attribute has one value."""
+    return math.prod(schema.sizes[a] - 1 for a in place)
+
+
+def cell_cost(schema: Schema, place: Place, budget: Budget) -> float:
+    """Return the privacy cost at which the noise on every cell of a residual has variance 1.
+
+    With variance s² in every direction of the residual, it costs Π(1 - 1/n)/s² for each change of a record,
+    and a cell has the variance s² Π(1 - 1/n).
+    """
+    change = budget.unit.change(place)
+    return change * math.prod((1 - 1 / schema.sizes[a]) ** 2 for a in place)
+
+
+def residual_plan(
+    schema: Schema, budget: Budget, costs: Mapping[Place, float], max_records: int
+) -> IntegerPlan:
+    """Return a plan in integers that measures the residual of each set at its privacy cost, or a little less.
+
+    `budget` states the unit of privacy; that of the returned plan is the sum of the costs.
+    """
+    total = math.fsum(costs.values())
+    if (
+        not costs
+        or min(costs.values()) <= 0
+        or not all(directions(schema, place) for place in costs if place)
+    ):
+        msg = "costs: expected a positive privacy cost for sets of attributes with several values"
+        raise PlanError(msg)
+    unit = budget.unit
+    own = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+    return integer_plan(_at_costs(tables(schema, list(costs)), own, costs), total, max_records)
+
+
+def _at_costs(workload: Workload, budget: Budget, costs: Mapping[Place, float]) -> Plan:
+    """Return a plan that measures the residual of each set at its privacy cost."""
+    best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
+    measured = tuple(
+        replace(m, variance=budget.unit.change(m.attributes) / costs[m.attributes])
+        for m in best.measured
+        if m.attributes in costs
+    )
+    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    certificate = replace(best.certificate, value=loss)
+    return replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
+
+
+def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
+    """Return all measurements of several plans, in order, as one under the budget of all.
+
+    Equal strategies become one, so that repeated measurements of a set are recognised.
+    """
+    numbers: dict[str, int] = {}
+    strategies: list[IntegerStrategy] = []
+    measured: list[IntegerMeasured] = []
+    for plan in plans:
+        place = []
+        for strategy in plan.strategies:
+            key = _key(strategy)
+            if key not in numbers:
+                numbers[key] = len(strategies)
+                strategies.append(strategy)
+            place.append(numbers[key])
+        measured += [
+            IntegerMeasured(m.attributes, tuple((axes, place[n]) for axes, n in m.blocks), m.variance)
+            for m in plan.measured
+        ]
+    first = plans[0]
+    return IntegerPlan(first.schema, budget, tuple(strategies), tuple(measured), first.max_records)
+
+
+def _key(strategy: IntegerStrategy) -> str:
+    factors = [[axes, factor.kind, factor.to_data()] for axes, factor in strategy.factors]
+    return canonical({"shape": strategy.shape, "factors": factors, "multipliers": strategy.multipliers})
+
+
+def rounded_up(variance: float) -> Fraction:
+    """Return a variance as a short fraction, never smaller."""
+    grain = 1 if variance >= 2**20 else 2**20
+    return max(Fraction(1), Fraction(math.ceil(Fraction(variance) * grain), grain))
+
 
 PURPOSES = ("answers", "estimate")
 """What a plan may be meant for."""
@@ -78,9 +179,14 @@ def sized_costs(workload: Workload, budget: Budget, records: float, cost: float)
     The costs add up to `cost`. The number of records is measured again, unless it is public.
     """
     shares = estimate_shares(workload, budget, max(records, 1.0))
-    own = _measurable(workload.schema, shares, with_total=not budget.unit.total_is_public)
-    whole = math.fsum(own.values())
-    return {place: share / whole * cost for place, share in own.items()}
+    return _costs(workload.schema, budget, shares, cost)
+
+
+def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: float) -> dict[Place, float]:
+    """Return the costs of sets that have something to measure, in proportion to their shares."""
+    own = _measurable(schema, shares, with_total=not budget.unit.total_is_public)
+    total = math.fsum(own.values())
+    return {place: share / total * cost for place, share in own.items()}
 
 
 def _measurable(schema: Schema, shares: Mapping[Place, float], with_total: bool) -> dict[Place, float]:
@@ -103,7 +209,7 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     if kept:
         shares = {place: (1 - kept) * share for place, share in shares.items()}
         for m in best.measured:
-            cost = budget.unit.squared_change(total=not m.attributes) / (m.variance * budget.privacy_cost)
+            cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
 
@@ -122,25 +228,8 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     Every subset of a set must have a share as well. Shares need not sum to one; what a set does not need,
     because it has nothing to measure or is public, goes to the others.
     """
-    names = schema.names
-    groups = tuple(
-        Group(tuple(names[a] for a in place), tuple(Identity.of(schema.sizes[a]) for a in place))
-        for place in shares
-    )
-    best = plan_at(uniform(schema), Workload(schema, groups), budget, Options.of(centering="uniform"))
-    total = math.fsum(shares[m.attributes] for m in best.measured)
-    unit = budget.unit
-    measured = tuple(
-        replace(
-            m,
-            variance=unit.squared_change(total=not m.attributes)
-            * (total * (1 + 1e-12) / (shares[m.attributes] * budget.privacy_cost)),
-        )
-        for m in best.measured
-    )
-    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-    certificate = replace(best.certificate, value=loss)
-    made = replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
+    costs = _costs(schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
+    made = _at_costs(tables(schema, list(shares)), budget, costs)
     check_measurable(made, max_records)
     return made
 

@@ -26,15 +26,13 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, one_core, square_root
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.centring import find_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import minimize
-from querysmasher.planning.roles import find_roles
-from querysmasher.planning.solvers.bounds import axis_weights
-from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
+from querysmasher.planning.solvers.bounds import ProductSum, axis_weights, trace_root_bound
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import MECHANISMS
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers import METHODS
 
 

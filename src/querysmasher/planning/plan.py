@@ -9,31 +9,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
-from querysmasher.planning.objectives.variances import extremes
-from querysmasher.planning.planned import Extreme
-from querysmasher.planning.solution import Solution
-from querysmasher.planning.storage import load_plan, save_plan
+from querysmasher.planning.objectives.variances import Extreme, extremes
+from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.privacy.budget import Budget
-from querysmasher.report.expectations import Expectation, expect
-from querysmasher.report.plan_report import write_plan_report
-from querysmasher.report.plan_text import plan_notebook, plan_text
-from querysmasher.workload.predicates import check_workload
+from querysmasher.workload.builders import check_workload
 from querysmasher.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from querysmasher.report.expectations import Expectation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -230,6 +226,8 @@ class Plan(Explained):
         """Return the expected error of each group of the planned (or another) workload, in order."""
         workload = workload or self.workload
         self._check_schema(workload)
+        from querysmasher.report.expectations import expect  # noqa: PLC0415 - a view
+
         return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
@@ -260,7 +258,7 @@ class Plan(Explained):
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
             return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
-        cost = self.budget.privacy_cost / self.budget.unit.squared_change()
+        cost = self.budget.privacy_cost / self.budget.unit.change()
         rmse = bound / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")
 
@@ -272,18 +270,22 @@ class Plan(Explained):
 
     def _change(self, measured: Measured) -> int:
         """Return the factor by which the neighbours multiply the squared change of a set's answers."""
-        return self.budget.unit.squared_change(total=not measured.attributes)
+        return self.budget.unit.change(measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
         check_workload(workload, self.workload.schema, "plan")
 
     def __repr__(self) -> str:
         """Return the plan and its expected errors as text."""
+        from querysmasher.report.expectations import plan_text  # noqa: PLC0415 - a view
+
         return plan_text(self)
 
     @explained("plan.save('my.plan')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
+        from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - a view
+
         save_plan(self, path)
 
     @explained("plan.report('plan.html')")
@@ -294,14 +296,20 @@ class Plan(Explained):
 
         `limit` says whether to compute `limit()` for it; by default only if that is quick.
         """
+        from querysmasher.report.plan_report import write_plan_report  # noqa: PLC0415 - a view
+
         return write_plan_report(self, path, limit, title)
 
     def _repr_html_(self) -> str:
         """Return the plan as HTML, for a notebook."""
+        from querysmasher.report.expectations import plan_notebook  # noqa: PLC0415 - a view
+
         return plan_notebook(self)
 
     @classmethod
     @explained("qs.Plan.load('my.plan')")
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a file; refuse a damaged or foreign file."""
-        return load_plan(cls, path)
+        from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - a view
+
+        return load_plan(path)

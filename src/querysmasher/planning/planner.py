@@ -1,22 +1,46 @@
-"""Make a plan: choose centres and strategies, and share the budget."""
+"""Make a plan: choose centres and strategies, and share the budget, for any objective."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 from querysmasher.arrays import one_core
-from querysmasher.errors import PlanError, as_given, explained
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, as_given, explained
+from querysmasher.planning.around import plan_around_best, plan_at
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
+from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.estimating import check_purpose, plan_estimate
-from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.lines.attributes import check_cells, large_attributes, searched_without_matrices
-from querysmasher.planning.making import Making
+from querysmasher.planning.integer import MAX_RECORDS, refusal
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.mechanisms.basis import choose_bases
-from querysmasher.planning.objectives.objective import check_aimed, check_objective
+from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.objective import (
+    SCALED,
+    Fresh,
+    Least,
+    check_aimed,
+    check_cost,
+    check_objective,
+    insufficient_budget,
+    missed_targets,
+    plan_least,
+    plan_within,
+    plan_worst,
+    replace_targets,
+    shared_anew,
+    targets_of,
+)
+from querysmasher.planning.objectives.rounded import MET, as_measured, at_measured_cost, missed_by, with_cost
+from querysmasher.planning.objectives.search import Replan, Wholes
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Certificate, Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -80,11 +104,11 @@ def plan(
     check_asked(workload, budget)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
-    making = _making(
+    planner = _planner(
         workload, mechanism, solver, centering, tolerance, bases, max_records, progress, objective
     )
     if purpose == "estimate":
-        if not making.options.keeps_whole or objective != "mean":
+        if not planner.options.keeps_whole or objective != "mean":
             msg = (
                 "purpose: 'estimate' has no other mechanism, solver, centering or objective than the default"
             )
@@ -92,7 +116,7 @@ def plan(
         return plan_estimate(workload, budget, records, max_records)
     with Bar("Planning", None, progress):
         scaled, factor = normalised(workload)
-        return making.plan(scaled, budget, objective, insufficient).weighing(workload, factor)
+        return planner.plan(scaled, budget, objective, insufficient).weighing(workload, factor)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -113,7 +137,7 @@ def least_budget(
 
     `plan.budget` is what it costs: `plan.budget.rho`, `plan.budget.mu` and `plan.budget.epsilon_at(delta)`
     say the same in other words. `plan.least_cost` is certified: every plan of its kind that meets the targets
-    costs at least as much. Queries without a target are answered as well as comes for free.
+    costs at least as much. Other queries get whatever accuracy costs nothing extra.
 
     Args:
         workload: the queries; `within` states targets, and at least one part must have one.
@@ -136,13 +160,13 @@ def least_budget(
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_asked(workload, budget)
     check_aimed(workload)
-    making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    planner = _planner(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
     with Bar("Planning", None, progress):
         scaled, factor = normalised(workload)
-        return making.least(scaled, budget).weighing(workload, factor)
+        return planner.least(scaled, budget).weighing(workload, factor)
 
 
-def _making(
+def _planner(
     workload: Workload,
     mechanism: str | None,
     solver: str,
@@ -152,7 +176,7 @@ def _making(
     max_records: int,
     progress: bool | None,
     objective: str = "",
-) -> Making:
+) -> Planner:
     """Check the options, and return what makes plans with them."""
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
@@ -173,4 +197,157 @@ def _making(
     if options.mechanism.has_bases:
         with one_core():
             own_bases = choose_bases(workload, bases)
-    return Making(options, own_bases, max_records, far_apart, progress, large)
+    return Planner(options, own_bases, max_records, far_apart, progress, large)
+
+
+P = TypeVar("P", Plan, Plan | None)
+
+
+@dataclass(frozen=True, eq=False)
+class Planner:
+    """Makes plans with given options."""
+
+    options: Options
+    bases: Sequence[Solution]
+    max_records: int
+    far_apart: bool
+    progress: bool | None
+    large: tuple[int, ...] = ()
+    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+
+    def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
+        """Return the plan of least error."""
+        joined = Joined.of(workload)
+        asked = joined.workload
+        if objective == "worst":
+            aims = targets_of(asked)
+            plan = self._measurable(lambda at: plan_worst(asked, aims, self._fresh(budget, at))[0])
+        elif workload.has_targets:
+            plan = self._within(asked, budget, insufficient)
+        else:
+            plan = self._arranged(asked, budget, partial(self._planned, asked, budget))
+        return joined.restored(plan)
+
+    def _within(self, workload: Workload, budget: Budget, insufficient: str) -> Plan:
+        """Return the plan of least mean error that meets all targets, also as measured."""
+        free = self._fresh(budget, None)(workload)
+        missed = missed_targets(free)
+        if not missed and missed_by(as_measured(free, self.max_records)) <= MET:
+            return free
+        aimed, least = workload, None
+        best = self._measurable(lambda at: plan_within(aimed, budget, self._around(at)))
+        if best is None or best.gap > limits().promised_gap:
+            least = self._least(workload, with_cost(budget, 1.0))
+            cost = least.plan.budget.privacy_cost
+            if best is None and cost > budget.privacy_cost:
+                if insufficient == "refuse":
+                    raise insufficient_budget(least, budget, missed)
+                slack = 1 + SCALED * self.options.tolerance
+                aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
+            if cost <= budget.privacy_cost or best is None:
+                other = self._measurable(lambda at: plan_within(aimed, budget, self._around(at), least))
+                best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
+        bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
+        for _ in range(limits().rounding_rounds if aimed is workload else 0):  # scaled ones are missed anyway
+            ratio = missed_by(as_measured(best, self.max_records))
+            if ratio <= MET:
+                break
+            factor *= ratio * (1 + 1e-9)
+            shared = shared_anew(best, factor)
+            if shared is None:
+                tighter = replace_targets(aimed, 1 / factor)
+                shared = plan_within(tighter, budget, self._around(best.centres), least)
+            best = replace(shared or best, workload=aimed)
+        # tighter targets have a higher bound, which does not hold for these
+        return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
+
+    def least(self, workload: Workload, budget: Budget) -> Plan:
+        """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
+        joined = Joined.of(workload)
+        least = self._least(joined.workload, budget)
+        check_cost(least.plan.budget.privacy_cost)
+        return joined.restored(least.plan)
+
+    def _least(self, workload: Workload, budget: Budget) -> Least:
+        """Return the plan of least cost that meets all targets, also as measured."""
+        found: list[Least] = []
+
+        def make(centres: Centres | None) -> Plan:
+            found.append(plan_least(workload, budget, self._around(centres)))
+            return found[-1].plan
+
+        plan = self._measurable(make)
+        return replace(found[-1], plan=at_measured_cost(plan, self.max_records))
+
+    def _measurable(self, make: Callable[[Centres | None], P]) -> P:
+        """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
+        best = make(None)
+        if best is None:
+            return best
+        refused, even = refusal(best, self.max_records), uniform(best.workload.schema)
+        if refused is not None and best.centres != even:
+            best = make(even)  # whose rows are smaller integers
+            refused = None if best is None else refusal(best, self.max_records)
+        if refused is not None:
+            raise refused
+        return best
+
+    def _around(self, centres: Centres | None) -> Fresh:
+        """Return what starts planning around given centres only, if any."""
+        if centres is None:
+            return self._fresh
+        return lambda budget, _, whole=None: self._fresh(budget, centres, whole)
+
+    def _fresh(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
+        """Return what plans with other weights, around the best centres or around given ones."""
+        return Replan(
+            lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
+            lambda asked, unsplit: self._planned(asked, budget, unsplit),
+            lambda asked, centres, tolerance: self._split(asked, budget, centres, tolerance),
+            budget,
+            self.options.tolerance,
+            centres,
+            whole,
+        )
+
+    def _arranged(
+        self, workload: Workload, budget: Budget, planned: Planned, *, centred: bool = True
+    ) -> Plan:
+        """Plan with the best choice of groups that are measured whole."""
+        if self.options.keeps_whole:
+            tolerance = self.options.tolerance
+            return best_candidate(
+                workload, budget, tolerance, planned, self.progress, centred=centred, lines=self.large
+            )
+        made = planned([])
+        if isinstance(made, PlanError):
+            raise made
+        return made
+
+    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+        """Plan with some groups whole; return a plan that can be measured, or why there is none."""
+        rest, tolerance = without(workload, unsplit), self.options.tolerance
+
+        def around(centres: Centres | None) -> Plan:
+            split = None if rest is None else self._split(rest, budget, centres, tolerance)
+            if rest is not None and split is not None and unsplit:
+                positive = tuple(centre.positive() for centre in split.centres)
+                if positive != split.centres:  # rows measured whole are compared in the mean over centres
+                    split = self._split(rest, budget, positive, tolerance)
+            return beside(split, unsplit, workload, budget, tolerance)
+
+        try:
+            return self._measurable(around)
+        except PlanError as error:  # too large to split, or nothing to measure
+            return error
+        except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
+            return PlanError(str(error))
+
+    def _split(self, workload: Workload, budget: Budget, centres: Centres | None, tolerance: float) -> Plan:
+        """Plan with all groups split, around given centres or the best ones."""
+        options = replace(self.options, tolerance=tolerance)
+        if centres is None:
+            return plan_around_best(
+                workload, budget, options, self.bases, self.far_apart, self.progress, self.large
+            )
+        return plan_at(centres, workload, budget, options, self.bases, self.progress, self.large)

@@ -1,7 +1,13 @@
-"""The result of a solver for one block: a strategy, and a certificate of its quality."""
+"""The result of a solver for one block: a strategy, and a certificate of its quality.
+
+What a plan measures on an attribute set, and with how much noise.
+
+What a plan reaches, and how much less any plan of its kind could reach.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from querysmasher.planning.strategies import Strategy
@@ -28,3 +34,44 @@ class Solution:
     def gap(self) -> float:
         """Upper bound on how far the RMSE of the strategy exceeds the optimum, as a fraction."""
         return self.reached / self.bound - 1
+
+
+Blocks = tuple[tuple[tuple[int, ...], int], ...]
+"""Pairs of axes of an attribute set and the index of their solution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An attribute set, the strategies measured on it, and their noise."""
+
+    attributes: tuple[int, ...]
+    blocks: Blocks
+    variance: float
+    """σ²: the variance of the noise on the answers to the strategies' rows."""
+    root_loss: float
+    """√L at unit cost."""
+    whole: tuple[int, ...] = ()
+    """Indexes of the workload's groups that are measured here as they are, not split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A value that a plan reaches, and a lower bound on that of every plan of its kind; both are squares.
+
+    It is made once, where the bound is known.
+    """
+
+    value: float
+    """The weighted loss ("mean"), the largest variance relative to its target² ("worst"), or the privacy cost
+    that meets all targets ("least")."""
+    bound: float
+    of: str = "mean"
+
+    @property
+    def gap(self) -> float:
+        """Upper bound on how far the root of the value exceeds the least, as a fraction."""
+        return max(0.0, math.sqrt(self.value / self.bound) - 1) if self.bound > 0 else math.inf
+
+    def times(self, factor: float) -> Certificate:
+        """Return the certificate of a multiple of the weights, on which only a loss depends."""
+        return Certificate(self.value * factor, self.bound * factor, self.of) if self.of == "mean" else self

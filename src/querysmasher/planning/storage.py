@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +13,27 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
 from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.checking import check_plan
-from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.objectives import LEAST, OBJECTIVES
-from querysmasher.planning.planned import Planned
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
-
-P = TypeVar("P", bound=Planned)
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 
-def save_plan(plan: Planned, path: str | os.PathLike[str]) -> None:
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a plan to a file atomically."""
     write_archive(path, "plan", plan_to_data(plan))
 
 
-def load_plan(make: Callable[..., P], path: str | os.PathLike[str]) -> P:
-    """Read a plan from a file; `make` builds it from its fields."""
-    return read_value(path, "plan", lambda data: plan_from_data(make, data))
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan from a file."""
+    return read_value(path, "plan", plan_from_data)
 
 
-def plan_to_data(plan: Planned) -> dict[str, Any]:
+def plan_to_data(plan: Plan) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `plan_from_data` rebuilds the plan."""
     patterns = {m.blocks: None for m in plan.measured}
     number = {pattern: i for i, pattern in enumerate(patterns)}
@@ -73,7 +69,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
     }
 
 
-def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
+def plan_from_data(data: dict[str, Any]) -> Plan:
     """Rebuild a plan from the result of `plan_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
@@ -82,15 +78,15 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         Measured(attributes, patterns[whole(pattern)], variance, root, groups)
         for attributes, groups, pattern, variance, root in zip(
             unragged(data["measured"]),
-            unragged(data["whole"]) if "whole" in data else [()] * len(integers(data["pattern_of"], 1)),
+            unragged(data["whole"]),
             integers(data["pattern_of"], 1).tolist(),
             floats(data["variances"], 1).tolist(),
             floats(data["root_losses"], 1).tolist(),
             strict=True,
         )
     )
-    asked = data.get("asked")
-    plan = make(
+    asked = data["asked"]
+    plan = Plan(
         workload,
         Budget.from_json(data["budget"]),
         centres_from_data(data),
@@ -103,7 +99,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
         asked=None if asked is None else workload_from_data(asked),
-        sizes_first=data.get("sizes_first", False) is True,
+        sizes_first=data["sizes_first"] is True,
     )
     check_plan(plan)
     return plan
@@ -111,8 +107,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
 
 def _certificate(data: dict[str, Any]) -> Certificate:
     if "certificate" not in data:
-        msg = "plan: an earlier version of querysmasher wrote it; plan again"
-        raise PlanError(msg)
+        raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
     value, bound = (number(one, 0, math.inf) for one in items(data["certificate"]))
     return Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST)))
 

@@ -3,19 +3,27 @@
 Adding or removing a record changes x_A by one unit vector, hence B·x_A by one column of B. With
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
-add up. Other neighbours multiply it by `Unit.squared_change`. The planner is not consulted.
+add up. Other neighbours multiply it by `Unit.change`. The planner is not consulted.
+
+Besides integer plans there are two more kinds of measurement, each with its own cost: `Distances` and
+`Dropped`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from querysmasher.errors import PrivacyError
+from querysmasher.errors import BudgetError, PrivacyError
+from querysmasher.privacy.budget import KINDS, Budget, rounded
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
+from querysmasher.privacy.unit import Unit
+from querysmasher.schema import Schema
 
 GRAIN = 2**160
 """Costs are rounded up to multiples of 1/GRAIN, so that sums of many fractions stay short."""
@@ -34,15 +42,13 @@ def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
     if strategy.multipliers is None:
         return Fraction(math.prod(factor.squared_column() for factor in factors))
     if sum(strategy.rows) >= 2**20 or any(factor.largest >= 2**26 for factor in factors):
-        msg = "strategy: its factors are too large to bound its sensitivity"
-        raise PrivacyError(msg)
+        raise PrivacyError("strategy: its factors are too large to bound its sensitivity")
     total = 1.0 / strategy.multipliers
     with np.errstate(over="ignore"):
         for factor in factors:  # contracts the first axis and appends the factor's cells
             total = factor.weighted_squares(total)
     if not np.isfinite(total).all():
-        msg = "strategy: its factors are too large to bound its sensitivity"
-        raise PrivacyError(msg)
+        raise PrivacyError("strategy: its factors are too large to bound its sensitivity")
     return Fraction(float(total.max())) * (1 + Fraction(1, 2**30))
 
 
@@ -56,9 +62,8 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
     total = 0
     for m in plan.measured:
         if m.variance <= 0:
-            msg = "plan: a measurement has no noise"
-            raise PrivacyError(msg)
-        change = plan.budget.unit.squared_change(total=not m.attributes)
+            raise PrivacyError("plan: a measurement has no noise")
+        change = plan.budget.unit.change(m.attributes)
         square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(change))
         total += math.ceil(square / m.variance * GRAIN)
     return Fraction(total, GRAIN)
@@ -68,8 +73,185 @@ def check_budget(plan: IntegerPlan, noise: Distribution) -> None:
     """Refuse a plan whose exact cost exceeds its budget."""
     spent, allowed = privacy_cost(plan), Fraction(noise.allowed_cost(plan.budget))
     if spent > allowed:
-        msg = (
+        raise PrivacyError(
             f"plan: its measurements cost {float(spent):.6g}, more than the {float(allowed):.6g} its budget "
             f"allows with {noise.name} noise; nothing was measured"
         )
-        raise PrivacyError(msg)
+
+
+LARGEST = 2**61
+"""Maximum of the sum of all targets of a set, and of multiple × records: a distance then fits 62 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The distance of the marginal on some attributes from integers, in units of 1/multiple of a record."""
+
+    attributes: tuple[int, ...]
+    multiple: int
+    variance: Fraction
+    """The variance of the noise on the integer distance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances that are measured together, their budget, and the maximum number of records.
+
+    For an attribute set A, a positive integer a (the multiple) and integers t over the cells of A, the
+    distance is S = Σ_c |a·m_c - t_c|, where m is the marginal on A. S/a is then the distance of the marginal
+    from t/a, in records. The targets t are arbitrary, as long as they are chosen without the table, or after
+    results that carry noise already.
+
+    Sensitivity. Adding or removing one record changes one a·m_c by a, hence S by at most a (the triangle
+    inequality), and by exactly a if t_c is a multiple of a: |a·m_c - t_c| then moves from one multiple of a
+    to the next. Replacing one record changes two cells, hence S by at most 2a. Changing r records at once
+    multiplies both bounds by r. So S changes by at most a·√change of the unit of privacy, whatever t
+    is, and with noise of variance σ² it costs at most a²·change/σ². The costs of several distances
+    add up: with the same noise, the vector of K distances has L2 sensitivity at most a·√(K·change).
+    """
+
+    schema: Schema
+    budget: Budget
+    asked: tuple[Distance, ...]
+    max_records: int
+
+    def __post_init__(self) -> None:
+        """Refuse parts of other types than stated, and distances that might not fit a word."""
+        if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
+            raise PrivacyError("distances: expected a schema and a budget of this library")
+        if type(self.max_records) is not int or not 1 <= self.max_records < LARGEST:
+            msg = f"max_records: expected an integer from 1 to 2^61 - 1, got {self.max_records!r}"
+            raise PrivacyError(msg)
+        if type(self.asked) is not tuple or not all(type(one) is Distance for one in self.asked):
+            raise PrivacyError("distances: expected a tuple of Distance")
+        for one in self.asked:
+            self._check(one)
+
+    def _check(self, one: Distance) -> None:
+        is_tuple = type(one.attributes) is tuple and all(type(a) is int for a in one.attributes)
+        if not is_tuple or not one.attributes or one.attributes != tuple(sorted(set(one.attributes))):
+            msg = "distances: an attribute set does not list increasing indexes of attributes, at least one"
+            raise PrivacyError(msg)
+        if not 0 <= one.attributes[0] <= one.attributes[-1] < len(self.schema):
+            raise PrivacyError("distances: an attribute set has indexes of no attributes")
+        if type(one.multiple) is not int or not 1 <= one.multiple * self.max_records < LARGEST:
+            msg = "distances: a multiple is not a positive integer, or too large for this many records"
+            raise PrivacyError(msg)
+        if type(one.variance) is not Fraction or one.variance <= 0:
+            msg = "distances: a noise variance is not a positive Fraction; zero noise is never allowed"
+            raise PrivacyError(msg)
+
+    def names(self, one: Distance) -> tuple[str, ...]:
+        """Return the names of a set's attributes."""
+        return tuple(self.schema.names[a] for a in one.attributes)
+
+
+def distances_cost(distances: Distances) -> Fraction:
+    """Return the total privacy cost of measuring distances, rounded up.
+
+    Formal guarantee: for any two tables that differ as the budget's neighbours say, and any targets, the sum
+    over all distances of (change)²/(noise variance) is at most the returned number.
+    """
+    change = distances.budget.unit.change()
+    alike = Counter((one.multiple, one.variance) for one in distances.asked)
+    total = sum(
+        count * math.ceil(Fraction(change * multiple**2) / variance * GRAIN)
+        for (multiple, variance), count in alike.items()
+    )
+    return Fraction(total, GRAIN)
+
+
+SHARE = 0.01
+"""Share of the budget that measures how many records were left out."""
+
+BINS = 7
+"""Number of bins of persons; the last one has no end."""
+
+LARGEST_VARIANCE = 2**100
+"""Maximum variance of noise that can be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many records were left out: a number of records or, with `persons`, one number of persons per bin.
+
+    Records are left out where at most k of each person are counted (`bound`), and where those with a value
+    outside the schema are dropped.
+
+    Without persons, the number D of dropped records is measured. Adding or removing at most r records changes
+    D by at most r, so noise of variance σ² costs at most r²/σ².
+
+    With persons, one person may have any number of records, so no bound holds for how D changes. Instead,
+    persons are counted by how many of their records are left out. Let l(p) be the number of records with the
+    name p that are not counted, for either reason: a value outside the schema, or k others that are counted.
+    A person with l(p) = 0 is in no bin, and every other in one of `BINS` bins, which end at k, 3k, 7k, … If
+    no values are outside the schema, these are persons with more than k and up to 2k records, up to 4k, up to
+    8k, … The last bin has no end.
+
+    Formal guarantee. Let T and T' differ by all records of one person, however many. l(q) depends on the
+    records of q alone, so it is the same in T and T' for everyone else, and the numbers of persons in the
+    bins differ by at most 1, in one bin: their squared change is at most 1, whatever k is. Independent noise
+    of variance σ² on each bin costs at most 1/σ². The noise is independent of all other noise, so this cost
+    is added to that of what is measured of the counted records, for the same T and T' (`accounting`,
+    `phases`).
+
+    A record without a name belongs to nobody. One person may be behind any number of them, so no noise could
+    hide how many there are: they are dropped, and never measured.
+    """
+
+    unit: Unit
+    persons: bool
+    variance: Fraction
+    """The variance of the noise on each number."""
+
+    def __post_init__(self) -> None:
+        """Check the types; refuse neighbours that publish the number of counted records."""
+        if (type(self.unit), type(self.persons), type(self.variance)) != (Unit, bool, Fraction):
+            msg = "dropped: expected a unit of privacy, a truth value and a variance as a Fraction"
+            raise PrivacyError(msg)
+        if self.unit.total_is_public:
+            raise PrivacyError("dropped: with replace_one neighbours no records are left out")
+        if not 1 <= self.variance <= LARGEST_VARIANCE:
+            raise PrivacyError("dropped: expected a noise variance from 1 to 2^100")
+
+    @classmethod
+    def at_cost(cls, unit: Unit, persons: bool, cost: float) -> Dropped:
+        """Return what is measured at most at a privacy cost; refuse a cost that is too small."""
+        change = _squared_change(unit, persons)
+        if not cost > 0 or change / Fraction(cost) > LARGEST_VARIANCE:
+            msg = "report_dropped: expected False, because 1% of the budget is too small to measure anything"
+            raise BudgetError(msg)
+        return cls(unit, persons, Fraction(max(1, math.ceil(change / Fraction(cost)))))
+
+    @property
+    def cost(self) -> Fraction:
+        """The exact privacy cost.
+
+        Formal guarantee: for any two tables that differ as the unit of privacy says (with `persons`, by all
+        records of one person), the sum over the numbers of (change)²/(noise variance) is at most this.
+        """
+        return _squared_change(self.unit, self.persons) / self.variance
+
+    @property
+    def size(self) -> int:
+        """How many numbers are measured."""
+        return BINS if self.persons else 1
+
+
+def ends(most: int) -> tuple[int, ...]:
+    """Return the largest number of records left out of one person in each bin but the last.
+
+    >>> ends(10)
+    (10, 30, 70, 150, 310, 630)
+    """
+    return tuple((2**i - 1) * most for i in range(1, BINS))
+
+
+def rest(allowed: float, dropped: Dropped | None) -> float:
+    """Return the privacy cost that is left for everything else, rounded down."""
+    return allowed if dropped is None else rounded(Fraction(allowed) - dropped.cost, up=False)
+
+
+def _squared_change(unit: Unit, persons: bool) -> Fraction:
+    """Return how far neighbours differ in what is measured, squared: see above."""
+    return Fraction(1 if persons else unit.records_per_person**2)

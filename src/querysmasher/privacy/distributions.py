@@ -68,10 +68,6 @@ def _discrete_extra(variance: float) -> float:
     return second - variance if small else -4 * math.pi**2 * variance**2 * second
 
 
-def _no_extra(variance: float) -> float:  # noqa: ARG001 - continuous noise has its parameter's variance
-    return 0.0
-
-
 _SOURCE = "sampled exactly from the operating system's cryptographic source"
 
 DISTRIBUTIONS = {
@@ -103,7 +99,7 @@ DISTRIBUTIONS = {
             "Gaussian noise in floating point: a simulation, NOT private.",
             is_private=False,
             is_gaussian=True,
-            extra_variance=_no_extra,
+            extra_variance=lambda _: 0.0,
             dtype=np.float64,
         ),
     )
@@ -114,6 +110,5 @@ DISTRIBUTIONS = {
 def distribution_of(name: object) -> Distribution:
     """Return the distribution of this name."""
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
-        msg = f"noise: {not_one_of(DISTRIBUTIONS, name)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"noise: {not_one_of(DISTRIBUTIONS, name)}")
     return DISTRIBUTIONS[name]

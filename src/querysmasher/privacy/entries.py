@@ -1,13 +1,17 @@
-"""The entries of a ledger: a chain in which every entry fixes all entries before it.
+"""The entries of a ledger: a chain in which every entry fixes all entries before it, and what they add up to.
 
 The digest of an entry is SHA-256(digest of the previous entry + line feed + text of the entry), where the
-text is canonical JSON (see `digests`). Entry 0 states the limit, the unit of privacy and the label of the
-data; every other entry states a cost as an exact fraction. A changed, removed, inserted or reordered entry
-changes the digest of every later one.
+text is canonical JSON. Entry 0 states the limit, the unit of privacy and the label of the data; every other
+entry states a cost as an exact fraction, and the digest of what was measured, which anyone can recompute from
+a published release. A changed, removed, inserted or reordered entry changes the digest of every later one.
+
+Canonical JSON has sorted keys, no spaces and ASCII characters only; an array is replaced by the SHA-256 of
+its entries (little-endian, row by row), its type and its shape.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +20,154 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.digests import canonical, digest
+from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.distributions import Distribution, distribution_of
-from querysmasher.privacy.totals import Total
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.unit import Unit
+
+
+def canonical(data: Any) -> str:
+    """Return plain data as the one JSON text that represents it; arrays are represented by their digest."""
+    return json.dumps(_plain(data), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a string in UTF-8, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_digest(plan: IntegerPlan) -> str:
+    """Return the digest of everything that a plan measures: domain, budget, integer rows, variances, cap."""
+    return digest(
+        canonical(
+            {
+                "schema": plan.schema.to_json(),
+                "budget": plan.budget.to_json(),
+                "max_records": plan.max_records,
+                "strategies": [
+                    {
+                        "shape": s.shape,
+                        "factors": [[axes, factor.kind, factor.to_data()] for axes, factor in s.factors],
+                        "multipliers": s.multipliers,
+                    }
+                    for s in plan.strategies
+                ],
+                "measured": [[m.attributes, m.blocks, str(m.variance)] for m in plan.measured],
+            }
+        )
+    )
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, np.ndarray):
+        little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
+        whole = hashlib.sha256(little.tobytes()).hexdigest()
+        return {"dtype": little.dtype.newbyteorder("<").str, "shape": list(data.shape), "sha256": whole}
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(one) for one in data]
+    return data
+
+
+DELTA = 1e-6
+"""The δ at which ε is reported for limits without δ."""
+
+LEAST_LEFT = 1e-6
+"""The smallest part of a limit, and the smallest cost and ε, of which is said that it is left."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What several measurements spend together: the exact sum of costs, and whether all noise was Gaussian.
+
+    Costs add. Gaussian mechanisms of privacy costs β_1, …, β_n, each chosen after the results of those before
+    it were seen, protect together as one Gaussian mechanism of cost Σβ_i does: μ² adds (Dong, Roth, Su 2022;
+    Smith, Thakurta 2022 if the costs are chosen on the way, too), and so does ρ = β/2 of zCDP (Bun, Steinke
+    2016; Whitehouse, Ramdas, Rogers, Wu 2023 if the costs are chosen on the way). Hence
+
+    - if all noises are Gaussian (`Distribution.is_gaussian`), the total is √(Σβ)-Gaussian DP, and its ε at a
+      δ is that of the Gaussian mechanism, exactly: no composition theorem loses anything;
+    - if one is a discrete Gaussian, the total is (Σβ/2)-zCDP, and ε at a δ follows from zCDP.
+    """
+
+    cost: Fraction = Fraction(0)
+    is_gaussian: bool = True
+
+    @classmethod
+    def of(cls, spent: Iterable[tuple[Fraction, Distribution]]) -> Total:
+        """Add up measurements, each with its cost and its noise."""
+        total = cls()
+        for cost, noise in spent:
+            total = total.plus(cost, noise)
+        return total
+
+    def plus(self, cost: Fraction, noise: Distribution) -> Total:
+        """Return the total after one more measurement."""
+        return Total(self.cost + cost, self.is_gaussian and noise.is_gaussian)
+
+    def allowed(self, limit: Budget) -> Fraction:
+        """Return the cost that may be spent in total under a limit, with the noises used."""
+        return Fraction(limit.privacy_cost if self.is_gaussian else limit.discrete_privacy_cost)
+
+    def left(self, limit: Budget) -> Fraction:
+        """Return the cost that is left under a limit, with the noises used."""
+        return max(self.allowed(limit) - self.cost, Fraction(0))
+
+    def epsilon_left(self, limit: Budget, delta: float) -> float:
+        """Return an ε such that one more measurement of (ε, δ) fits, in four digits; 0 if none was found.
+
+        It has noise of the kind that the total is about: Gaussian, or a discrete Gaussian. Such a measurement
+        costs at most what is left; it is tried.
+        """
+        left = self.left(limit)
+        if left < LEAST_LEFT:
+            return 0.0
+        largest = Total(left, self.is_gaussian).epsilon_at(delta)
+        for share in (1.0, 1 - 1e-4):
+            for up in (True, False):
+                tried = readable(share * largest, up=up, digits=4)
+                if tried >= LEAST_LEFT and self.allowed(ApproxDP(tried, delta)) <= left:
+                    return tried
+        return 0.0
+
+    def left_words(self, limit: Budget, delta: float | None = None) -> str:
+        """Return what is left under a limit, rounded down; at the δ of the limit, unless another is given.
+
+        >>> from querysmasher.privacy.budget import zCDP
+        >>> Total(Fraction(3, 2)).left_words(zCDP(1))
+        'rho = 0.25 of 1: one more release may have epsilon = 3.307 at delta = 1e-06 (default noise)'
+        """
+        delta = delta or limit.stated_delta or DELTA
+        allowed, left = self.allowed(limit), self.left(limit)
+        rho, of = (readable(rounded(cost / 2, up=False), up=False) for cost in (left, allowed))
+        if left < LEAST_LEFT * allowed:  # what rounding has left
+            return f"rho = 0 of {of:.6g}"
+        epsilon = self.epsilon_left(limit, delta)
+        noise = "default" if self.is_gaussian else "discrete"
+        more = f": one more release may have epsilon = {epsilon:g} at delta = {delta!r} ({noise} noise)"
+        return f"rho = {rho:.6g} of {of:.6g}{more if epsilon else ''}"
+
+    @property
+    def rho(self) -> Fraction:
+        """The ρ of zCDP."""
+        return self.cost / 2
+
+    @property
+    def mu(self) -> float | None:
+        """The μ of Gaussian DP, rounded up, or None if the noise was not only Gaussian."""
+        return root_up(self.cost) if self.is_gaussian else None
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the ε at this δ, rounded up: tight for Gaussian noise, by zCDP otherwise."""
+        if not self.cost:
+            return 0.0
+        convert, amount = (epsilon, self.cost) if self.is_gaussian else (zcdp_epsilon, self.rho)
+        return convert(rounded(amount, up=True), delta)
+
 
 START = ""
 """What stands for the digest before entry 0."""
@@ -169,16 +315,16 @@ class Chain:
                 else:
                     before = entries[-1].digest if entries else opening.digest
                     entry = _entry(_content(row, place, before), opening, place, before)
-                    entries.append(_same_persons(entry, (*entries, entry)[0]))
+                    if entries and entry.person != entries[0].person:
+                        raise ValueError  # noqa: TRY301 - reported below, as all that cannot be
+                    entries.append(entry)
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
-                msg = (
+                raise FileError(
                     f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
                     "the ledger can no longer be trusted, and nothing is measured with it"
-                )
-                raise FileError(msg) from None
+                ) from None
         if opening is None:
-            msg = f"ledger: {path!r} has no first entry"
-            raise FileError(msg)
+            raise FileError(f"ledger: {path!r} has no first entry")
         return cls(opening, tuple(entries))
 
     @property
@@ -223,13 +369,6 @@ def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) 
     entry = Entry.from_json(data, before)
     expected = (opening.identity, number, opening.label, opening.limit.unit)
     if (entry.ledger, entry.number, entry.label, entry.unit) != expected:
-        raise ValueError
-    return entry
-
-
-def _same_persons(entry: Entry, first: Entry) -> Entry:
-    """Return an entry; raise ValueError if it distinguishes persons in another way than the first one."""
-    if entry.person != first.person:
         raise ValueError
     return entry
 

@@ -39,42 +39,35 @@ class IntegerStrategy:
         """Check that the factors cover the axes, and that every row has noise."""
         _check_axes("strategy: its shape", self.shape)
         if not all(1 <= n < WORD for n in self.shape):
-            msg = "strategy: its shape is not made of positive integers"
-            raise PrivacyError(msg)
+            raise PrivacyError("strategy: its shape is not made of positive integers")
         if type(self.factors) is not tuple or not all(type(f) is tuple and len(f) == 2 for f in self.factors):
-            msg = "strategy: its factors are not a tuple of pairs of axes and a factor"
-            raise PrivacyError(msg)
+            raise PrivacyError("strategy: its factors are not a tuple of pairs of axes and a factor")
         for axes, factor in self.factors:
             _check_axes("strategy: a factor's axes", axes)
             self._check_factor(axes, factor)
         if sorted(a for axes, _ in self.factors for a in axes) != list(range(len(self.shape))):
-            msg = "strategy: its factors do not cover every axis once"
-            raise PrivacyError(msg)
+            raise PrivacyError("strategy: its factors do not cover every axis once")
         if not self.shape and (len(self.factors) != 1 or self.multipliers is not None):
             msg = "strategy: without axes, expected one factor without multipliers: the number of records"
             raise PrivacyError(msg)
         if self.multipliers is not None:
             kept = words("strategy: its noise multipliers", self.multipliers)
             if kept.shape != self.rows or not np.all(kept > 0):
-                msg = "strategy: its noise multipliers are not positive integers, one per row"
-                raise PrivacyError(msg)
+                raise PrivacyError("strategy: its noise multipliers are not positive integers, one per row")
             object.__setattr__(self, "multipliers", kept)
 
     def _check_factor(self, axes: tuple[int, ...], factor: Factor) -> None:
         """Refuse a factor that the accountant cannot trust."""
         if not axes and self.shape:
-            msg = "strategy: a factor without axes is combined with others"
-            raise PrivacyError(msg)
+            raise PrivacyError("strategy: a factor without axes is combined with others")
         if not all(0 <= a < len(self.shape) for a in axes):
-            msg = "strategy: its factors do not cover every axis once"
-            raise PrivacyError(msg)
+            raise PrivacyError("strategy: its factors do not cover every axis once")
         if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
             msg = "strategy: a factor is not a known kind of integer matrix over the cells of its axes"
             raise PrivacyError(msg)
         in_order = axes == tuple(range(len(self.shape)))
         if factor.stands_alone and not (in_order and self.multipliers is None):
-            msg = f"strategy: a {factor.kind} must be the only factor, on all axes"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"strategy: a {factor.kind} must be the only factor, on all axes")
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -115,32 +108,26 @@ class IntegerPlan:
             if m.attributes != tuple(sorted(set(m.attributes))) or not all(
                 0 <= a < len(self.schema) for a in m.attributes
             ):
-                msg = "plan: an attribute set does not list increasing indexes of attributes"
-                raise PrivacyError(msg)
+                raise PrivacyError("plan: an attribute set does not list increasing indexes of attributes")
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
-                msg = "plan: strategies do not cover every attribute of a set once"
-                raise PrivacyError(msg)
+                raise PrivacyError("plan: strategies do not cover every attribute of a set once")
             if len(m.blocks) > max(1, len(m.attributes)) or (
                 m.attributes and not all(a for a, _ in m.blocks)
             ):
-                msg = "plan: a strategy without attributes is combined with others"
-                raise PrivacyError(msg)
+                raise PrivacyError("plan: a strategy without attributes is combined with others")
             for axes, number in m.blocks:
                 sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
                 if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
-                    msg = "plan: a strategy does not fit its attributes"
-                    raise PrivacyError(msg)
+                    raise PrivacyError("plan: a strategy does not fit its attributes")
             if (
                 math.prod(largest[number] for _, number in m.blocks) >= WORD
             ):  # otherwise the noise would be too small
-                msg = "plan: the noise multipliers of a set exceed 64 bits"
-                raise PrivacyError(msg)
+                raise PrivacyError("plan: the noise multipliers of a set exceed 64 bits")
 
     def _check_parts(self) -> None:
         """Refuse parts of other types than stated: one with its own comparison or division may cost more."""
         if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
-            msg = "plan: expected a schema and a budget of this library"
-            raise PrivacyError(msg)
+            raise PrivacyError("plan: expected a schema and a budget of this library")
         if type(self.max_records) is not int or not 1 <= self.max_records < WORD:
             msg = f"max_records: expected an integer from 1 to 2^62 - 1, got {self.max_records!r}"
             raise PrivacyError(msg)
@@ -149,21 +136,18 @@ class IntegerPlan:
             ("measured", self.measured, IntegerMeasured),
         ):
             if type(given) is not tuple or not all(type(one) is kind for one in given):
-                msg = f"plan: {name} is not a tuple of {kind.__name__}"
-                raise PrivacyError(msg)
+                raise PrivacyError(f"plan: {name} is not a tuple of {kind.__name__}")
         for m in self.measured:
             _check_axes("plan: an attribute set", m.attributes)
             if type(m.variance) is not Fraction:
-                msg = "plan: a noise variance is not a Fraction"
-                raise PrivacyError(msg)
+                raise PrivacyError("plan: a noise variance is not a Fraction")
             if type(m.blocks) is not tuple or not all(type(b) is tuple and len(b) == 2 for b in m.blocks):
                 msg = "plan: blocks are not a tuple of pairs of axes and the number of a strategy"
                 raise PrivacyError(msg)
             for axes, number in m.blocks:
                 _check_axes("plan: a block's axes", axes)
                 if type(number) is not int:
-                    msg = "plan: the number of a strategy is not an integer"
-                    raise PrivacyError(msg)
+                    raise PrivacyError("plan: the number of a strategy is not an integer")
 
     def count(self, measured: IntegerMeasured) -> int:
         """Return the number of values released on a set."""
@@ -194,8 +178,6 @@ class IntegerPlan:
 def _check_axes(what: str, given: object) -> None:
     """Refuse what is not a tuple of plain integers, or has too many for the axes of an array."""
     if type(given) is not tuple or not all(type(a) is int for a in given):
-        msg = f"{what}: expected a tuple of integers"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"{what}: expected a tuple of integers")
     if len(given) > MOST_AXES:
-        msg = f"{what}: expected at most {MOST_AXES}, got {len(given)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"{what}: expected at most {MOST_AXES}, got {len(given)}")

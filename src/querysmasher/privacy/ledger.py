@@ -9,13 +9,15 @@ sum is at most the limit. So no committed state exceeds the limit, and two proce
 left once. `measure` opens the table after `charge` returned, that is, after the commit was synced to the disk
 (write-ahead log, synchronous = FULL). So whatever a measurement reveals is in the ledger, also if the
 process, or the machine, stops at any moment; what was charged and never measured counts as spent. Costs add
-as `totals` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
+as `Total` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
 for measurements in phases (`phases`), which refuse to spend more; the caller has no say in it.
 
 Limits. SQLite's locks and its write-ahead log need a local file system: on NFS and other network file systems
 neither the exclusion nor the sync is reliable. A copy of the file is another ledger: what is charged to one
 copy is missing from the other. Whoever may write the file may also delete it, or rewrite the whole chain. The
 digest of an entry, which every release carries, reveals all of this later: see `querysmasher verify`.
+
+The file is one table of an SQLite database in WAL mode, and every function opens it anew.
 """
 
 from __future__ import annotations
@@ -23,21 +25,30 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError, as_given, explained
+from filelock import FileLock
+
+from querysmasher.errors import (
+    BudgetError,
+    FileError,
+    PrivacyError,
+    QuerySmasherError,
+    Remedy,
+    as_given,
+    explained,
+)
 from querysmasher.privacy.accounting import check_budget, privacy_cost
-from querysmasher.privacy.budget import KINDS, Budget
-from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.budget import KINDS, Budget, readable
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, canonical, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.ledger_file import chain_of, check_place, create, insert, opened, read
-from querysmasher.privacy.rates import readable
-from querysmasher.privacy.totals import DELTA, Total
 
 
 @dataclass(frozen=True)
@@ -65,16 +76,13 @@ class Ledger:
     ) -> None:
         """Open a ledger, or create it."""
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            msg = f"path: expected the path of a ledger, got {as_given(path)}"
-            raise FileError(msg)
+            raise FileError(f"path: expected the path of a ledger, got {as_given(path)}")
         if limit is not None and type(limit) not in KINDS.values():
-            msg = f"limit: expected a budget such as zCDP(1), got {as_given(limit)}"
-            raise BudgetError(msg)
+            raise BudgetError(f"limit: expected a budget such as zCDP(1), got {as_given(limit)}")
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
-            msg = f"label: expected 1 to 200 printable characters, got {as_given(label)}"
-            raise BudgetError(msg)
+            raise BudgetError(f"label: expected 1 to 200 printable characters, got {as_given(label)}")
         file = Path(os.path.realpath(path))  # or two names of one file would have two logs
         check_place(file, limit is not None)
         if limit is not None:
@@ -84,8 +92,7 @@ class Ledger:
             msg = f"limit: the ledger {str(file)!r} has the limit {opening.limit!r}, got {limit!r}"
             raise BudgetError(msg)
         if label is not None and opening.label != label:
-            msg = f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}"
-            raise BudgetError(msg)
+            raise BudgetError(f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}")
         for name, value in (
             ("path", file),
             ("limit", opening.limit),
@@ -119,8 +126,7 @@ class Ledger:
         self._check_noise(noise)
         self.check_unit(budget)
         if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
-            msg = "request: expected the SHA-256 of what is asked for, in hexadecimal digits"
-            raise PrivacyError(msg)
+            raise PrivacyError("request: expected the SHA-256 of what is asked for, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
 
     def _check_noise(self, noise: Distribution) -> None:
@@ -136,8 +142,7 @@ class Ledger:
         with opened(self.path, "rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                msg = f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured"
-                raise FileError(msg)
+                raise FileError(f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured")
             chain = chain_of(connection, self.path)
             self._check_same(chain.opening)
             self._check_person(chain, person)
@@ -165,12 +170,11 @@ class Ledger:
         """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
         if budget.unit != self.limit.unit:
             own, other = self.limit.unit, budget.unit
-            msg = (
+            raise PrivacyError(
                 f"ledger: {str(self.path)!r} is for {own.neighbours!r} neighbours and records_per_person = "
                 f"{own.records_per_person}, the budget for {other.neighbours!r} and "
                 f"{other.records_per_person}; their costs cannot be added. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -197,20 +201,17 @@ class Ledger:
         chain = read(self.path)
         self._check_same(chain.opening)
         if head is not None and head not in {chain.opening.digest, *(e.digest for e in chain.entries)}:
-            msg = (
+            raise FileError(
                 f"head: no entry of {str(self.path)!r} has this digest: entries that existed were changed or "
                 "removed, or it is the digest of another ledger"
             )
-            raise FileError(msg)
         if chain.total.cost > chain.total.allowed(self.limit):
-            msg = f"ledger: the entries of {str(self.path)!r} spend more than its limit"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"ledger: the entries of {str(self.path)!r} spend more than its limit")
         return chain
 
     def _check_same(self, opening: Opening) -> None:
         if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
-            msg = f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened"
-            raise FileError(msg)
+            raise FileError(f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened")
 
     def _check_person(self, chain: Chain, person: str | None) -> None:
         if chain.entries and chain.entries[0].person != person:
@@ -218,21 +219,19 @@ class Ledger:
                 "all records" if one is None else f"persons by {one!r}"
                 for one in (chain.entries[0].person, person)
             )
-            msg = (
+            raise PrivacyError(
                 f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "
                 "their costs cannot be added. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
         after = total.plus(cost, noise)
         if after.cost > after.allowed(self.limit):
             left = Total(total.cost, after.is_gaussian).left_words(self.limit)
-            msg = (
+            raise PrivacyError(
                 f"ledger: {str(self.path)!r} has left {left}; this measurement takes rho = "
                 f"{readable(float(cost) / 2):.6g}. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     def __repr__(self) -> str:
         """Show the limit and what is spent, or that the file cannot be read."""
@@ -242,17 +241,14 @@ class Ledger:
             return f"Ledger of {self.label!r} in {str(self.path)!r}, which cannot be used: {error}"
         total, delta = chain.total, self.limit.stated_delta or DELTA
         rho, epsilon = (readable(amount) for amount in (float(total.rho), total.epsilon_at(delta)))
+        entries = "entry" if len(chain.entries) == 1 else "entries"
         mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g}"
         return (
-            f"Ledger of {self.label!r}: {_counted(len(chain.entries))} in {str(self.path)!r}\n"
+            f"Ledger of {self.label!r}: {len(chain.entries):,} {entries} in {str(self.path)!r}\n"
             f"  limit  {self.limit!r}\n"
             f"  spent  rho = {rho:.6g}{mu}, epsilon = {epsilon:.6g} at delta = {delta!r}\n"
             f"  left   {total.left_words(self.limit)}"
         )
-
-
-def _counted(entries: int) -> str:
-    return "1 entry" if entries == 1 else f"{entries:,} entries"
 
 
 def _now() -> str:
@@ -261,3 +257,169 @@ def _now() -> str:
 
 def _printable(name: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in name)[:200] or "data"
+
+
+WAIT = 60.0
+"""Maximum number of seconds to wait for other processes that write the same file."""
+
+APPLICATION = 0x51534C47
+"""The mark of a ledger among SQLite files."""
+
+NEW = Remedy(
+    "state limit= to create it: Ledger(path, limit=zCDP(1))",
+    "create it with `querysmasher ledger FILE create --rho 1`, or state its limit in the spec, as in "
+    'ledger = {path = "FILE", rho = 1}',
+)
+
+_TABLES = """
+CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TRIGGER unchanged BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
+CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
+"""
+
+
+def check_place(file: Path, may_create: bool) -> None:
+    """Refuse a path at which there cannot be a ledger."""
+    if not file.parent.is_dir():
+        raise FileError(f"ledger: the folder {str(file.parent)!r} does not exist")
+    if not file.exists():
+        if may_create:
+            return
+        raise FileError(f"ledger: no file {str(file)!r}", NEW)
+    if not file.is_file():
+        raise FileError(f"ledger: {str(file)!r} is not a file")
+    if not file.stat().st_size:
+        raise FileError(
+            f"ledger: {str(file)!r} is empty, and an empty file is no ledger: if it was one, what was spent "
+            "is lost; if it never was, delete it"
+        )
+    if file.stat().st_nlink > 1:
+        raise FileError(
+            f"ledger: {str(file)!r} has a second name (a hard link), under which SQLite would not see what "
+            "is written here; delete one of the names"
+        )
+
+
+def create(file: Path, opening: Opening) -> None:
+    """Write entry 0 to a new file, unless the file is there already.
+
+    The file gets its name when it is complete, so that no other process sees it empty, also if this one is
+    killed. Creators exclude each other by a lock, which is removed when there is a ledger.
+    """
+    if file.exists():
+        return
+    lock = FileLock(file.with_name(f"{file.name}.new.lock"), timeout=WAIT)
+    try:
+        with lock:
+            if not file.exists():
+                _write_new(file, opening)
+    except (OSError, NotImplementedError) as error:
+        cause = type(error).__name__
+    else:
+        with suppress(OSError):  # from now on the ledger is there, and nobody needs the lock
+            Path(lock.lock_file).unlink(missing_ok=True)
+        return
+    raise FileError(f"ledger: {str(file)!r} cannot be created ({cause}); nothing was measured")
+
+
+def _write_new(file: Path, opening: Opening) -> None:
+    new = file.with_name(f"{file.name}.new")
+    for ending in ("", "-wal", "-shm", "-journal"):  # of a creator that was killed
+        new.with_name(f"{new.name}{ending}").unlink(missing_ok=True)
+    with opened(new, "rwc") as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            msg = f"ledger: the file system of {str(file)!r} does not support a write-ahead log"
+            raise FileError(f"{msg}; use a local disk")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.strip().split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        insert(connection, opening)
+        chain_of(connection, file)  # what cannot be read again is not written
+        connection.execute("COMMIT")
+    new.rename(file)
+    _sync(file.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Put the names in a folder on the disk, where the system has a call for it."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _is_writable(file: Path) -> bool:
+    """Return whether SQLite may write the file and its log beside it."""
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def insert(connection: sqlite3.Connection, entry: Opening | Entry) -> None:
+    """Append an entry, inside a transaction."""
+    row = (entry.number, canonical(entry.to_json()), entry.digest)
+    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+
+
+def read(file: Path) -> Chain:
+    """Return all entries, checked."""
+    check_place(file, may_create=False)
+    with opened(file, "rw" if _is_writable(file) else "ro") as connection:
+        return chain_of(connection, file)
+
+
+def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
+    """Return all entries, checked, inside a transaction."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise FileError(f"ledger: {str(file)!r} is not a ledger")
+    chain = Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
+    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":  # or the last entry may be lost
+        raise FileError(f"ledger: {str(file)!r} is damaged; the ledger can no longer be trusted")
+    return chain
+
+
+@contextmanager
+def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Open the file for one transaction; what is not committed at the end is undone."""
+    if mode != "ro" and file.exists() and not _is_writable(file):  # or SQLite would leave files beside it
+        raise FileError(f"ledger: {str(file)!r}, or its folder, may not be written; nothing was measured")
+    try:
+        with closing(_connected(file, mode)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        cause = str(error)
+    except UnicodeDecodeError:  # in the text of a statement, or of an error about it
+        cause = "it is damaged"
+    else:
+        return
+    if "locked" in cause or "busy" in cause:
+        cause = f"other processes kept it locked for {WAIT:.0f} seconds"
+    raise FileError(f"ledger: {str(file)!r} cannot be used ({cause}); nothing was measured")
+
+
+def _connected(file: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{file.as_uri()}?mode={mode}{'' if mode != 'ro' or _has_log(file) else '&immutable=1'}",
+        uri=True,
+        timeout=WAIT,
+        isolation_level=None,
+    )
+    try:
+        for pragma in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _has_log(file: Path) -> bool:
+    """Return whether entries are in the log beside the file.
+
+    If not, a reader without the right to write tells SQLite so: it would otherwise need a log of its own,
+    which the writers might then not be allowed to use.
+    """
+    log = file.with_name(f"{file.name}-wal")
+    return log.exists() and log.stat().st_size > 0

@@ -16,15 +16,19 @@ import numpy as np
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import (
+    LARGEST,
+    Distance,
+    Distances,
+    Dropped,
+    check_budget,
+    distances_cost,
+)
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter, Counts
-from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.counts import Counter, Counts, lower_marginals, maximal_sets, smallest_covers
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
-from querysmasher.privacy.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 
@@ -66,11 +70,10 @@ def measure_distances(
     """
     spent, allowed = distances_cost(distances), Fraction(noise.distribution.allowed_cost(distances.budget))
     if spent > allowed:
-        msg = (
+        raise PrivacyError(
             f"distances: they cost {float(spent):.6g}, more than the {float(allowed):.6g} their budget "
             f"allows with {noise.distribution.name} noise; nothing was measured"
         )
-        raise PrivacyError(msg)
     names = [distances.names(one) for one in distances.asked]
     tables = _counted(distances.schema, names, counter, distances.max_records, "Comparing", progress)
     exact = np.zeros(len(names), dtype=np.int64)
@@ -100,8 +103,7 @@ def measure_dropped(
         exact = counter.left_out()
     whole = type(exact) is np.ndarray and exact.dtype == np.int64 and exact.shape == (dropped.size,)
     if not whole or exact.min() < 0 or exact.max() >= WORD:
-        msg = "data: what was left out is inconsistent with how records are chosen"
-        raise DataError(msg)
+        raise DataError("data: what was left out is inconsistent with how records are chosen")
     return _add(exact, noise.draw(dropped.variance, dropped.size))
 
 
@@ -112,11 +114,9 @@ def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
     """
     fits = type(target) is np.ndarray and target.dtype == np.int64 and target.shape == counts.shape
     if not fits:
-        msg = "distances: expected targets of 64-bit integers in the shape of their marginal"
-        raise PrivacyError(msg)
+        raise PrivacyError("distances: expected targets of 64-bit integers in the shape of their marginal")
     if max(int(target.max()), -int(target.min())) * target.size >= LARGEST:
-        msg = "distances: the targets of a set exceed 61 bits"
-        raise PrivacyError(msg)
+        raise PrivacyError("distances: the targets of a set exceed 61 bits")
     return int(np.abs(one.multiple * counts - target).sum())
 
 
@@ -142,18 +142,13 @@ def _counted(
     covers = smallest_covers(schema, sets, maximal)
     with Bar(what, len(sets), progress) as bar:
         for own, table in zip(maximal, counter.marginals(maximal), strict=True):
-            _check_counts(table, schema.shape(own), records)
+            whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == schema.shape(own)
+            if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
+                msg = "data: the counts are inconsistent, as if the table had changed while it was read"
+                raise DataError(msg)  # it may exceed the cap
             for one, counts in lower_marginals(own, table, covers[own]):
                 yield from ((number, counts) for number in numbers[one])
                 bar.advance()
-
-
-def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
-    """Refuse inconsistent counts: a table that changes while it is read may exceed the cap."""
-    whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
-    if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
-        msg = "data: the counts are inconsistent, as if the table had changed while it was read"
-        raise DataError(msg)
 
 
 def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
@@ -168,8 +163,7 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
     tensor: Numbers = counts
     bound = plan.max_records
     if bound * math.prod(factor.largest for _, factor in factors) >= WORD:
-        msg = "plan: its answers exceed 64 bits for this many records"
-        raise PrivacyError(msg)
+        raise PrivacyError("plan: its answers exceed 64 bits for this many records")
     for place in order:
         axes, factor = factors[place]
         first = [labels.index(("cell", a)) for a in axes]
@@ -198,8 +192,7 @@ def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, n
 def _add(exact: Integers, drawn: Numbers) -> Numbers:
     """Add the noise; refuse an overflow of 64 bits, whose probability is negligible."""
     if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= WORD:
-        msg = "noise: a draw exceeds 64 bits; nothing is released for this attribute set"
-        raise PrivacyError(msg)
+        raise PrivacyError("noise: a draw exceeds 64 bits; nothing is released for this attribute set")
     return exact + drawn
 
 

@@ -30,11 +30,9 @@ from fractions import Fraction
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.accounting import Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter
-from querysmasher.privacy.distances import Distances, distances_cost
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.measurement import measure_distances, measure_dropped, measure_table
@@ -49,11 +47,11 @@ class Phases:
         self, schema: Schema, budget: Budget, counter: Counter, noise: NoiseSource, max_records: int
     ) -> None:
         """Start with nothing spent."""
-        self._schema = schema
-        self._budget = budget
+        self.schema = schema
+        self.budget = budget
         self._counter = counter
         self._noise = noise
-        self._max_records = max_records
+        self.max_records = max_records
         self._allowed = Fraction(noise.distribution.allowed_cost(budget))
         self._spent = Fraction(0)
 
@@ -69,12 +67,11 @@ class Phases:
 
     def public_total(self) -> int | None:
         """Return the number of records if the neighbours make it public, else None."""
-        if not self._budget.unit.total_is_public:
+        if not self.budget.unit.total_is_public:
             return None
         records = self._counter.records()
-        if records > self._max_records:
-            msg = f"data: the table has more than max_records = {self._max_records:,} records"
-            raise DataError(msg)
+        if records > self.max_records:
+            raise DataError(f"data: the table has more than max_records = {self.max_records:,} records")
         return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
@@ -90,7 +87,7 @@ class Phases:
     def dropped(self, asked: Dropped, progress: bool | None = None) -> Numbers:
         """Return how many were left out, with noise."""
         self._spend(asked.cost)
-        return measure_dropped(asked, self._budget, self._counter, self._noise, progress)
+        return measure_dropped(asked, self.budget, self._counter, self._noise, progress)
 
     def distances(
         self, asked: Distances, targets: Callable[[int], Integers], progress: bool | None = None
@@ -102,21 +99,18 @@ class Phases:
 
     def _check(self, phase: IntegerPlan | Distances) -> None:
         """Refuse a phase for another domain, unit of privacy or number of records."""
-        if phase.schema != self._schema or phase.budget.unit != self._budget.unit:
-            msg = "phase: its schema or its unit of privacy differs from that of the budget"
-            raise PrivacyError(msg)
-        if phase.max_records != self._max_records:
-            msg = f"phase: expected max_records = {self._max_records}, got {phase.max_records}"
-            raise PrivacyError(msg)
+        if phase.schema != self.schema or phase.budget.unit != self.budget.unit:
+            raise PrivacyError("phase: its schema or its unit of privacy differs from that of the budget")
+        if phase.max_records != self.max_records:
+            raise PrivacyError(f"phase: expected max_records = {self.max_records}, got {phase.max_records}")
 
     def _spend(self, cost: Fraction) -> None:
         """Add the cost of a phase, before it; refuse it if the sum exceeds the budget."""
         if self._spent + cost > self._allowed:
-            msg = (
+            raise PrivacyError(
                 f"phase: it costs {float(cost):.6g}, and {float(self.left):.6g} of "
                 f"{float(self._allowed):.6g} is left; nothing of it was measured"
             )
-            raise PrivacyError(msg)
         self._spent += cost
 
     def __repr__(self) -> str:

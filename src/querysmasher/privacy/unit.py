@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +44,16 @@ class Unit:
         """Whether neighbours have the same number of records, so that it need not be protected."""
         return self.neighbours == "replace_one"
 
-    def squared_change(self, *, total: bool = False) -> int:
+    def change(self, attributes: Collection[object] | None = None) -> int:
         """Return the factor by which max_j ‖B_j‖² bounds ‖B (x - x')‖² over neighbours x, x'.
 
-        B_j is the j-th column of a strategy B; with `total`, B measures only the number of records.
-        Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most twice
-        that, and the number of records not at all.
+        B_j is the j-th column of a strategy B on some attributes; on none, B measures only the number of
+        records. Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most
+        twice that, and the number of records not at all.
         """
         if not self.total_is_public:
             return self.records_per_person**2
+        total = attributes is not None and not attributes
         return 0 if total else 4 * self.records_per_person**2
 
     def describe(self, person: str | None = None) -> str:
@@ -64,7 +66,7 @@ class Unit:
         change, public = "adding or removing", ""
         if self.total_is_public:
             change, public = "replacing", ", with the same, public number of records"
-        whom, unit = "one record", "the record: a person who has several is protected less"
+        whom, unit = "one record", "the record. A person with several records is protected less"
         if self.records_per_person > 1:
             whom = f"all records of one person, who has at most {self.records_per_person}"
             unit = "the person"

@@ -1,36 +1,130 @@
-"""A release seen at a level of a hierarchy: an attribute whose values are groups of the original values."""
+"""A release seen at a level of a hierarchy: an attribute whose values are groups of the original values.
+
+If the attribute is large, nodes of its tree take the place of its values. What is measured at a node and
+below says as much about the count of the node as one measurement does. So statistics about states need the
+strategies of a few states only, not those of all tracts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.attributes import Ordinal
 from querysmasher.errors import WorkloadError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.solution import Measured
+from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.answers import Answers
-from querysmasher.release.covariance import covariance
-from querysmasher.release.pruned import Pruned, prune
-from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.statistics.marginal import Marginal
+from querysmasher.release.reconstruction import Reconstruction, answered, covariance
+from querysmasher.schema import Schema
+from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import queries
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from querysmasher.release.release import Release
 
-class Answering(Protocol):
-    """What a release offers to its views."""
 
-    @property
-    def estimator(self) -> Estimator: ...
-    @property
-    def reconstruction(self) -> Reconstruction: ...
-    def answer(self, workload: Workload) -> Answers: ...
-    def covariance(self, workload: Workload, other: Workload | None = None) -> Array: ...
+@dataclass(frozen=True, eq=False)
+class Pruned:
+    """Nodes in place of the values of one attribute: schema, estimator and marginals."""
+
+    schema: Schema
+    estimator: Estimator
+    reconstruction: Reconstruction
+    axis: int
+    """Index of the attribute."""
+    parts: Integers
+    """The node of every value."""
+    _tables: dict[tuple[int, ...], Array] = field(default_factory=dict)
+
+    def _marginal(self, attributes: tuple[int, ...]) -> Array:
+        """Return a marginal; those of the large attribute are kept."""
+        if self.axis not in attributes:
+            return self.reconstruction.marginal(attributes, complete=False)
+        if attributes not in self._tables:
+            table = np.moveaxis(
+                self.reconstruction.marginal(attributes, complete=False), attributes.index(self.axis), 0
+            )
+            order = np.argsort(self.parts, kind="stable")
+            counts = np.bincount(self.parts)
+            sums = np.add.reduceat(table[order], np.cumsum(counts) - counts, axis=0)
+            self._tables[attributes] = np.moveaxis(sums, 0, attributes.index(self.axis))
+        return self._tables[attributes]
+
+    def answer(self, workload: Workload) -> Answers:
+        """Answer a workload over the nodes."""
+        values, std = [], []
+        for group in workload:
+            errors = np.sqrt(self.estimator.variances(group))
+            table = self._marginal(self.schema.positions(group.attributes))
+            values.append(answered(group, table, errors, self.reconstruction.public_total).ravel())
+            std.append(errors.ravel())
+        return Answers(workload, np.concatenate(values), np.concatenate(std))
+
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariances of answers over the nodes."""
+        return covariance(self.estimator, workload, other)
+
+
+def _prune(release: Release, coarsening: Coarsening) -> tuple[Pruned, Coarsening] | None:
+    """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
+    estimator = release.estimator
+    schema = coarsening.original
+    axis = schema.position(coarsening.attribute)
+    on_attribute = estimator.residual.line_strategies(axis)
+    parts = _common_parts(on_attribute, coarsening.groups)
+    size = int(parts.max()) + 1
+    if not on_attribute or size == len(parts):
+        return None
+    strategies: list[Strategy] = list(estimator.strategies)
+    numbers: dict[int, int] = {}
+    measured: list[tuple[Measured, ...]] = []
+    for attributes, noises in estimator.measured.items():
+        changed = []
+        for noise in noises:
+            blocks = []
+            for axes, number in noise.blocks:
+                if attributes[axes[0]] == axis and number not in numbers:
+                    numbers[number] = len(strategies)
+                    strategy = estimator.strategies[number]
+                    assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
+                    strategies.append(strategy.pruned(parts))
+                blocks.append((axes, numbers[number] if attributes[axes[0]] == axis else number))
+            changed.append(replace(noise, blocks=tuple(blocks)))
+        measured.append(tuple(changed))
+    coarse = Ordinal(coarsening.attribute, range(size))
+    inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
+    centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
+    over_nodes = Estimator.of(inner, centres, strategies, measured, public_total=estimator.public_total)
+    groups = np.empty(size, dtype=np.int64)
+    groups[parts] = coarsening.groups
+    return Pruned(inner, over_nodes, release.reconstruction, axis, parts), replace(
+        coarsening, original=inner, groups=groups
+    )
+
+
+def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers:
+    """Return the fewest nodes, in all strategies, of which groups of values consist."""
+    parts, before = groups, 0
+    while int(parts.max()) + 1 > before:
+        before = int(parts.max()) + 1
+        for strategy in strategies:
+            parts = strategy.parts(parts)
+    _, firsts = np.unique(parts, return_index=True)
+    numbers = np.empty(firsts.size, dtype=np.int64)
+    numbers[np.argsort(firsts)] = np.arange(firsts.size)
+    return numbers[parts]  # by first appearance, as groups are
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +134,7 @@ class CoarseRelease(Statistical):
     Everything follows from the release, at no further privacy cost, and agrees with its other answers.
     """
 
-    release: Answering
+    release: Release
     coarsening: Coarsening
 
     @property
@@ -51,31 +145,24 @@ class CoarseRelease(Statistical):
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
         given = self.workload if workload is None else asked(self.coarsening.schema, workload)
-        if self._pruned is not None:
-            pruned, coarsening = self._pruned
-            return Answers(given, *pruned.answer(coarsening.fine(given)))
-        found = self.release.answer(self.coarsening.fine(given))
-        return Answers(given, found.values, found.std)
+        source, coarsening = self._source
+        answers = source.answer(coarsening.fine(given))
+        return Answers(given, answers.values, answers.std)
 
     @cached_property
-    def _pruned(self) -> tuple[Pruned, Coarsening] | None:
-        """The release over nodes of a tree, if the attribute is large; else None."""
-        return prune(self.release.estimator, self.release.reconstruction, self.coarsening)
+    def _source(self) -> tuple[Release | Pruned, Coarsening]:
+        """What answers: the release over nodes of a large attribute's tree, or the release itself."""
+        return _prune(self.release, self.coarsening) or (self.release, self.coarsening)
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
-        if self._pruned is not None:
-            pruned, coarsening = self._pruned
-            both = coarsening.fine(workload), None if other is None else coarsening.fine(other)
-            return covariance(pruned.estimator, *both)
-        fine = self.coarsening.fine
-        return self.release.covariance(fine(workload), None if other is None else fine(other))
+        source, coarsening = self._source
+        return source.covariance(coarsening.fine(workload), None if other is None else coarsening.fine(other))
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, one of which may be the level; see `Release.marginal`."""
         if not attributes:
-            msg = "attributes: expected at least one attribute"
-            raise WorkloadError(msg)
+            raise WorkloadError("attributes: expected at least one attribute")
         schema = self.coarsening.schema
         values = self.answer(queries(schema, dict.fromkeys(attributes, "identity"))).values
         shaped = values.reshape(schema.shape(attributes))

@@ -8,28 +8,23 @@ import mmap
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.parquet as pq
 
 from querysmasher.arrays import Array
-from querysmasher.fields import read_json
-from querysmasher.release.formats import NOTES
-from querysmasher.release.tidy import masked, plain
-from querysmasher.release.workbook import WITHIN, read_workbook
-from querysmasher.statistics.critical import pointwise
+from querysmasher.release.formats import expanded
+from querysmasher.release.outputs import format_of
+from querysmasher.release.tidy import masked
+from querysmasher.release.workbook import WITHIN
+from querysmasher.statistics.reliability import pointwise
 
-Columns = dict[str, Any]
+Columns = Mapping[str, Any]
 """The values of each column, as an Arrow array or a list."""
-
-Read = tuple[Columns, dict[str, Any]]
 
 WRITER = "software"
 """What a file says about itself that may differ on another machine."""
@@ -72,9 +67,11 @@ def same_bytes(given: Path, expected: Path) -> bool:
     if sha256(given) == sha256(expected):
         return True
     try:
-        if given.suffix in (".qs", ".xlsx"):
-            return all(one == other for one, other in zip(_members(given), _members(expected), strict=True))
-        return given.suffix == ".gz" and _unzipped(given) == _unzipped(expected)
+        if zipfile.is_zipfile(expected):
+            return all(
+                part == wanted for part, wanted in zip(_members(given), _members(expected), strict=True)
+            )
+        return _unzipped(expected) == _unzipped(given)
     except UNREADABLE:
         return False
 
@@ -90,21 +87,21 @@ def _members(path: Path) -> Iterator[object]:
         path.open("rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        found, at = archive.infolist(), 0
-        ends = [*(info.header_offset for info in found[1:]), archive.start_dir]
-        for info, end in zip(found, ends, strict=True):
+        members, at = archive.infolist(), 0
+        ends = [*(info.header_offset for info in members[1:]), archive.start_dir]
+        for info, end in zip(members, ends, strict=True):
             size = info.compress_size
             start = at + 30 + _number(data[at + 26 : at + 28]) + _number(data[at + 28 : at + 30])
             packed, after = data[start : start + size], data[start + size : end]
             yield info.header_offset - at, data[at : at + 18], _other(data[at + 18 : at + 22], size)
             yield data[at + 22 : start], after[:8], _other(after[8:16], size), after[16:]
             yield (
-                _expanded(packed, -15, info.file_size)
+                expanded(packed, -15, info.file_size)
                 if info.compress_type == zipfile.ZIP_DEFLATED
                 else packed
             )
             at = end
-        for info in found:
+        for info in members:
             end = at + 46 + sum(_number(data[at + i : at + i + 2]) for i in (28, 30, 32))
             yield data[at : at + 20], _other(data[at + 20 : at + 24], info.compress_size)
             yield data[at + 24 : at + 42], _other(data[at + 42 : at + 46], info.header_offset)
@@ -126,27 +123,18 @@ def _other(data: bytes, number: int) -> bytes:
 def _unzipped(path: Path) -> tuple[bytes, bytes]:
     """Return the first bytes of a gzip file, which can announce a name or a comment, and its content."""
     data = path.read_bytes()
-    return data[:8], _expanded(data, 31, _number(data[-4:]))
+    return data[:8], expanded(data, 31, _number(data[-4:]))
 
 
-def _expanded(data: bytes, form: int, size: int) -> bytes:
-    """Return compressed data of a stated size; refuse what is followed by something else."""
-    expanding = zlib.decompressobj(form)
-    found = expanding.decompress(data, size + 1)
-    if not expanding.eof or expanding.unused_data or len(found) != size:
-        raise ValueError
-    return found
-
-
-def close(one: Any, other: Any) -> bool:
+def close(given: Any, expected: Any) -> bool:
     """Return whether two values are equal but for rounding, in nested plain data."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if type(one) is type(other) is float:
-        return math.isclose(one, other, rel_tol=EXACT, abs_tol=NOTHING)
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(given, dict) and isinstance(expected, dict):
+        return given.keys() == expected.keys() and all(close(given[key], expected[key]) for key in given)
+    if isinstance(given, list) and isinstance(expected, list):
+        return len(given) == len(expected) and all(map(close, given, expected))
+    if type(given) is type(expected) is float:
+        return math.isclose(given, expected, rel_tol=EXACT, abs_tol=NOTHING)
+    return type(given) is type(expected) and bool(given == expected)
 
 
 class Adopted:
@@ -158,7 +146,7 @@ class Adopted:
     def __init__(self, given: Path, level: float) -> None:
         """Read the given file, with intervals of this level; one that cannot be read has no numbers."""
         try:
-            self._columns, _ = _reader(given)(given)
+            self._columns, _ = format_of(given).read(given)
         except UNREADABLE:
             self._columns = {}
         self._reach = pointwise(level)
@@ -175,11 +163,11 @@ class Adopted:
         expected = {name: table.column(name) for name in table.column_names if name in NUMERIC}
         for name, wanted in expected.items():
             try:
-                found = _floats(self._columns[before + name][start : start + rows])
-                same = _close(name, found, expected, self._reach)
+                numbers = _floats(self._columns[before + name][start : start + rows])
+                same = _close(name, numbers, expected, self._reach)
             except UNREADABLE:
                 continue
-            column = masked(np.where(same, found, _floats(wanted)), _missing(wanted))
+            column = masked(np.where(same, numbers, _floats(wanted)), _missing(wanted))
             table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
         return table
 
@@ -196,8 +184,9 @@ def difference(given: Path, expected: Path, level: float = 0.95) -> str:
 
     Numbers must be `CLOSE` to each other, all else must be equal. `level` is that of the intervals.
     """
+    form = format_of(given)
     try:
-        (first, said), (second, wanted) = _reader(given)(given), _reader(given)(expected)
+        (first, said), (second, wanted) = form.read(given), form.read(expected)
         wrong = sorted(key for key in {*said, *wanted} - {WRITER} if said.get(key) != wanted.get(key))
         if wrong:
             return f"it says something else about {', '.join(wrong)}"
@@ -214,29 +203,29 @@ def _same(name: str, given: Columns, expected: Columns, reach: float) -> bool:
     if column not in NUMERIC:
         return bool(given[name] == expected[name])
     before = sheet + WITHIN if sheet else ""
-    own = {one: expected[before + one] for one in NUMERIC if before + one in expected}
-    same = _close(column, _floats(given[name]), own, reach)
+    columns = {known: expected[before + known] for known in NUMERIC if before + known in expected}
+    same = _close(column, _floats(given[name]), columns, reach)
     return bool(np.all(same & (_missing(given[name]) == _missing(expected[name]))))
 
 
-def _close(column: str, found: Array, expected: Columns, reach: float) -> Any:
+def _close(column: str, given: Array, expected: Columns, reach: float) -> Any:
     """Return which numbers of a column are those expected, but for rounding."""
     wanted = _floats(expected[column])
     none = [1.0] * len(wanted)  # estimates have no errors: one record
     value, std = (_floats(expected.get(other, none)) for other in ("value", "std"))
     with np.errstate(all="ignore"):
         most = CLOSE * np.abs(wanted if column in ("std", "cv") else std) + EXACT * np.abs(wanted)
-        near = np.abs(found - wanted) <= most
+        near = np.abs(given - wanted) <= most
         if column in ROUNDED:
             exact, border = {
-                "low": (value - reach * std, np.maximum(found, wanted)),
-                "high": (value + reach * std, np.minimum(found, wanted)),
-                "cv": (std / np.abs(value), (found + wanted) / 2),
+                "low": (value - reach * std, np.maximum(given, wanted)),
+                "high": (value + reach * std, np.minimum(given, wanted)),
+                "cv": (std / np.abs(value), (given + wanted) / 2),
             }[column]
             step = ROUNDED[column] * (np.abs(exact) if column == "cv" else std)
             at_border = np.abs(exact - border) <= most + CLOSE * step
-            near |= (np.abs(found - wanted) <= 2 * step) & at_border
-    return near | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
+            near |= (np.abs(given - wanted) <= 2 * step) & at_border
+    return near | (np.isnan(given) & np.isnan(wanted)) | (given == wanted)
 
 
 def _floats(values: Any) -> Array:
@@ -251,60 +240,3 @@ def _missing(values: Any) -> Any:
     if isinstance(values, list):
         return np.array([value is None for value in values], dtype=bool)
     return np.asarray(values.is_null())
-
-
-def _arrow(table: Any) -> Read:
-    stated = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
-    about = dict(read_json(stated.pop("querysmasher", b"{}")))
-    if len({*table.column_names}) < table.num_columns:
-        raise ValueError
-    columns = dict(zip(table.column_names, plain(table).columns, strict=True))
-    types = {f"type of {field.name}": (field.type, field.metadata) for field in table.schema}
-    return columns, {**about, **stated, **types}
-
-
-def read_csv(path: Path) -> Columns:
-    """Return the columns of a CSV file as texts, with null where nothing is written."""
-    data = _unzipped(path)[1] if path.suffix == ".gz" else path.read_bytes()
-    names = pyarrow.csv.open_csv(pa.BufferReader(data)).schema.names
-    options = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    return _arrow(pyarrow.csv.read_csv(pa.BufferReader(data), convert_options=options))[0]
-
-
-def _json(path: Path) -> Read:
-    found = read_json(path.read_bytes())
-    rows = found["answers"]
-    if any(row.keys() != rows[0].keys() for row in rows):
-        raise ValueError
-    others = {key: value for key, value in found.items() if key not in ("about", "answers")}
-    return {name: [row[name] for row in rows] for name in rows[0]}, {**found["about"], **others}
-
-
-def _workbook(path: Path) -> Read:
-    found = read_workbook(path)
-    notes = {name: found.pop(name) for name in [*found] if name.startswith(NOTES + WITHIN)}
-    rows = [[name.removeprefix(NOTES + WITHIN), *cells] for name, cells in notes.items()]
-    keys, words = rows  # the sheet has two columns and no header
-    return found, dict(zip(keys, words, strict=True))
-
-
-def _reader(path: Path) -> Callable[[Path], Read]:
-    return next(reader for ending, reader in READERS.items() if path.name.endswith(ending))
-
-
-READERS: dict[str, Callable[[Path], Read]] = {
-    ".parquet": lambda path: _arrow(pq.read_table(path)),
-    ".pq": lambda path: _arrow(pq.read_table(path)),
-    ".csv": lambda path: (read_csv(path), {}),
-    ".csv.gz": lambda path: (read_csv(path), {}),
-    ".arrow": lambda path: _arrow(pyarrow.feather.read_table(path)),
-    ".feather": lambda path: _arrow(pyarrow.feather.read_table(path)),
-    ".json": _json,
-    ".xlsx": _workbook,
-}
-"""Returns the columns of a file, and what it says about itself."""

@@ -12,14 +12,12 @@ import numpy as np
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, fraction, integers, items, number, text, whole
-from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.accounting import Distance, Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.digests import canonical, digest, plan_digest
-from querysmasher.privacy.distances import Distance, Distances, distances_cost
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.entries import canonical, digest, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.workload.storage import ragged, unragged, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload
 
 PAIRS = "distances of pairs"
@@ -33,7 +31,7 @@ ERRORS = "errors of the estimate"
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredPhase:
     """A phase that measured attribute sets: those from index `start` to `stop` of the plan."""
 
     name: str
@@ -42,12 +40,12 @@ class Measurement:
 
     def cost(self, plan: IntegerPlan) -> Fraction:
         """Return the exact privacy cost of the phase, which is part of a release with this plan."""
-        own = plan.measured[self.start : self.stop]
-        return privacy_cost(IntegerPlan(plan.schema, plan.budget, plan.strategies, own, plan.max_records))
+        sets = plan.measured[self.start : self.stop]
+        return privacy_cost(IntegerPlan(plan.schema, plan.budget, plan.strategies, sets, plan.max_records))
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class ComparedPhase:
     """A phase that measured how far marginals are from tables that were known before."""
 
     name: str
@@ -58,8 +56,7 @@ class Comparison:
     def __post_init__(self) -> None:
         """Check that there is one finite value per distance."""
         if self.values.shape != (len(self.distances.asked),) or not np.isfinite(self.values).all():
-            msg = "comparison: expected one finite value per distance"
-            raise PrivacyError(msg)
+            raise PrivacyError("comparison: expected one finite value per distance")
 
     def cost(self, plan: IntegerPlan) -> Fraction:  # noqa: ARG002 - as for a measurement
         """Return the exact privacy cost of the phase."""
@@ -79,7 +76,7 @@ class Comparison:
         return np.sqrt(noisy) / np.array([float(d.multiple) for d in self.distances.asked])
 
 
-Phase = Measurement | Comparison
+Phase = MeasuredPhase | ComparedPhase
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +87,12 @@ class Exploration:
     phases: tuple[Phase, ...]
 
     @property
-    def errors(self) -> Comparison | None:
+    def errors(self) -> ComparedPhase | None:
         """The measured errors of the estimate, or None if these were not bought."""
         return self._comparison(ERRORS)
 
     @property
-    def independence(self) -> Comparison | None:
+    def independence(self) -> ComparedPhase | None:
         """The measured distances of pairs from independence, or None if there are none."""
         return self._comparison(PAIRS)
 
@@ -109,9 +106,9 @@ class Exploration:
         """Whether `explore` made it, and not `measure`."""
         return not self.is_planned and "size_share" not in self.options
 
-    def _comparison(self, name: str) -> Comparison | None:
-        found = [p for p in self.phases if isinstance(p, Comparison) and p.name == name]
-        return found[-1] if found else None
+    def _comparison(self, name: str) -> ComparedPhase | None:
+        phases = [p for p in self.phases if isinstance(p, ComparedPhase) and p.name == name]
+        return phases[-1] if phases else None
 
     def cost(self, plan: IntegerPlan) -> Fraction:
         """Return the exact privacy cost of all phases."""
@@ -119,14 +116,13 @@ class Exploration:
 
     def check(self, plan: IntegerPlan) -> None:
         """Refuse phases that do not measure every attribute set of a plan once, in order."""
-        ranges = [(p.start, p.stop) for p in self.phases if isinstance(p, Measurement)]
+        ranges = [(p.start, p.stop) for p in self.phases if isinstance(p, MeasuredPhase)]
         starts, stops = (
             [0, *(stop for _, stop in ranges)],
             [*(start for start, _ in ranges), len(plan.measured)],
         )
         if starts != stops or any(start >= stop for start, stop in ranges):
-            msg = "release: its phases do not measure every attribute set once"
-            raise PrivacyError(msg)
+            raise PrivacyError("release: its phases do not measure every attribute set once")
 
 
 def request_digest(
@@ -137,13 +133,13 @@ def request_digest(
     dropped: Dropped | None = None,
 ) -> str:
     """Return the digest of what is asked for before a table is explored."""
-    asked = {
+    request = {
         "explore": dict(options),
         "workload": workload_to_data(workload),
         "budget": budget.to_json(),
         "max_records": max_records,
     }
-    return digest(canonical(asked | _dropped(dropped)))
+    return digest(canonical(request | _dropped(dropped)))
 
 
 def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dropped | None = None) -> str:
@@ -151,8 +147,12 @@ def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dro
     return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)} | _dropped(dropped)))
 
 
-def _dropped(asked: Dropped | None) -> dict[str, Any]:
-    return {} if asked is None else {"dropped": {"persons": asked.persons, "variance": str(asked.variance)}}
+def _dropped(dropped: Dropped | None) -> dict[str, Any]:
+    return (
+        {}
+        if dropped is None
+        else {"dropped": {"persons": dropped.persons, "variance": str(dropped.variance)}}
+    )
 
 
 def spent(plan: IntegerPlan, exploration: Exploration | None, dropped: Dropped | None = None) -> Fraction:
@@ -176,21 +176,21 @@ def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> 
     if data is None:
         return None
     options = {text(name): number(value, 0, 1) for name, value in data["options"].items()}
-    phases = tuple(_phase_from_data(one, plan, noise) for one in items(data["phases"]))
+    phases = tuple(_phase_from_data(phase, plan, noise) for phase in items(data["phases"]))
     exploration = Exploration(options, phases)
     exploration.check(plan)
     return exploration
 
 
 def _phase_to_data(phase: Phase) -> dict[str, Any]:
-    if isinstance(phase, Measurement):
+    if isinstance(phase, MeasuredPhase):
         return {"name": phase.name, "start": phase.start, "stop": phase.stop}
-    asked = phase.distances.asked
+    distances = phase.distances.asked
     return {
         "name": phase.name,
-        "attributes": ragged(one.attributes for one in asked),
-        "multiples": np.array([one.multiple for one in asked], dtype=np.int64),
-        "variances": [str(one.variance) for one in asked],
+        "attributes": ragged(distance.attributes for distance in distances),
+        "multiples": np.array([distance.multiple for distance in distances], dtype=np.int64),
+        "variances": [str(distance.variance) for distance in distances],
         "values": phase.values,
     }
 
@@ -201,14 +201,14 @@ def _phase_from_data(data: dict[str, Any], plan: IntegerPlan, noise: Distributio
         raise ValueError
     if "start" in data:
         most = len(plan.measured)
-        return Measurement(name, whole(data["start"], 0, most), whole(data["stop"], 0, most))
-    asked = zip(
+        return MeasuredPhase(name, whole(data["start"], 0, most), whole(data["stop"], 0, most))
+    stored = zip(
         unragged(data["attributes"]),
         integers(data["multiples"], 1).tolist(),
         items(data["variances"]),
         strict=True,
     )
-    own = tuple(Distance(attributes, multiple, fraction(v)) for attributes, multiple, v in asked)
+    distances = tuple(Distance(attributes, multiple, fraction(v)) for attributes, multiple, v in stored)
     values = data["values"]
     values = floats(values, 1) if noise.dtype is np.float64 else integers(values, 1)
-    return Comparison(name, Distances(plan.schema, plan.budget, own, plan.max_records), values)
+    return ComparedPhase(name, Distances(plan.schema, plan.budget, distances, plan.max_records), values)

@@ -1,224 +1,232 @@
-"""File formats of answers, by the ending of the file's name; each is written one Arrow table at a time."""
+"""File formats of answers: Parquet, CSV, Arrow and JSON.
+
+A format writes Arrow tables to a file, one after the other, and reads the columns of a file back.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
-
-from querysmasher.errors import FileError
-from querysmasher.extras import xlsxwriter
-from querysmasher.release.tidy import plain
-
-SHEET_ROWS = 1_048_575
-"""Maximum number of rows of a sheet of Excel, below its header."""
-
-NOTES = "Notes"
-"""The sheet of a workbook that says where the figures come from."""
+from querysmasher.formatting import cell, read_json
 
 About = Mapping[str, Any]
 """Where the figures come from, as plain data."""
 
+Write = tuple[Callable[[Any], None], Mapping[str, Sequence[str]]]
+"""Appends a table to an open file; and the columns of each sheet, by its title, if a format has sheets."""
 
-class Writer:
-    """Writes tables to a file, and closes it."""
-
-    @property
-    def sheets(self) -> Mapping[str, Sequence[str]]:
-        """The columns of each sheet, by its title, in a format that has sheets."""
-        return {}
-
-    def __enter__(self) -> Self:
-        """Return the writer itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Complete the file, unless an error occurred."""
-        self.close(failed=error[0] is not None)
-
-    def write(self, table: Any) -> None:
-        """Append a table."""
-        raise NotImplementedError
-
-    def close(self, *, failed: bool) -> None:
-        """Complete the file."""
-        raise NotImplementedError
+Content = tuple[dict[str, Any], dict[str, Any]]
+"""The values of each column of a file, as an Arrow array or a list, and what the file says about itself."""
 
 
-class ParquetWriter(Writer):
-    """Parquet, with the provenance in its metadata."""
+@dataclass(frozen=True)
+class Format:
+    """A file format of answers."""
 
-    def __init__(self, path: Path, schema: Any, about: About) -> None:
-        """Open the file."""
-        noisy = ["value", "low", "high", "cv"]  # whose first bytes repeat, and the last of all but value
-        self._schema = schema.with_metadata({"querysmasher": json.dumps(about)})
-        self._writer = pq.ParquetWriter(
-            path,
-            self._schema,
-            compression="ZSTD",
-            compression_level=1,
-            use_dictionary=[name for name in schema.names if name not in (*noisy, "query")],
-            use_byte_stream_split=noisy,
-            write_statistics=False,
-        )
-
-    def write(self, table: Any) -> None:
-        self._writer.write_table(table.replace_schema_metadata(self._schema.metadata))
-
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - the file is deleted on failure
-        self._writer.close()
-
-
-class CsvWriter(Writer):
-    """CSV, compressed if the name ends in .gz."""
-
-    def __init__(self, path: Path, schema: Any, about: About, *, compressed: bool = False) -> None:  # noqa: ARG002
-        """Open the file."""
-        self._file = pa.OSFile(str(path), "wb")
-        self._sink = pa.CompressedOutputStream(self._file, "gzip") if compressed else self._file
-        self._writer = pyarrow.csv.CSVWriter(self._sink, plain(schema.empty_table()).schema)
-
-    def write(self, table: Any) -> None:
-        self._writer.write_table(plain(table))
-
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002
-        self._writer.close()
-        self._sink.close()
-        self._file.close()
-
-
-class ArrowWriter(Writer):
-    """Arrow's file format, also called Feather."""
-
-    def __init__(self, path: Path, schema: Any, about: About) -> None:
-        """Open the file."""
-        own = plain(schema.empty_table()).schema.with_metadata({"querysmasher": json.dumps(about)})
-        self._schema = own
-        self._file = pa.OSFile(str(path), "wb")
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        self._writer = pa.ipc.new_file(self._file, own, options=options)
-
-    def write(self, table: Any) -> None:
-        self._writer.write_table(plain(table).replace_schema_metadata(self._schema.metadata))
-
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002
-        self._writer.close()
-        self._file.close()
-
-
-class JsonWriter(Writer):
-    """An object with the provenance under `about` and a list of rows under `answers`."""
-
-    def __init__(self, path: Path, schema: Any, about: About) -> None:  # noqa: ARG002
-        """Open the file."""
-        self._stream = path.open("w", encoding="utf-8", newline="\n")
-        self._stream.write(f'{{"about": {json.dumps(about)},\n"answers": [')
-        self._between = "\n"
-
-    def write(self, table: Any) -> None:
-        for row in plain(table).to_pylist():
-            clean = {name: _plain(value) for name, value in row.items()}
-            self._stream.write(self._between + json.dumps(clean, allow_nan=False))
-            self._between = ",\n"
-
-    def close(self, *, failed: bool) -> None:
-        if not failed:
-            self._stream.write("\n]}\n")
-        self._stream.close()
-
-
-class ExcelWriter(Writer):
-    """A workbook with one sheet per table, and one of notes; XlsxWriter writes it row by row."""
-
-    def __init__(self, path: Path, schema: Any, about: About) -> None:
-        """Open the workbook and write the notes."""
-        self._book = xlsxwriter().Workbook(
-            str(path), {"constant_memory": True, "strings_to_formulas": False, "nan_inf_to_errors": True}
-        )
-        written = date.fromisoformat(about.get("date", "1980-01-01"))  # as zip files have it without a date
-        self._book.set_properties({"created": datetime(written.year, written.month, written.day, tzinfo=UTC)})
-        self._value_of = {f.name: (f.metadata or {}).get(b"value", b"").decode() for f in schema}
-        self._sheets: dict[str, tuple[Any, int, list[str]]] = {}
-        self._titles: set[str] = set()
-        self._head = self._book.add_format({"bold": True})
-        self._number = self._book.add_format({"num_format": "#,##0.0###"})
-        wrapped = self._book.add_format({"text_wrap": True, "valign": "top"})
-        notes = self._book.add_worksheet(self._title(NOTES))
-        notes.set_column(0, 0, 22)
-        notes.set_column(1, 1, 100)
-        for row, (key, value) in enumerate(about.items()):
-            notes.write_string(row, 0, key, self._head)
-            notes.write_string(row, 1, value if isinstance(value, str) else json.dumps(value), wrapped)
-
-    def write(self, table: Any) -> None:
-        for cells in plain(table).to_pylist():
-            name = cells["table"]
-            if name not in self._sheets:
-                own = [n for n, value in self._value_of.items() if not value or cells[value] is not None]
-                self._sheets[name] = self._sheet(name, own), 1, own
-            sheet, row, names = self._sheets[name]
-            if row > SHEET_ROWS:
-                msg = f"path: the table on {name!r} has more rows than a sheet of Excel; use .parquet or .csv"
-                raise FileError(msg)
-            for place, value in enumerate(_plain(cells[n]) for n in names):
-                if isinstance(value, str):
-                    sheet.write_string(row, place, value)
-                elif value is not None:
-                    sheet.write(row, place, value, self._number if isinstance(value, float) else None)
-            self._sheets[name] = sheet, row + 1, names
-
-    def _sheet(self, name: str, columns: list[str]) -> Any:
-        """Return a new sheet with the names of the columns of one table, which stay in view."""
-        sheet = self._book.add_worksheet(self._title(name))
-        sheet.freeze_panes(1, 0)
-        for place, column in enumerate(columns):
-            sheet.set_column(place, place, 40 if column == "query" else 14)
-            sheet.write_string(0, place, column, self._head)
-        return sheet
+    endings: tuple[str, ...]
+    """The endings of names of files; the first, without its dot, is the name of the format."""
+    kind: str
+    """The name that the Frictionless standard has for it."""
+    media_type: str
+    write: Callable[[Path, Any, About], AbstractContextManager[Write]]
+    """Opens a file for tables of an Arrow schema."""
+    read: Callable[[Path], Content]
+    safe: Callable[[str], str] = str
+    """Makes a text safe to read for programs that open such files."""
+    check: Callable[[], None] = lambda: None
+    """Refuses to write if a library is not installed."""
+    is_table: bool = True
+    """Whether the tools of the standard read it as a table."""
+    states_size: bool = True
+    """Whether these tools count its bytes."""
+    has_nan: bool = False
+    """Whether these tools read missing numbers as NaN."""
+    compression: str | None = None
+    dialect: Mapping[str, Any] | None = None
+    """How the tools of the standard find the rows, if not at once."""
 
     @property
-    def sheets(self) -> Mapping[str, Sequence[str]]:
-        return {sheet.get_name(): names for sheet, _, names in self._sheets.values()}
-
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002
-        self._book.close()
-
-    def _title(self, name: str) -> str:
-        """Return a name for a sheet: short, without characters that Excel forbids, and not used yet."""
-        stem = "".join("_" if c in "[]:*?/\\'" else c for c in name)[:31].strip() or "table"
-        title, number = stem, 1
-        while title.casefold() in self._titles or title.casefold() == "history":
-            number += 1
-            title = f"{stem[: 30 - len(str(number))]} {number}"
-        self._titles.add(title.casefold())
-        return title
+    def name(self) -> str:
+        """The name in the spec and in the command."""
+        return self.endings[0][1:]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON and Excel hold: no NaN, no infinity, dates as text."""
-    if isinstance(value, float) and not (-float("inf") < value < float("inf")):
-        return None
-    return str(value) if isinstance(value, date) else value
+def plain(table: Any) -> Any:
+    """Return an Arrow table with plain strings instead of dictionaries."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to load, and the command lists formats
+
+    fields = [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
 
 
-def _gzip(path: Path, schema: Any, about: About) -> CsvWriter:
-    return CsvWriter(path, schema, about, compressed=True)
+def plain_rows(table: Any) -> Iterator[dict[str, Any]]:
+    """Iterate over rows of values that JSON and Excel hold: no NaN, no infinity, dates as text."""
+    for row in plain(table).to_pylist():
+        yield {
+            name: None
+            if isinstance(value, float) and not abs(value) < float("inf")
+            else str(value)
+            if isinstance(value, date)
+            else value
+            for name, value in row.items()
+        }
 
 
-WRITERS: dict[str, Callable[[Path, Any, About], Writer]] = {
-    ".parquet": ParquetWriter,
-    ".pq": ParquetWriter,
-    ".csv": CsvWriter,
-    ".csv.gz": _gzip,
-    ".arrow": ArrowWriter,
-    ".feather": ArrowWriter,
-    ".json": JsonWriter,
-    ".xlsx": ExcelWriter,
-}
-"""The writer of each ending."""
+@contextmanager
+def _write_parquet(path: Path, schema: Any, about: About) -> Iterator[Write]:
+    """Open a Parquet file, with the provenance in its metadata."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to load
+
+    noisy = ["value", "low", "high", "cv"]  # whose first bytes repeat, and the last of all but value
+    stated = schema.with_metadata({"querysmasher": json.dumps(about)})
+    with pq.ParquetWriter(
+        path,
+        stated,
+        compression="ZSTD",
+        compression_level=1,
+        use_dictionary=[name for name in schema.names if name not in (*noisy, "query")],
+        use_byte_stream_split=noisy,
+        write_statistics=False,
+    ) as file:
+        yield lambda table: file.write_table(table.replace_schema_metadata(stated.metadata)), {}
+
+
+def _read_parquet(path: Path) -> Content:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to load
+
+    return _arrow_content(pq.read_table(path))
+
+
+@contextmanager
+def _write_csv(
+    path: Path,
+    schema: Any,
+    about: About,  # noqa: ARG001 - the description beside it says where it comes from
+    compression: str | None = None,
+) -> Iterator[Write]:
+    import pyarrow as pa  # noqa: PLC0415 - slow to load
+    from pyarrow import csv  # noqa: PLC0415 - slow to load
+
+    with (
+        pa.output_stream(str(path), compression=compression) as stream,
+        csv.CSVWriter(stream, plain(schema.empty_table()).schema) as file,
+    ):
+        yield lambda table: file.write_table(plain(table)), {}
+
+
+def read_csv(path: Path) -> Content:
+    """Return the columns of a CSV file as texts, with null where nothing is written."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to load
+    from pyarrow import csv  # noqa: PLC0415 - slow to load
+
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = expanded(data, 31, int.from_bytes(data[-4:], "little"))
+    names = csv.open_csv(pa.BufferReader(data)).schema.names
+    options = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    return _arrow_content(csv.read_csv(pa.BufferReader(data), convert_options=options))[0], {}
+
+
+def expanded(data: bytes, form: int, size: int) -> bytes:
+    """Return compressed data of a stated size; refuse what is followed by something else."""
+    expanding = zlib.decompressobj(form)
+    content = expanding.decompress(data, size + 1)
+    if not expanding.eof or expanding.unused_data or len(content) != size:
+        raise ValueError
+    return content
+
+
+@contextmanager
+def _write_arrow(path: Path, schema: Any, about: About) -> Iterator[Write]:
+    """Open a file in Arrow's file format, also called Feather."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to load
+
+    stated = plain(schema.empty_table()).schema.with_metadata({"querysmasher": json.dumps(about)})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, stated, options=options) as file:
+        yield lambda table: file.write_table(plain(table).replace_schema_metadata(stated.metadata)), {}
+
+
+def _read_arrow(path: Path) -> Content:
+    from pyarrow import feather  # noqa: PLC0415 - slow to load
+
+    return _arrow_content(feather.read_table(path))
+
+
+def _arrow_content(table: Any) -> Content:
+    stated = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
+    about = dict(read_json(stated.pop("querysmasher", b"{}")))
+    if len({*table.column_names}) < table.num_columns:
+        raise ValueError
+    types = {f"type of {field.name}": (field.type, field.metadata) for field in table.schema}
+    return dict(zip(table.column_names, plain(table).columns, strict=True)), {**about, **stated, **types}
+
+
+@contextmanager
+def _write_json(path: Path, schema: Any, about: About) -> Iterator[Write]:  # noqa: ARG001
+    """Open an object with the provenance under `about` and a list of rows under `answers`."""
+    between = "\n"
+
+    def write(table: Any) -> None:
+        nonlocal between
+        for row in plain_rows(table):
+            stream.write(between + json.dumps(row, allow_nan=False))
+            between = ",\n"
+
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write(f'{{"about": {json.dumps(about)},\n"answers": [')
+        yield write, {}
+        stream.write("\n]}\n")
+
+
+def _read_json(path: Path) -> Content:
+    stated = read_json(path.read_bytes())
+    rows = stated["answers"]
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise ValueError
+    more = {key: value for key, value in stated.items() if key not in ("about", "answers")}
+    return {name: [row[name] for row in rows] for name in rows[0]}, {**stated["about"], **more}
+
+
+PARQUET = Format(
+    (".parquet", ".pq"),
+    "parquet",
+    "application/vnd.apache.parquet",
+    _write_parquet,
+    _read_parquet,
+    states_size=False,
+    has_nan=True,
+)
+CSV = Format((".csv",), "csv", "text/csv", _write_csv, read_csv, safe=cell)
+GZIP = replace(
+    CSV,
+    endings=(".csv.gz",),
+    write=partial(_write_csv, compression="gzip"),
+    compression="gz",
+)
+ARROW = Format(
+    (".arrow",), "arrow", "application/vnd.apache.arrow.file", _write_arrow, _read_arrow, is_table=False
+)
+FEATHER = replace(ARROW, endings=(".feather",))
+JSON = Format(
+    (".json",),
+    "json",
+    "application/json",
+    _write_json,
+    _read_json,
+    states_size=False,
+    dialect={"property": "answers", "json": {"property": "answers", "keyed": True}},
+)

@@ -1,4 +1,4 @@
-"""Where a release comes from: who publishes it, when, from which data, by which plan."""
+"""Where a release comes from: who publishes it, when, from which data, by which plan, with which noise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,30 @@ from typing import Any, Self
 
 from querysmasher.errors import FileError, as_given
 from querysmasher.fields import word
+from querysmasher.privacy.distributions import Distribution, distribution_of
+
+
+@dataclass(frozen=True)
+class NoiseRecord:
+    """Which noise a release carries."""
+
+    name: str
+    description: str
+    seeded: bool
+
+    def __post_init__(self) -> None:
+        """Check that the noise is known: the guarantee of a release depends on it."""
+        distribution_of(self.name)
+
+    @property
+    def distribution(self) -> Distribution:
+        """The distribution of the noise."""
+        return distribution_of(self.name)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the noise protects anyone: not if it can be recomputed or is in floating point."""
+        return not self.seeded and self.distribution.is_private
 
 
 @dataclass(frozen=True)
@@ -37,8 +61,7 @@ class Provenance:
             if field.name == "date":
                 object.__setattr__(self, "date", _day(given))
             elif given is not None and not (isinstance(given, str) and given.strip()):
-                msg = f"{field.name}: expected a non-empty string, got {as_given(given)}"
-                raise FileError(msg)
+                raise FileError(f"{field.name}: expected a non-empty string, got {as_given(given)}")
 
     def to_json(self) -> dict[str, str]:
         """Return the words that are given, as plain data."""
@@ -59,5 +82,4 @@ def _day(given: object) -> Date | None:
     try:
         return Date.fromisoformat(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        msg = f"date: expected a date such as '2024-03-01', got {as_given(given)}"
-        raise FileError(msg) from None
+        raise FileError(f"date: expected a date such as '2024-03-01', got {as_given(given)}") from None

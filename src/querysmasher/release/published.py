@@ -1,6 +1,7 @@
-"""Checks of the files beside the noisy numbers: the plan, the errors of estimates, the summary, the page.
+"""What a release folder states, and checks of its files.
 
-All of them follow from the release, and are written again to compare them. A plan is that of the release if
+Every file beside the noisy numbers follows from the release: answers, estimates and their errors, the
+summary, the page. Each is written again as it was asked for, and compared. A plan is that of the release if
 it rounds to its integer plan; what its planner claims beyond that (how close to the optimum it is) can only
 be checked by planning again.
 """
@@ -11,8 +12,9 @@ import html
 import math
 import re
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,24 +23,39 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
-from querysmasher.fields import read_json
-from querysmasher.formatting import count
+from querysmasher.estimate.answers import write_estimates
+from querysmasher.estimate.estimate import Estimate
+from querysmasher.formatting import count, read_json
 from querysmasher.html import script_data
-from querysmasher.planning.estimating import size_share, sized_costs
+from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import joined, residual_plan
-from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.digests import plan_digest
-from querysmasher.privacy.dropped import rest
+from querysmasher.privacy.accounting import privacy_cost, rest
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.release.comparing import CLOSE, UNREADABLE, close, read_csv, same_bytes, sha256
-from querysmasher.release.description import document, software
-from querysmasher.release.finding import FAILED, OK, OPEN, Finding
+from querysmasher.release.comparing import (
+    CLOSE,
+    UNREADABLE,
+    WRITER,
+    Adopted,
+    close,
+    difference,
+    same_bytes,
+    sha256,
+)
+from querysmasher.release.formats import read_csv
+from querysmasher.release.outputs import ANSWERS, DESCRIPTION, tables
 from querysmasher.release.release import Release
-from querysmasher.release.summary import VERSION, exploration_summary, planned_summary, summary_of
+from querysmasher.release.writing import document, software, write_answers
+from querysmasher.report.expectations import noise_factor
 from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
+from querysmasher.statistics.reliability import Rules
+
+OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
+
+VERSION = "querysmasher"
+"""The key of the version that wrote a summary; all others follow from the release."""
 
 OTHERWISE = (
     "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
@@ -49,8 +66,72 @@ ALIKE = 1e-3
 
 HEADING = re.compile(r"<h1>(.*?)</h1>", re.DOTALL)
 MAKER = re.compile(r'<meta name="generator" content="(querysmasher [^"<>]{1,100})">')
-ESTIMATES = '<section id="estimates">'
+ESTIMATES_SECTION = '<section id="estimates">'
 DATA, END = '<script type="application/json" id="data">', "</script>"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    status: str
+    """`OK`; `FAILED`: it is wrong; `OPEN`: nobody can say so here; `NOT_ASKED`: the user did not ask."""
+    text: str
+
+
+def summary_of(release: Release) -> dict[str, Any]:
+    """Return where a release comes from, its guarantee, its cost in a ledger, and its schema."""
+    return {
+        VERSION: import_module("querysmasher").__version__,
+        **release.provenance.to_json(),
+        "guarantee": release.guarantee,
+        "private": release.noise.is_private,
+        "budget": release.plan.budget.to_json(),
+        "noise": release.noise.description,
+        "person": release.person,
+        "counted": release.counted.to_json(),
+        "record": release.record,
+        "ledger": None if release.entry is None else release.entry.to_data(),
+        "integer_plan_digest": plan_digest(release.plan),
+        "queries": release.workload.query_count,
+        "schema": release.plan.schema.to_json(),
+    }
+
+
+def planned_summary(plan: Plan, release: Release) -> dict[str, Any]:
+    """Return what a plan promises about a release: the error to expect, and how close to the optimum it is.
+
+    A plan that learns the number of records first promises neither.
+    """
+    if plan.sizes_first:
+        return {}
+    explored, allowed = release.exploration, release.noise.distribution.allowed_cost(plan.budget)
+    left = 1 - (0.0 if explored is None else explored.options["error_share"])
+    left *= rest(allowed, release.counted.dropped) / allowed
+    factor = noise_factor(plan, release.noise.distribution) / math.sqrt(left)
+    return {"expected_error": plan.rmse * factor, "gap": plan.gap}
+
+
+def exploration_summary(release: Release) -> dict[str, Any]:
+    """Return the error of the estimates of an exploration, and what its phases cost."""
+    if release.exploration is None:
+        return {}
+    estimate, plan = release.estimate(), release.plan
+    error = estimate.error()
+    return {
+        "estimate": {
+            "note": estimate.note,
+            "queries": estimate.workload.query_count,
+            "error": str(error),
+            "kind": error.kind,
+            "records": error.value,
+            "interval": None if error.std is None else list(error.interval()),
+        },
+        "phases": [
+            {"name": phase.name, "cost": float(phase.cost(plan))} for phase in release.exploration.phases
+        ],
+    }
 
 
 def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
@@ -137,10 +218,12 @@ def check_errors(release: Release, file: Path) -> Finding:
     """Compute the errors of the estimates again, write them and compare."""
     expected = release.estimate().errors().to_frame()
     try:
-        found = read_csv(file)
-        if list(found) != expected.column_names or any(len(one) != len(expected) for one in found.values()):
+        columns, _ = read_csv(file)
+        if list(columns) != expected.column_names or any(
+            len(column) != len(expected) for column in columns.values()
+        ):
             return Finding(file.name, FAILED, "it has other columns or rows")
-        given = pa.table(found).cast(expected.schema)
+        given = pa.table(columns).cast(expected.schema)
     except UNREADABLE as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
     for name in expected.column_names:
@@ -200,7 +283,7 @@ def check_page(release: Release, file: Path) -> Finding:
     heading = release.provenance.title or TITLE
     try:
         given = file.read_bytes().decode()
-        estimate = release.estimate() if ESTIMATES in given else None
+        estimate = release.estimate() if ESTIMATES_SECTION in given else None
         fresh = release_page(release, heading, estimate)
         if _same_page(given, fresh):
             return Finding(file.name, OK, "the page follows from the noisy numbers, byte for byte")
@@ -208,8 +291,8 @@ def check_page(release: Release, file: Path) -> Finding:
         if maker is not None and html.unescape(maker[1]) != generator():
             by = f"{html.unescape(maker[1])} made it; {generator()} makes other pages"
             return Finding(file.name, OPEN, f"{by}. Make it again, or verify it with the former")
-        own = HEADING.search(given)
-        title = heading if own is None else html.unescape(own[1])
+        shown = HEADING.search(given)
+        title = heading if shown is None else html.unescape(shown[1])
         if title != heading and _same_page(given, release_page(release, title, estimate)):
             words = f"the release does not state the heading {title!r}; all else follows from it"
             return Finding(file.name, OPEN, words)
@@ -218,7 +301,7 @@ def check_page(release: Release, file: Path) -> Finding:
     except (QuerySmasherError, OSError, ValueError) as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
     pairs = zip_longest(given.split("\n"), fresh.split("\n"))
-    line = next(number for number, (one, other) in enumerate(pairs, 1) if one != other)
+    line = next(number for number, (left, right) in enumerate(pairs, 1) if left != right)
     words = "is not the page that follows from the noisy numbers"
     return Finding(file.name, FAILED, f"{words}: it differs from line {line:,} on")
 
@@ -234,3 +317,128 @@ def _same_page(given: str, fresh: str) -> bool:
     data = read_json(given[start + len(DATA) : end])
     same = close(data, read_json(fresh[other + len(DATA) : last]))
     return same and given == fresh[:other] + script_data(data, "data") + fresh[last + len(END) :]
+
+
+def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterator[Finding]:
+    """Write the files of answers and estimates again, and their description; compare them with those there.
+
+    Level, thresholds and suppression are those that the description states.
+    """
+    files = [folder / name for name in tables() if name in there]
+    described = DESCRIPTION in there and bool(files)
+    stated, wrong = _package(folder / DESCRIPTION) if described else ({}, "")
+    with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
+        for file in files:
+            source = release if file.name.startswith(ANSWERS) else release.estimate()
+            yield _checked(source, file, stated, Path(made))
+        if wrong:
+            yield Finding(DESCRIPTION, FAILED, wrong)
+        elif described and not all((Path(made) / file.name).is_file() for file in files):
+            yield Finding(DESCRIPTION, OPEN, "not every file that it describes could be written again")
+        elif described:
+            yield _description(stated, folder, Path(made))
+
+
+def _checked(source: Release | Estimate, file: Path, stated: Mapping[str, Any], made: Path) -> Finding:
+    """Write one file again: if its bytes differ, with its own numbers where these differ by rounding only."""
+    what = "answers and standard errors" if isinstance(source, Release) else "estimates"
+    words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
+    fresh = made / file.name
+    try:
+        options = _options(stated, file.name)
+        level = options.get("level", 0.95)
+        _write(source, fresh, options)
+        if not same_bytes(file, fresh):
+            _write(source, fresh, options, Adopted(file, level))
+    except MissingExtraError as error:
+        return Finding(file.name, OPEN, f"it cannot be written again to compare it: {error}")
+    except QuerySmasherError as error:
+        return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {error}")
+    if same_bytes(file, fresh):
+        return Finding(file.name, OK, words)
+    wrong = difference(file, fresh, level)
+    if wrong:
+        return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {wrong}")
+    how = f"its bytes are not those that {software('pyarrow')} writes here"
+    return Finding(file.name, OPEN, f"{words}, but {how}: another program may read something else from it")
+
+
+def _write(
+    source: Release | Estimate, path: Path, options: Mapping[str, Any], adopted: Adopted | None = None
+) -> None:
+    if isinstance(source, Release):
+        chosen = dict(options)
+        level = chosen.pop("level", 0.95)
+        write_answers(source, source.workload, path, False, level, Rules(**chosen), adopted)
+    else:
+        about = {**source.about, "note": source.note}
+        write_estimates(source.answers, about, source.workload, path, False, adopted)
+
+
+def _package(path: Path) -> tuple[dict[str, Any], str]:
+    """Return a description, or an empty one and what is wrong with it."""
+    try:
+        stated = read_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return {}, "it repeats a key" if "repeats" in str(error) else "it is not valid"
+    parts = stated.get("resources") if isinstance(stated, dict) else None
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        return {}, "it is not valid"
+    return stated, ""
+
+
+def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the choices with which a file was written, or nothing if they are not stated."""
+    for resource in package.get("resources", []):
+        if resource.get("path") == name:
+            stated = resource.get("querysmasher")
+            if not isinstance(stated, dict):
+                raise FileError(f"{DESCRIPTION} does not say how {name!r} was written")
+            return {key: stated[key] for key in ("level", "thresholds", "suppress") if key in stated}
+    return {}
+
+
+def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding:
+    """Compare a description with the one that follows from the release, for files of these sizes."""
+    expected = _package(made / DESCRIPTION)[0]
+    for part in expected["resources"]:
+        if "bytes" in part:
+            part["bytes"] = (folder / part["path"]).stat().st_size
+    if document(expected) == (folder / DESCRIPTION).read_bytes():
+        return Finding(DESCRIPTION, OK, "columns, labels, units, guarantee and sizes of these files")
+    wrong = _otherwise(stated, expected)
+    if wrong:
+        return Finding(DESCRIPTION, FAILED, wrong)
+    writers = {str(part["querysmasher"].get(WRITER)) for part in (stated, *stated["resources"])}
+    if writers != {software()}:
+        by = " and ".join(sorted(writers))
+        return Finding(DESCRIPTION, OPEN, f"nothing in it is wrong; {by} wrote it, and this is {software()}")
+    return Finding(DESCRIPTION, FAILED, f"it is not the text that {software()} writes")
+
+
+def _otherwise(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Return what a description says otherwise than expected, but for the software that wrote it."""
+    given, wanted = stated["resources"], expected["resources"]
+    there = [part["path"] for part in wanted]
+    foreign = [part.get("path") for part in given if part.get("path") not in there]
+    if foreign:
+        return f"it describes {foreign[0]!r}, which is not there"
+    wrong = _differing({**stated, "resources": None}, {**expected, "resources": None})
+    if wrong:
+        return f"it says something else about {', '.join(wrong)}"
+    for part, expected_part in zip_longest(given, wanted):
+        if part is None or expected_part is None:
+            return f"it describes {len(given)} tables, and there are {len(wanted)}"
+        wrong = _differing(part, expected_part)
+        if wrong:
+            return f"it says something else about {', '.join(wrong)} of {expected_part['path']}"
+    return ""
+
+
+def _differing(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key in {*given, *wanted} if _without(given.get(key)) != _without(wanted.get(key)))
+
+
+def _without(value: Any) -> Any:
+    """Return a part of a description without the software that wrote it."""
+    return {k: v for k, v in value.items() if k != WRITER} if isinstance(value, dict) else value

@@ -1,46 +1,79 @@
-"""A release: what may be published, and every answer that follows from it."""
+"""A release: the noisy measurements of a table, what may be published, and every answer that follows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import Explained, TooLargeError, explained
-from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.model import Model
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.solution import Measured
+from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
-from querysmasher.release.covariance import covariance
-from querysmasher.release.description import about
-from querysmasher.release.linear import LinearMeasurement, linear_measurements
-from querysmasher.release.measurements import Measurements
-from querysmasher.release.reconstruction import answered
-from querysmasher.release.storage import load_release, save_release
-from querysmasher.release.writing import write_answers
-from querysmasher.report.release_report import write_release_report
-from querysmasher.statistics.marginal import Marginal
+from querysmasher.release.exploration import Exploration
+from querysmasher.release.provenance import NoiseRecord, Provenance
+from querysmasher.release.reconstruction import Reconstruction, answered, covariance
+from querysmasher.release.store import Store, combined_noise, repeats
+from querysmasher.report.guarantees import record_words, remarks
+from querysmasher.report.left_out import ALL, Counted, LeftOut
+from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.table import cells
+from querysmasher.statistics.tables import cells
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.groups import Group
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.hierarchy import Coarsening
+from querysmasher.workload.workload import Group, Workload
+
+if TYPE_CHECKING:
+    from querysmasher.estimate.estimate import Estimate
+    from querysmasher.estimate.model import Model
 
 MAX_ANSWERS = 500_000_000
 
 
+@dataclass(frozen=True, eq=False)
+class LinearMeasurement:
+    """Noisy answers to linear queries on one marginal."""
+
+    attributes: tuple[str, ...]
+    """The attributes of the marginal; none if the answer is the number of records."""
+    shape: tuple[int, ...]
+    """The number of values of each."""
+    factors: tuple[tuple[tuple[str, ...], Array], ...]
+    """Matrices on disjoint attributes; their columns run over the values in row-major order."""
+    answers: Array
+    """Noisy answers, with an axis per factor."""
+    variances: Array
+    """The variance of the noise of each answer. Noises are independent."""
+
+    def matrix(self) -> Array:
+        """Return the queries as one matrix over the cells of the marginal, a row per answer."""
+        tensor: Array = np.ones(())
+        order: list[str] = []
+        size = dict(zip(self.attributes, self.shape, strict=True))
+        for names, matrix in self.factors:
+            tensor = np.multiply.outer(tensor, matrix.reshape(len(matrix), *(size[n] for n in names)))
+            order += ["", *names]
+        rows = [i for i, name in enumerate(order) if not name]
+        tensor = tensor.transpose(rows + [order.index(name) for name in self.attributes])
+        return tensor.reshape(self.answers.size, -1)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(Measurements, Statistical, Explained):
+class Release(Statistical, Explained):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
     Answers are unbiased and consistent with each other. They are about the records that were counted: all
@@ -48,12 +81,92 @@ class Release(Measurements, Statistical, Explained):
     in the measured space, at any time, at no further privacy cost.
     """
 
+    plan: IntegerPlan
+    workload: Workload
+    """The workload that was planned."""
+    centres: Centres
+    noise: NoiseRecord
+    store: Store
+    public_total: int | None = None
+    entry: Entry | None = None
+    """The entry of the ledger that records the cost, or None if it was not recorded."""
+    counted: Counted = ALL
+    """Which records of the table were counted, and how many were left out, if that was measured."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """Who publishes the release, when, from which data."""
+    asked: Workload | None = None
+    """The workload to estimate, if the plan was meant for estimates of more than it measures."""
+    exploration: Exploration | None = None
+    """The phases of a release by `explore`, or None if it was planned in advance."""
+    _model: Model | None = field(default=None, init=False)
+    """What computes the estimate, if that was computed while measuring; a changed release has none."""
+
     _instead: ClassVar[Mapping[str, str]] = {
         "+": "measure all tables with one plan, and let a Ledger add up what several releases spend",
     }
 
-    _model: Model | None = field(default=None, init=False)
-    """What computes the estimate, if that was computed while measuring; a changed release has none."""
+    @property
+    def guarantee(self) -> str:
+        """The guarantee of the release, in words."""
+        said = [f"NONE: this is a simulation. {self.noise.description}"]
+        if self.noise.is_private:
+            said = [
+                self.plan.budget.describe(self.person),
+                f"Noise: {self.noise.description}",
+                *remarks(self.plan.budget),
+            ]
+        return " ".join(filter(None, [*said, self.counted.words()]))
+
+    @property
+    def person(self) -> str | None:
+        """The column by which persons were distinguished, or None if they were not."""
+        return self.counted.person
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """How many records were left out, measured with noise, or None if that was not measured."""
+        return self.counted.left_out
+
+    @property
+    def record(self) -> str:
+        """Whether the cost was recorded in a ledger, in words."""
+        return record_words(self.entry)
+
+    @cached_property
+    def measurements(self) -> int:
+        """Number of released noisy values."""
+        return sum(map(self.plan.count, self.plan.measured))
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """Computes the variance of any query under the noise that was added."""
+        strategies = [strategy_of_integers(s) for s in self.plan.strategies]
+        twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
+        for number, strategy in enumerate(self.plan.strategies):
+            if strategy.multipliers is not None:
+                twins[number] = len(strategies)
+                strategies.append(
+                    strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
+                )
+        measured = [tuple(self._noises(numbers, twins)) for numbers in repeats(self.plan)]
+        return Estimator.of(
+            self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
+        )
+
+    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
+        """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
+        m = self.plan.measured[numbers[0]]
+        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
+        blocks = m.blocks if m.attributes else ()
+        yield Measured(m.attributes, blocks, variance, 0.0)
+        if extra:
+            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+            yield Measured(m.attributes, even, extra, 0.0)
+
+    @cached_property
+    def reconstruction(self) -> Reconstruction:
+        """Reconstructs marginals."""
+        return Reconstruction(self.plan, self.centres, self.store, self.public_total, self.estimator)
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
@@ -79,10 +192,9 @@ class Release(Measurements, Statistical, Explained):
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
-            msg = (
+            raise TooLargeError(
                 f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
-            raise TooLargeError(msg)
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
         with one_core():
@@ -127,10 +239,12 @@ class Release(Measurements, Statistical, Explained):
     ) -> None:
         """Write the answers to a file, one attribute set at a time, in constant memory.
 
-        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The ending of the name states the format, such as .parquet, .csv or .xlsx (with the extra `excel`).
         The columns are those of `Answers.to_frame`. A `datapackage.json` beside the file describes it.
         """
         self._check(workload)
+        from querysmasher.release.writing import write_answers  # noqa: PLC0415 - a view
+
         write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
 
     def to_arrays(self) -> Iterator[LinearMeasurement]:
@@ -138,7 +252,23 @@ class Release(Measurements, Statistical, Explained):
 
         They are all that was released, for those who want to fit another model, such as a graphical one.
         """
-        return linear_measurements(self)
+        plan = self.plan
+        for number, measured in enumerate(plan.measured):
+            names = plan.names(measured)
+            factors, multiples = [], np.ones(())
+            for axes, which in measured.blocks:
+                strategy = plan.strategies[which]
+                for factor_axes, factor in strategy.factors:
+                    factors.append((tuple(names[axes[a]] for a in factor_axes), factor.written_out()))
+                kept = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
+                multiples = np.multiply.outer(multiples, kept)
+            answers = self.store[number].astype(float).reshape(multiples.shape)
+            variance, extra = plan.noise(measured, self.noise.distribution)
+            variances = variance * multiples + extra
+            if not names:  # the number of records is measured as a multiple
+                answers = answers / factors[0][1].reshape(-1)[0]
+                factors = [((), np.ones((1, 1)))]
+            yield LinearMeasurement(names, plan.schema.shape(names), tuple(factors), answers, variances)
 
     @explained("release.estimate()")
     def estimate(self) -> Estimate:
@@ -147,7 +277,10 @@ class Release(Measurements, Statistical, Explained):
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
         were not measured. It has no standard errors.
         """
-        made = Estimate((self,), self.asked or self.workload, about(self))
+        from querysmasher.estimate.estimate import Estimate  # noqa: PLC0415 - a view
+        from querysmasher.release.writing import about  # noqa: PLC0415 - a view
+
+        made = Estimate(self, self.asked or self.workload, about(self))
         return made if self._model is None else made.computed_by(self._model)
 
     def remembering(self, model: Model) -> Release:
@@ -167,6 +300,8 @@ class Release(Measurements, Statistical, Explained):
     @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
+        from querysmasher.release.storage import save_release  # noqa: PLC0415 - a view
+
         save_release(self, path)
 
     @explained("release.report('release.html')")
@@ -178,6 +313,8 @@ class Release(Measurements, Statistical, Explained):
         With `estimates`, which is the default if the release was measured for them, it starts with the errors
         of the estimates, and shows these beside the unbiased counts.
         """
+        from querysmasher.report.release_report import write_release_report  # noqa: PLC0415 - a view
+
         wanted = self.asked is not None if estimates is None else estimates
         return write_release_report(self, path, title, self.estimate() if wanted else None)
 
@@ -198,7 +335,9 @@ class Release(Measurements, Statistical, Explained):
     @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
-        return load_release(cls, path)
+        from querysmasher.release.storage import load_release  # noqa: PLC0415 - a view
+
+        return load_release(path)
 
     def _check(self, workload: Workload) -> None:
         check_workload(workload, self.plan.schema, "release")

@@ -1,56 +1,48 @@
-"""Releases on disk."""
+"""Releases on disk: writing, reading, and checks of what was read.
+
+The noise of a release must pay for its guarantee, and its parts must be consistent. Answers are unbiased only
+if every strategy lies in the residual space around the centres, and their standard errors are right only if
+its rows are independent.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Numbers
-from querysmasher.errors import FileError
+from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_value, write_archive
+from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
+from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.entries import Entry, plan_digest
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.release.checking import check_release
-from querysmasher.release.exploration import exploration_from_data, exploration_to_data
-from querysmasher.release.noise_record import NoiseRecord
-from querysmasher.release.provenance import Provenance
-from querysmasher.release.released import Measured
+from querysmasher.release.exploration import (
+    exploration_from_data,
+    exploration_to_data,
+    planned_digest,
+    request_digest,
+    spent,
+)
+from querysmasher.release.provenance import NoiseRecord, Provenance
+from querysmasher.release.release import Release
+from querysmasher.release.store import LoadedStore, repeats
 from querysmasher.report.left_out import counted_from_data
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
-R = TypeVar("R", bound=Measured)
-
-
-class LoadedStore:
-    """Answers in the file of a saved release, read one set at a time."""
-
-    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """Take the arrays, in the order of the attribute sets, and their expected sizes."""
-        self._arrays = arrays
-        self._sizes = sizes
-        self._dtype = dtype
-
-    def __getitem__(self, number: int) -> Numbers:
-        """Return the answers of one attribute set."""
-        answers = self._arrays[number].fetch()
-        fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
-        if not fits or not np.isfinite(answers).all():
-            msg = "the file of the release does not contain the answers it declares"
-            raise FileError(msg)
-        return answers
+LARGEST_VARIANCE = 2**101
 
 
-def save_release(release: Measured, path: str | os.PathLike[str]) -> None:
+def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
     try:
         write_archive(path, "release", release_to_data(release))
@@ -61,7 +53,7 @@ def save_release(release: Measured, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def release_to_data(release: Measured) -> dict[str, Any]:
+def release_to_data(release: Release) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `release_from_data` rebuilds the release."""
     plan = release.plan
     return {
@@ -99,12 +91,12 @@ def release_to_data(release: Measured) -> dict[str, Any]:
     }
 
 
-def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
-    """Read a release; `make` builds it from its fields. The answers stay in the file until needed."""
-    return read_value(path, "release", lambda data: release_from_data(make, data))
+def load_release(path: str | os.PathLike[str]) -> Release:
+    """Read a release. The answers stay in the file until needed."""
+    return read_value(path, "release", release_from_data)
 
 
-def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
+def release_from_data(data: dict[str, Any]) -> Release:
     """Rebuild a release from the result of `release_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     measured = tuple(
@@ -120,62 +112,107 @@ def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
         measured,
         whole(data["max_records"], 1, 2**40),
     )
-    record = _noise_from_data(data["noise"])
+    if type(data["noise"]["seeded"]) is not bool or set(data["noise"]) != {"name", "description", "seeded"}:
+        raise ValueError
+    name = text(data["noise"]["name"], tuple(DISTRIBUTIONS))
+    noise = NoiseRecord(name, word(data["noise"]["description"]), data["noise"]["seeded"])
     answers = items(data["answers"])
-    if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
-        msg = "answers are missing"
-        raise ValueError(msg)
-    dtype = np.dtype(record.distribution.dtype)
-    store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
+    if len(answers) != len(measured) or not all(isinstance(array, Lazy) for array in answers):
+        raise ValueError("answers are missing")
+    store = LoadedStore(answers, [plan.count(m) for m in measured], np.dtype(noise.distribution.dtype))
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    more: dict[str, Any] = {
-        "entry": _entry_from_data(data),
-        "counted": counted_from_data(
-            data.get("counted"), _person_from_data(data), plan.budget.unit, record.distribution
-        ),
-        "provenance": Provenance.from_json(data.get("provenance", {})),
-        "asked": _asked_from_data(data, workload),
-        "exploration": exploration_from_data(data.get("exploration"), plan, record.distribution),
-    }
-    release = make(plan, workload, centres_from_data(data), record, store, total, **more)
-    check_release(release)
-    return release
-
-
-def _asked_from_data(data: dict[str, Any], workload: Workload) -> Workload | None:
-    """Return the workload to estimate, if there is one."""
-    if data.get("asked") is None:
-        return None
-    asked = workload_from_data(data["asked"])
-    if asked.schema != workload.schema:
-        raise ValueError
-    return asked
-
-
-def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:
-    if type(data["seeded"]) is not bool or set(data) != {"name", "description", "seeded"}:
-        raise ValueError
-    return NoiseRecord(text(data["name"], tuple(DISTRIBUTIONS)), word(data["description"]), data["seeded"])
-
-
-def _entry_from_data(data: dict[str, Any]) -> Entry | None:
-    """Return the entry of the ledger; a release written before there were ledgers has none."""
-    if data.get("ledger") is None:
-        return None
-    previous, content = items(data["ledger"])
-    return Entry.from_json(content, previous)
-
-
-def _person_from_data(data: dict[str, Any]) -> str | None:
     person = data.get("person")
     if person is not None and not text(person):
         raise ValueError
-    return person
+    entry = None
+    if data.get("ledger") is not None:
+        previous, content = items(data["ledger"])
+        entry = Entry.from_json(content, previous)
+    asked = None if data.get("asked") is None else workload_from_data(data["asked"])
+    if asked is not None and asked.schema != workload.schema:
+        raise ValueError
+    release = Release(
+        plan,
+        workload,
+        centres_from_data(data),
+        noise,
+        store,
+        total,
+        entry=entry,
+        counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
+        provenance=Provenance.from_json(data.get("provenance", {})),
+        asked=asked,
+        exploration=exploration_from_data(data.get("exploration"), plan, noise.distribution),
+    )
+    check_release(release)
+    return release
 
 
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
     multipliers = None if data["multipliers"] is None else integers(data["multipliers"])
     factors = tuple(
-        (wholes(one["axes"]), factor_from_data(one["kind"], one["data"])) for one in items(data["factors"])
+        (wholes(factor["axes"]), factor_from_data(factor["kind"], factor["data"]))
+        for factor in items(data["factors"])
     )
     return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
+
+
+def check_release(release: Release) -> None:
+    """Refuse a release with inconsistent parts, or with too little noise for its budget."""
+    plan, counted, unit = release.plan, release.counted, release.plan.budget.unit
+    check_centres(plan.schema, release.centres)
+    strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
+    wrong = {
+        "whether the number of records is public contradicts its neighbours": unit.total_is_public
+        != (release.public_total is not None),
+        "persons are distinguished with replace_one neighbours": unit.total_is_public
+        and release.person is not None,
+        "records are left out with replace_one neighbours": unit.total_is_public
+        and counted.unknown != "refuse",
+        "it says how many records were left out, but not which": counted.dropped is not None
+        and (counted.is_whole or counted.unknown is None),
+        "a strategy is zero, or has dependent rows": not all(s.is_sound() for s in strategies),
+        "a noise variance is zero, or too large": not all(
+            0 < m.variance <= LARGEST_VARIANCE for m in plan.measured
+        ),
+        "the number of records is not measured exactly once": any(
+            not m.attributes and len(m.blocks) != 1 for m in plan.measured
+        ),
+    }
+    for why, is_wrong in wrong.items():
+        _refuse_if(is_wrong, why)
+    check_kinds([plan.measured[numbers[0]] for numbers in repeats(plan)], strategies)
+    blocks = {
+        (number, tuple(release.centres[m.attributes[a]] for a in axes))
+        for m in plan.measured
+        for axes, number in m.blocks
+        if not (strategies[number].whole or strategies[number].own_centre)
+    }
+    outside = any(not strategies[number].stands_on(centres) for number, centres in blocks)
+    _refuse_if(outside, "a strategy is not inside its residual space")
+    noise = release.noise.distribution
+    check_budget(plan, noise)
+    allowed = Fraction(noise.allowed_cost(plan.budget))
+    explored, dropped = release.exploration, counted.dropped
+    _refuse_if(spent(plan, explored, dropped) > allowed, "its phases cost more than its budget")
+    entry = release.entry
+    if entry is None:
+        return
+    what, cost = plan_digest(plan), privacy_cost(plan)
+    if explored is not None and not explored.is_planned:
+        asked = release.asked or release.workload
+        what = request_digest(asked, plan.budget, plan.max_records, explored.options, dropped)
+        cost = allowed
+    elif explored is not None or dropped is not None:
+        what = planned_digest(plan, {"error_share": 0.0} if explored is None else explored.options, dropped)
+        cost = allowed
+    _refuse_if(
+        (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
+        != (what, cost, release.noise.name, unit, release.person),
+        "its entry of a ledger is about another measurement",
+    )
+
+
+def _refuse_if(is_wrong: bool, why: str) -> None:
+    if is_wrong:
+        raise PrivacyError(f"release: {why}")

@@ -1,7 +1,11 @@
-"""Storage of the noisy answers of a release: in memory, or in one file on disk.
+"""Noisy answers of a release: where they are kept, and how repeated measurements are combined.
 
 A file store appends arrays to a temporary file as they are measured and reads one back at a time, so a
 release may be far larger than memory. The file has no name and is deleted with the store or the process.
+
+Several phases may measure an attribute set by the same strategies, each time with independent noise.
+Measurements z_i of the same rows, with noise variances v_i, are combined into Σ_i w_i z_i with weights w_i in
+proportion to 1/v_i: unbiased, and of the least variance of all unbiased combinations.
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ import contextlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
-from typing import IO, Protocol
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import IO, Any, Protocol
 
 import numpy as np
 
-from querysmasher.arrays import Numbers
+from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import FileError
+from querysmasher.files import Lazy
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.integer_plan import IntegerPlan
 
 MEMORY_BYTES = 2**29
 """Maximum size of a release that is kept in memory."""
@@ -62,13 +70,30 @@ class FileStore:
         self._stream.seek(start)
         answers = np.empty(size, dtype=dtype)
         if self._stream.readinto(answers.data) != answers.nbytes:
-            msg = "the temporary file of the release is truncated"
-            raise OSError(msg)
+            raise OSError("the temporary file of the release is truncated")
         return answers
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the numbers kept."""
         return iter(self._places)
+
+
+class LoadedStore:
+    """Answers in the file of a saved release, read one set at a time."""
+
+    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """Take the arrays, in the order of the attribute sets, and their expected sizes."""
+        self._arrays = arrays
+        self._sizes = sizes
+        self._dtype = dtype
+
+    def __getitem__(self, number: int) -> Numbers:
+        """Return the answers of one attribute set."""
+        answers = self._arrays[number].fetch()
+        fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
+        if not fits or not np.isfinite(answers).all():
+            raise FileError("the file of the release does not contain the answers it declares")
+        return answers
 
 
 def new_store(numbers: int) -> MemoryStore | FileStore:
@@ -79,14 +104,48 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     if free < size:
-        msg = (
+        raise FileError(
             f"the measurements take {size / 1e6:,.1f} MB, and the temporary folder {folder!r} has "
             f"{free / 1e6:,.1f} MB left; nothing was measured. Set TMPDIR to another folder"
         )
-        raise FileError(msg)
     return FileStore()
 
 
 def _discard(stream: IO[bytes]) -> None:
     with contextlib.suppress(OSError):  # a full disk
         stream.close()
+
+
+def repeats(plan: IntegerPlan) -> list[tuple[int, ...]]:
+    """Return the indexes of the measurements of each attribute set by the same strategies, in order."""
+    numbers: dict[object, list[int]] = {}
+    for number, measured in enumerate(plan.measured):
+        numbers.setdefault((measured.attributes, measured.blocks), []).append(number)
+    return [tuple(repeated) for repeated in numbers.values()]
+
+
+def weights(plan: IntegerPlan, numbers: tuple[int, ...]) -> list[float]:
+    """Return the weights of repeated measurements, which sum to one."""
+    precisions = [1 / plan.measured[number].variance for number in numbers]
+    total = sum(precisions, Fraction(0))
+    return [float(precision / total) for precision in precisions]
+
+
+def combined_answers(plan: IntegerPlan, store: Store, numbers: tuple[int, ...]) -> Array:
+    """Return the best combination of the noisy answers of repeated measurements."""
+    if len(numbers) == 1:
+        return store[numbers[0]].astype(float)
+    weighted = zip(weights(plan, numbers), numbers, strict=True)
+    return np.asarray(sum(weight * store[number].astype(float) for weight, number in weighted))
+
+
+def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, ...]) -> tuple[float, float]:
+    """Return the noise of the combination, as `IntegerPlan.noise` does for one measurement."""
+    noises = [plan.noise(plan.measured[number], noise) for number in numbers]
+    if len(noises) == 1:
+        return noises[0]
+    squares = [weight**2 for weight in weights(plan, numbers)]
+    first, second = (
+        sum(square * noise[k] for square, noise in zip(squares, noises, strict=True)) for k in (0, 1)
+    )
+    return first, second

@@ -1,39 +1,225 @@
 """Answers as tidy rows: one column per attribute with its value, then the answer and how reliable it is.
 
-A row says what it counts in the columns `table` (the attributes), `kind` (the families of queries) and
-those of each attribute (columns.py): its value, null where all values count. `query` states the same as a
-predicate that `where` accepts.
+A row says what it counts in the columns `table` (the attributes), `kind` (the families of queries) and those
+of each attribute. `query` states the same as a predicate that `where` accepts.
+
+`age` holds the value: null if and only if all values count. If every query on the attribute counts a single
+value, or all values up to one (`kind` says so), this is that value, in its own type. If some count several
+values, the column is text: `30`, `30..40` for a range, the name of a group of a hierarchy, a list of values,
+or `(query)` if it depends on other attributes; and `age_from` and `age_to` hold the first and the last value,
+in their own type. If the first comes after the last, the range goes around a circle. Bins have these columns
+always; they hold edges, as numbers. Attributes without an order have none. `age_label` holds what readers
+see, if values have labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, ClassVar
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.release.columns import WORD, AttributeColumns, nulls
-from querysmasher.release.frame import NUMBERS, column_names
-from querysmasher.statistics.critical import pointwise
-from querysmasher.statistics.reliability import Rules, coefficients
-from querysmasher.text import one_line
+from querysmasher.attributes import Attribute
+from querysmasher.errors import WorkloadError, as_given, suggestion
+from querysmasher.formatting import one_line
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 ABOUT = ("table", "kind", "query")
 """Columns that say what a row counts, before those of the attributes."""
 
+NUMBERS = ("value", "std", "low", "high", "cv", "flag")
+"""Columns of every frame and file of figures, after those that say what each is about."""
+
+WORD = pa.dictionary(pa.int32(), pa.string())
+
+TIED = "(query)"
+"""The cell of an attribute that a query ties to others; the column `query` says how."""
+
+VALUE, LABEL, FROM, TO = "value", "label", "from", "to"
+
 BATCH = 2_000_000
 """Number of rows converted at a time."""
 
+BACKENDS = ("pyarrow", "pandas", "polars")
 
-WORDS = ("flag", "note")
-"""The last columns that hold words."""
+
+def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> list[str]:
+    """Return the names of attributes as names of columns; one that is taken gets an underscore.
+
+    >>> column_names(["age", "value"])
+    ['age', 'value_']
+    """
+    columns: list[str] = []
+    for name in names:
+        free = name
+        while free in (*reserved, *columns) or (free != name and free in names):
+            free += "_"
+        columns.append(free)
+    return columns
+
+
+def frame(columns: Mapping[str, Any], backend: Any) -> Any:
+    """Return a data frame of Arrow arrays; `backend` is any eager backend of narwhals that is installed."""
+    return frame_of(pa.table(dict(columns)), backend)
+
+
+def frame_of(table: Any, backend: Any) -> Any:
+    """Return an Arrow table as a data frame of a library."""
+    try:
+        if nw.Implementation.from_backend(backend) is nw.Implementation.PANDAS:
+            return _pandas(table)
+        return nw.from_arrow(table, backend=backend).to_native()
+    except (ImportError, ValueError, TypeError, AttributeError):
+        known = ", ".join(map(repr, BACKENDS))
+        got = f"{as_given(backend)}{suggestion(backend, BACKENDS)}"
+        raise WorkloadError(
+            f"backend: expected an installed dataframe library such as {known}, got {got}"
+        ) from None
+
+
+def _pandas(table: Any) -> Any:
+    """Return a pandas frame in which integers with nulls remain integers."""
+    pd = nw.Implementation.PANDAS.to_native_namespace()
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    made = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count and column.type in nullable:
+            made[name] = column.to_pandas(types_mapper=nullable.get)
+    return made
+
+
+def value_type(values: Sequence[object]) -> Any:
+    """Return the Arrow type that holds values of an attribute: their own, or text if they are mixed."""
+    kinds = {type(v) for v in values}
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {int} and all(-(2**63) <= v < 2**63 for v in values):  # type: ignore[operator]
+        return pa.int64()
+    if kinds <= {int, float} and float in kinds:
+        return pa.float64()
+    return pa.date32() if kinds == {date} else pa.string()
+
+
+def value_column(values: Sequence[object], indexes: Sequence[int | None]) -> Any:
+    """Return a column of the values at `indexes`, null where there is none."""
+    kind = value_type(values)
+    texts = [one_line(str(v)) for v in values] if kind == pa.string() else list(values)
+    return pa.array(texts, kind).take(pa.array(indexes, pa.int64()))
+
+
+def repeated(text: str, size: int) -> Any:
+    """Return a column that repeats a text."""
+    return pa.array([text]).dictionary_encode().take(pa.array(np.zeros(size, dtype=np.int32)))
+
+
+class AttributeColumns:
+    """Makes the columns of one attribute."""
+
+    def __init__(
+        self, attribute: Attribute, families: Collection[Family], name: str, safe: Callable[[str], str]
+    ) -> None:
+        """Take all families that ask about the attribute, and the name of its column."""
+        self.attribute = attribute
+        self.name = name
+        self.suffixes = ""
+        """What distinguishes the names of further columns from others."""
+        self._safe = safe
+        self.single = all(_single_values(f) is not None for f in families)
+        """Whether every query is about a single value, or all values up to one."""
+        kind = value_type(attribute.values)
+        is_text = kind == pa.string()
+        self._values = self._texts(attribute.labels) if is_text else pa.array(attribute.values, kind)
+        roles = {VALUE: WORD if is_text or not self.single else kind}
+        if attribute.value_labels is not None:
+            roles[LABEL] = WORD
+        if attribute.edges is not None:
+            edges = pa.array(attribute.edges, value_type(attribute.edges))
+            self._first, self._last = edges[:-1], edges[1:]
+        else:
+            self._first = self._last = self._values
+        if attribute.edges is not None or (attribute.ordered and not self.single):
+            roles |= dict.fromkeys((FROM, TO), WORD if self._first.type == pa.string() else self._first.type)
+        self.roles: dict[str, Any] = roles
+        """The Arrow type of each column, by what it holds."""
+        self._cells: dict[tuple[int, bool], Any] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [self.name if role == VALUE else f"{self.name}_{role}{self.suffixes}" for role in self.roles]
+
+    def fields(self) -> Iterator[Any]:
+        """Iterate over the fields of an Arrow schema; each names the column that is null if all count."""
+        for name, kind in zip(self.names, self.roles.values(), strict=True):
+            yield pa.field(name, kind, metadata={VALUE: self.name})
+
+    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> Iterator[Any]:
+        """Iterate over the columns of rows that ask the queries `rows` of a family, or all values."""
+        for role, kind in self.roles.items():
+            if family is None or rows is None:
+                yield pa.nulls(size, kind)
+            elif role in (FROM, TO):
+                yield self._ends(family, rows, role)
+            elif kind == WORD:
+                index = np.zeros(size, dtype=np.int32) if len(family.shape) > 1 else rows
+                yield self._words(family, labels=role == LABEL).take(pa.array(index))
+            else:
+                yield self._values.take(pa.array(np.asarray(_single_values(family))[rows]))
+
+    def _ends(self, family: Family, rows: NDArray[np.intp], role: str) -> Any:
+        """Return the first or the last value of each row; null if it does not count a range of values."""
+        spans = _spans(family)
+        if spans is None:
+            return pa.nulls(len(rows), self.roles[role])
+        ends = spans[rows, 0 if role == FROM else 1]
+        values = self._first if role == FROM else self._last
+        taken = values.take(pa.array(np.maximum(ends, 0), mask=ends < 0))
+        return taken.dictionary_encode() if self.roles[role] == WORD else taken
+
+    def _words(self, family: Family, *, labels: bool) -> Any:
+        """Return the text of each query of a family."""
+        key = id(family), labels
+        if key not in self._cells:
+            words = self._said(family, self.attribute.shown if labels else self.attribute.labels)
+            self._cells[key] = self._texts(words).dictionary_encode()
+        return self._cells[key]
+
+    def _said(self, family: Family, words: Sequence[str]) -> list[str]:
+        if len(family.shape) > 1:
+            return [TIED]
+        values, spans = _single_values(family), family.ends()
+        if self.single and values is not None:
+            return [words[value] for value in values]
+        ends = [(-1, -1)] * family.rows if spans is None else spans.tolist()
+        ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in ends]
+        said = family.counted(self.attribute)
+        return [other if text is None else text for text, other in zip(said, ranges, strict=True)]
+
+    def _texts(self, texts: Sequence[str]) -> Any:
+        return pa.array([self._safe(one_line(text)) for text in texts], pa.string())
+
+
+def _spans(family: Family) -> NDArray[np.int64] | None:
+    """Return the first and the last value that each query on one attribute counts, if it is a range."""
+    return family.ends() if len(family.shape) == 1 else None
+
+
+def _single_values(family: Family) -> Sequence[int] | None:
+    """Return the index of the value that each query is about, if each is about one, or all up to one."""
+    spans = _spans(family)
+    values = family.values() if len(family.shape) == 1 else None
+    if values is not None or spans is None:
+        return values
+    single = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
+    return spans[:, 0].tolist() if single.all() else None
 
 
 class Tidy:
@@ -72,56 +258,60 @@ class Tidy:
             [
                 *((name, WORD) for name in ABOUT[:-1]),
                 (ABOUT[-1], pa.string()),
-                *(field for own in self.columns for field in own.fields()),
-                *((name, WORD if name in WORDS else pa.float64()) for name in self.numbers),
+                *(field for columns in self.columns for field in columns.fields()),
+                *((name, WORD if name in ("flag", "note") else pa.float64()) for name in self.numbers),
             ]
         )
 
     def tables(self, group: Group, values: Array, std: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the answers to a group."""
         flat_values, flat_std = values.ravel(), std.ravel()
-        return self.rows(group, lambda own: self._numbers(flat_values[own], flat_std[own]))
+        return self.rows(group, lambda batch: self._numbers(flat_values[batch], flat_std[batch]))
 
     def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
         """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
-        words = [
+        predicates = [
             self._texts(family.predicates([self.workload.schema[n] for n in names]))
             for names, family in group.parts()
         ]
         for start in range(0, group.rows, BATCH):
-            rows = np.arange(start, min(group.rows, start + BATCH))
-            places = np.unravel_index(rows, group.shape) if group.shape else ()
-            own = slice(start, start + len(rows))
-            yield pa.table(
-                [
-                    *self._about(group, places, words, len(rows)),
-                    *numbers(own),
-                ],
-                schema=self.schema,
-            )
+            batch = slice(start, min(group.rows, start + BATCH))
+            size = batch.stop - start
+            rows = np.unravel_index(np.arange(start, batch.stop), group.shape) if group.shape else ()
+            about = self._about(group, rows, predicates, size)
+            yield pa.table([*about, *numbers(batch)], schema=self.schema)
 
     def _about(
-        self, group: Group, places: Sequence[NDArray[np.intp]], words: Sequence[Any], size: int
+        self, group: Group, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int
     ) -> Iterator[Any]:
-        table = " × ".join(group.attributes) or "total"
-        yield self._same(table, size)
-        yield self._same(group.kind, size)
-        asked = {
-            name: (family, place)
-            for (names, family), place in zip(group.parts(), places, strict=True)
+        """Iterate over the columns before the numbers; `rows` has the queries of each family."""
+        yield repeated(self._text(" × ".join(group.attributes) or "total"), size)
+        yield repeated(self._text(group.kind), size)
+        stated = all(
+            spans is not None and (spans >= 0).all() for spans in (_spans(f) for _, f in group.parts())
+        )
+        if stated and not self.queries:  # the columns of attributes say exactly what each query counts
+            yield pa.nulls(size, pa.string())
+        else:
+            yield self._query(rows, predicates, size)
+        families = {
+            name: (family, queries)
+            for (names, family), queries in zip(group.parts(), rows, strict=True)
             for name in names
         }
-        stated = all(_is_stated(family) for _, family in group.parts())
-        yield self._query(words, places, size) if self.queries or not stated else nulls(size, pa.string())
-        for own in self.columns:
-            family, place = asked.get(own.attribute.name, (None, None))
-            yield from own.arrays(family, place, size)
+        for columns in self.columns:
+            family, queries = families.get(columns.attribute.name, (None, None))
+            yield from columns.arrays(family, queries, size)
 
-    def _query(self, words: Sequence[Any], places: Sequence[NDArray[np.intp]], size: int) -> Any:
+    def _query(self, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int) -> Any:
         """Return the predicates: those of all families, joined."""
-        said = [w.take(pa.array(p)) for w, p in zip(words, places, strict=True) if set(w.to_pylist()) != {""}]
+        said = [
+            texts.take(pa.array(queries))
+            for texts, queries in zip(predicates, rows, strict=True)
+            if set(texts.to_pylist()) != {""}
+        ]
         if not said:
-            return self._texts(["total"]).take(pa.array(np.zeros(size, dtype=np.int32)))
+            return repeated(self._text("total"), size).cast(pa.string())
         return said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
 
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
@@ -134,15 +324,15 @@ class Tidy:
             yield masked(column, hidden)
         yield masked(cv if self.exact else _short(cv), hidden | ~np.isfinite(cv))
         flags = (*self.rules.words, "suppressed")
-        place = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
-        place = np.where(hidden, len(flags) - 1, place).astype(np.int32)
-        yield pa.DictionaryArray.from_arrays(pa.array(place), pa.array(flags, pa.string()))
+        level = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
+        level = np.where(hidden, len(flags) - 1, level).astype(np.int32)
+        yield pa.DictionaryArray.from_arrays(pa.array(level), pa.array(flags, pa.string()))
 
-    def _same(self, text: str, size: int) -> Any:
-        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), self._texts([text]))
+    def _text(self, text: str) -> str:
+        return self.safe(one_line(text))
 
-    def _texts(self, texts: Any) -> Any:
-        return pa.array([self.safe(one_line(text)) for text in texts], pa.string())
+    def _texts(self, texts: Iterable[str]) -> Any:
+        return pa.array(map(self._text, texts), pa.string())
 
 
 def _columns(
@@ -159,11 +349,11 @@ def _columns(
     stems = column_names([safe(one_line(a.name)) for a in used], taken)
     made = []
     for attribute, stem in zip(used, stems, strict=True):
-        own = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)
-        while set(own.names[1:]) & {*taken, *stems}:
-            own.suffixes += "_"
-        taken += own.names
-        made.append(own)
+        columns = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)
+        while set(columns.names[1:]) & {*taken, *stems}:
+            columns.suffixes += "_"
+        taken += columns.names
+        made.append(columns)
     return made
 
 
@@ -193,15 +383,3 @@ def _short(numbers: Array) -> Array:
     """Return numbers with a relative error below 1 / 2,000, whose last bits are zero."""
     mantissa, exponent = np.frexp(numbers)
     return np.ldexp(np.round(mantissa * 2048) / 2048, exponent)
-
-
-def _is_stated(family: Family) -> bool:
-    """Return whether the columns of its attribute say exactly what each query of a family counts."""
-    spans = family.ends() if len(family.shape) == 1 else None
-    return spans is not None and bool((spans >= 0).all())
-
-
-def plain(table: Any) -> Any:
-    """Return a table with plain strings instead of dictionaries."""
-    fields = [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
-    return table.cast(pa.schema(fields, metadata=table.schema.metadata))

@@ -18,26 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError, as_given
-from querysmasher.fields import read_json
-from querysmasher.formatting import count
+from querysmasher.formatting import count, read_json, shown
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
-from querysmasher.release.description import NAME as DESCRIPTION
 from querysmasher.release.exploration import spent
-from querysmasher.release.finding import FAILED, NOT_ASKED, OK, OPEN, Finding
+from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
 from querysmasher.release.published import (
+    FAILED,
+    NOT_ASKED,
+    OK,
+    OPEN,
+    Finding,
     check_errors,
     check_page,
     check_plan,
     check_release_file,
     check_summary,
+    check_tables,
 )
-from querysmasher.release.redone import TABLES, check_tables
 from querysmasher.release.release import Release
-from querysmasher.text import shown
-
-RELEASE, SUMMARY = "release.qs", "summary.json"
-PLAN, ERRORS, PAGE = "plan.qs", "errors.csv", "report.html"
 
 BEYOND = (
     "No folder can show that the noise was drawn at random, that the counts come from the table that is "
@@ -63,8 +62,8 @@ class Verdict:
     @property
     def outcome(self) -> str:
         """`FAILED` if a check failed, else "not verified" if one could not be made, else "passed"."""
-        found = {finding.status for finding in self.findings}
-        return next((status for status in (FAILED, OPEN) if status in found), OK)
+        statuses = {finding.status for finding in self.findings}
+        return next((status for status in (FAILED, OPEN) if status in statuses), OK)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -107,15 +106,15 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
             is not looked up.
     """
     if not isinstance(folder, str | os.PathLike):
-        msg = f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
-        raise FileError(msg)
+        raise FileError(
+            f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
+        )
     if ledger is not None and not isinstance(ledger, Ledger):
         ledger = Ledger(ledger)
     path = Path(folder)
     file = path / RELEASE if path.is_dir() else path
     if not file.is_file():
-        msg = f"folder: no file {str(file)!r}"
-        raise FileError(msg)
+        raise FileError(f"folder: no file {str(file)!r}")
     digest = sha256(file)
     try:
         release = Release.load(file)
@@ -181,10 +180,10 @@ def _cost(release: Release) -> Finding:
 def _stated(folder: Path) -> Mapping[str, Any]:
     """Return the digests that the summary states."""
     try:
-        found = read_json((folder / SUMMARY).read_bytes())["digests"]
+        stated = read_json((folder / SUMMARY).read_bytes())["digests"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stated if isinstance(stated, dict) else {}
 
 
 def _digests(folder: Path) -> Finding:
@@ -203,8 +202,8 @@ def _digests(folder: Path) -> Finding:
 def _others(folder: Path) -> Iterator[Finding]:
     """Name everything that no check looks at, and files that the summary does not name."""
     there = _files(folder)
-    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *TABLES}
-    if any(name in TABLES for name in there):
+    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *tables()}
+    if any(name in tables() for name in there):
         known.add(DESCRIPTION)  # else it describes nothing
     strangers = [_named(p) for p in sorted(folder.iterdir()) if p.name not in known or p.name not in there]
     unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *_stated(folder)}]

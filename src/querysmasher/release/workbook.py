@@ -1,16 +1,30 @@
-"""Reads back a workbook of answers as `formats` writes it, to compare it with another.
+"""Workbooks of answers: one sheet per table, and one of notes.
 
-A workbook is a zip file of XML: a list of sheets, strings that cells share, and one file per sheet. This
-reads no formulas and follows no links.
+XlsxWriter writes them row by row. A workbook is a zip file of XML: a list of sheets, strings that cells
+share, and one file per sheet. What reads it back follows neither formulas nor links.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
+
+from querysmasher.errors import FileError
+from querysmasher.extras import check_excel, xlsxwriter
+from querysmasher.release.formats import About, Content, Format, Write, plain_rows
+
+SHEET_ROWS = 1_048_575
+"""Maximum number of rows of a sheet of Excel, below its header."""
+
+NOTES = "Notes"
+"""The sheet of a workbook that says where the figures come from."""
 
 WITHIN = "\x00"
 """Stands between the name of a sheet and that of a column."""
@@ -23,34 +37,98 @@ _ID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _LINK = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
 
 
-def read_workbook(path: Path) -> dict[str, list[Any]]:
-    """Return the columns of all sheets; a row that lacks a cell has None."""
-    found: dict[str, list[Any]] = {}
+@contextmanager
+def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
+    """Open a workbook and write the notes."""
+    options = {"constant_memory": True, "strings_to_formulas": False, "nan_inf_to_errors": True}
+    value_of = {f.name: (f.metadata or {}).get(b"value", b"").decode() for f in schema}
+    columns: dict[str, list[str]] = {}  # of each sheet, by its title
+    sheets: dict[str, list[Any]] = {}  # by the name of the table: the sheet, its next row, its columns
+    with xlsxwriter().Workbook(str(path), options) as book:
+        written = date.fromisoformat(about.get("date", "1980-01-01"))  # as zip files have it without a date
+        book.set_properties({"created": datetime(written.year, written.month, written.day, tzinfo=UTC)})
+        head = book.add_format({"bold": True})
+        number = book.add_format({"num_format": "#,##0.0###"})
+        wrapped = book.add_format({"text_wrap": True, "valign": "top"})
+        notes = book.add_worksheet(NOTES)
+        notes.set_column(0, 0, 22)
+        notes.set_column(1, 1, 100)
+        for row, (key, value) in enumerate(about.items()):
+            notes.write_string(row, 0, key, head)
+            notes.write_string(row, 1, value if isinstance(value, str) else json.dumps(value), wrapped)
+
+        def add_sheet(name: str, names: list[str]) -> list[Any]:
+            """Return a new sheet, whose header stays in view."""
+            title = _title(name, {NOTES, *columns})
+            columns[title] = names
+            sheet = book.add_worksheet(title)
+            sheet.freeze_panes(1, 0)
+            for column_index, column in enumerate(names):
+                sheet.set_column(column_index, column_index, 40 if column == "query" else 14)
+                sheet.write_string(0, column_index, column, head)
+            return [sheet, 1, names]
+
+        def write(table: Any) -> None:
+            for cells in plain_rows(table):
+                name = cells["table"]
+                if name not in sheets:
+                    names = [n for n, value in value_of.items() if not value or cells[value] is not None]
+                    sheets[name] = add_sheet(name, names)
+                sheet, row, names = sheets[name]
+                if row > SHEET_ROWS:
+                    much = f"the table on {name!r} has more rows than a sheet of Excel"
+                    raise FileError(f"path: {much}; use .parquet or .csv")
+                for column_index, value in enumerate(cells[n] for n in names):
+                    if isinstance(value, str):
+                        sheet.write_string(row, column_index, value)
+                    elif value is not None:
+                        sheet.write(row, column_index, value, number if isinstance(value, float) else None)
+                sheets[name][1] += 1
+
+        yield write, columns
+
+
+def _title(name: str, taken: set[str]) -> str:
+    """Return a name for a sheet: short, without characters that Excel forbids, and not taken."""
+    stem = "".join("_" if c in "[]:*?/\\'" else c for c in name)[:31].strip() or "table"
+    title, number = stem, 1
+    while title.casefold() in {"history", *map(str.casefold, taken)}:
+        number += 1
+        title = f"{stem[: 30 - len(str(number))]} {number}"
+    return title
+
+
+def read_workbook(path: Path) -> Content:
+    """Return the columns of all sheets, and the notes; a row that lacks a cell has None."""
+    columns: dict[str, list[Any]] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             strings = _strings(archive)
             for title, name in _sheets(archive):
                 rows = _rows(archive, name, strings)
                 header = rows[0] if rows else {}
-                for place, column in header.items():
-                    found[f"{title}{WITHIN}{column}"] = [row.get(place) for row in rows[1:]]
-                stray = {place for row in rows for place in row} - set(header)
+                for letters, column in header.items():
+                    columns[f"{title}{WITHIN}{column}"] = [row.get(letters) for row in rows[1:]]
+                stray = {letters for row in rows for letters in row} - set(header)
                 if stray:
-                    found[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
+                    columns[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
     except (zipfile.BadZipFile, ET.ParseError, KeyError) as error:
-        msg = "not a workbook"
-        raise ValueError(msg) from error
-    return found
+        raise ValueError("not a workbook") from error
+    notes = [
+        [name.removeprefix(NOTES + WITHIN), *columns.pop(name)]
+        for name in [*columns]
+        if name.startswith(NOTES + WITHIN)
+    ]
+    keys, words = notes  # the sheet has two columns and no header
+    return columns, dict(zip(keys, words, strict=True))
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:
     if archive.getinfo(name).file_size > MAX_BYTES:
-        msg = "a sheet is too large"
-        raise ValueError(msg)
+        raise ValueError("a sheet is too large")
     data = archive.read(name)
     if b"<!DOCTYPE" in data[:10_000]:  # entities could expand without end
-        msg = "a sheet has a document type"
-        raise ValueError(msg)
+        raise ValueError("a sheet has a document type")
     return ET.fromstring(data)  # noqa: S314 - no document type, so no entities
 
 
@@ -88,9 +166,19 @@ def _value(cell: ET.Element, strings: list[str]) -> Any:
     kind = cell.attrib.get("t", "n")
     if kind == "inlineStr":
         return _text(cell)
-    found = cell.find(f"{_SHEET}v")
-    if found is None or found.text is None:
+    value = cell.find(f"{_SHEET}v")
+    if value is None or value.text is None:
         return None
     if kind == "s":
-        return strings[int(found.text)]
-    return found.text == "1" if kind == "b" else found.text if kind in ("str", "e") else float(found.text)
+        return strings[int(value.text)]
+    return value.text == "1" if kind == "b" else value.text if kind in ("str", "e") else float(value.text)
+
+
+WORKBOOK = Format(
+    (".xlsx",),
+    "xlsx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    _write_workbook,
+    read_workbook,
+    check=check_excel,
+)

@@ -1,36 +1,63 @@
-"""Answers as a file of tidy rows, one attribute set at a time, with its description beside it."""
+"""Answers as a file of tidy rows, with a description for machines beside it.
+
+The description is a Frictionless `datapackage.json`: where the figures come from, what is guaranteed, and a
+data dictionary with the type, meaning, unit and labels of every column.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from querysmasher.arrays import one_core
-from querysmasher.endings import check_ending
-from querysmasher.extras import check_excel
-from querysmasher.files import replacing
-from querysmasher.progress import Bar
-from querysmasher.release.description import about, write_description
-from querysmasher.release.formats import WRITERS
-from querysmasher.release.released import Released
-from querysmasher.release.tidy import Tidy
-from querysmasher.statistics.critical import checked_level
-from querysmasher.statistics.reliability import Rules
-from querysmasher.text import cell
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+import pyarrow as pa
 
-ENDINGS = tuple(WRITERS)
-"""Allowed endings of file names."""
+from querysmasher.arrays import one_core
+from querysmasher.files import replacing
+from querysmasher.formatting import escaped, one_line, read_json
+from querysmasher.progress import Bar
+from querysmasher.release.formats import Format
+from querysmasher.release.outputs import DESCRIPTION, format_of
+from querysmasher.release.release import Release
+from querysmasher.release.tidy import FROM, LABEL, TO, AttributeColumns, Tidy
+from querysmasher.statistics.reliability import Rules, checked_level
+from querysmasher.workload.workload import Group, Workload
+
+STANDARD = "https://datapackage.org/profiles/2.0/datapackage.json"
+"""The name of version 2 of the standard; nothing is fetched from there."""
 
 MAX_QUERIES = 20_000_000
 """Number of rows up to which each states its query as a predicate; beyond, only where columns cannot."""
 
+COLUMNS = {
+    "table": "The attributes of the query; 'total' for all records.",
+    "kind": "The family of queries on each attribute: identity (equal to the value), prefix (up to it), …",
+    "query": "The query as a predicate.",
+    "value": "Unbiased estimate of the number of records{counted}, not rounded; it may be negative.",
+    "std": "Standard error of the noise.",
+    "low": "Lower end of the {level}confidence interval for the noise.",
+    "high": "Upper end of the {level}confidence interval for the noise.",
+    "cv": "Coefficient of variation: std divided by the absolute value; missing if the value is 0.",
+    "flag": "Range of the coefficient of variation{suppressed}.",
+}
+"""What the columns mean that are not attributes; braces stand for what the user chose."""
+
+SINGLE = "The value that is counted, or the last of all values up to it (see kind); missing: all values."
+SEVERAL = (
+    "What is counted: a value, a range first..last, the name of a group, a list of values, or (query) if "
+    "that depends on other attributes; missing: all values."
+)
+ENDS = "Missing if no range of values is counted. A range whose first value is after its last goes round."
+"""What the columns of an attribute mean."""
+
+BIASED = "so the numbers are missing; small counts that remain are too large on average"
+
 
 def write_answers(
-    release: Released,
+    release: Release,
     workload: Workload,
     path: str | os.PathLike[str],
     progress: bool | None,
@@ -38,35 +65,241 @@ def write_answers(
     rules: Rules | None = None,
     adopted: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Write one row per query: what it counts, value, standard error, interval, cv and flag.
-
-    The ending of the name decides the format. In a CSV file, a spreadsheet reads no name as a formula. The
-    file appears under its name only when it is complete; `datapackage.json` beside it describes it. `adopted`
-    changes the tables before they are written.
-    """
-    ending = check_ending(path, ENDINGS)
-    if ending == ".xlsx":
-        check_excel()
+    """Write one row per query: what it counts, value, standard error, interval, cv and flag."""
+    form = format_of(path)
+    form.check()
     release.estimator.prepare(workload)
     for group in workload:
         release.estimator.check(group)  # before anything is written
-    safe = cell if ending.startswith(".csv") else str
     queries = workload.query_count <= MAX_QUERIES
-    tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=safe)
+    tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=form.safe)
     source = about(release, checked_level(level), tidy.rules)
-    with (
-        one_core(),
-        replacing(path) as temporary,
-        WRITERS[ending](temporary, tidy.schema, source) as writer,
-        Bar("Writing", len(workload.groups), progress) as bar,
-    ):
-        for group in workload:
-            for table in _tables(release, tidy, group):
-                writer.write(table if adopted is None else adopted(table))
-            bar.advance()
-    write_description(Path(path), tidy, source, writer.sheets)
+    with one_core():
+        groups = (_tables(release, tidy, group) for group in workload)
+        write_tables(Path(path), form, tidy, source, groups, progress, adopted)
 
 
-def _tables(release: Released, tidy: Tidy, group: Group) -> Iterator[Any]:
+def _tables(release: Release, tidy: Tidy, group: Group) -> Iterator[Any]:
     """Iterate over tables of the answers to one group."""
     yield from tidy.tables(group, *release.answer_group(group))
+
+
+def write_tables(
+    path: Path,
+    form: Format,
+    tidy: Tidy,
+    source: Mapping[str, Any],
+    groups: Iterable[Iterable[Any]],
+    progress: bool | None,
+    adopted: Callable[[Any], Any] | None = None,
+) -> None:
+    """Write the tables of all groups of a workload, and a description beside the file.
+
+    The file appears under its name only when it is complete. `adopted` changes the tables before they are
+    written.
+    """
+    with (
+        replacing(path) as temporary,
+        form.write(temporary, tidy.schema, source) as (write, sheets),
+        Bar("Writing", len(tidy.workload.groups), progress) as bar,
+    ):
+        for tables in groups:
+            for table in tables:
+                write(table if adopted is None else adopted(table))
+            bar.advance()
+    _write_description(path, form, tidy, source, sheets)
+
+
+def software(*libraries: str) -> str:
+    """Return the version of this library, and of others, as files name those who wrote them."""
+    return ", ".join(f"{name} {import_module(name).__version__}" for name in ("querysmasher", *libraries))
+
+
+def about(release: Release, level: float | None = None, rules: Rules | None = None) -> dict[str, Any]:
+    """Return where figures come from and what is guaranteed, as plain data."""
+    return {
+        **release.provenance.to_json(),
+        "guarantee": release.guarantee,
+        "private": release.noise.is_private,
+        "budget": release.plan.budget.to_json(),
+        "noise": release.noise.description,
+        "record": release.record,
+        **({} if release.counted.is_whole else {"counted": release.counted.to_json()}),
+        **({} if level is None else {"level": level}),
+        **({} if rules is None else {"thresholds": list(rules.thresholds)}),
+        **({} if rules is None or rules.suppress is None else {"suppress": rules.suppress}),
+        "software": software(),
+    }
+
+
+def _write_description(
+    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
+) -> None:
+    """Describe a file of answers in the `datapackage.json` of its folder, beside other files described there.
+
+    A `datapackage.json` that this library has not written is left alone; the description then has the name of
+    the file before its own.
+    """
+    target = path.with_name(DESCRIPTION)
+    others = _others(target, path)
+    if others is None:
+        target = path.with_name(f"{path.name}.{DESCRIPTION}")
+        others = []
+    package = {
+        "$schema": STANDARD,
+        "name": _slug(path.stem),
+        "title": source.get("title", "Private counts"),
+        "description": source["guarantee"],
+        **({"created": f"{source['date']}T00:00:00Z"} if "date" in source else {}),
+        **({"version": source["version"]} if "version" in source else {}),
+        **_contributors(source),
+        "querysmasher": dict(source),
+        "resources": [*others, *_resources(path, form, tidy, source, sheets)],
+    }
+    with replacing(target) as temporary:
+        temporary.write_bytes(document(package))
+
+
+def document(content: Mapping[str, Any]) -> bytes:
+    """Return plain data as a JSON file for people and programs."""
+    return (escaped(json.dumps(content, indent=2, ensure_ascii=False)) + "\n").encode()
+
+
+def _resources(
+    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Return the description of a file, or of each sheet of a workbook."""
+    common = {
+        "path": path.name,
+        **({"type": "table"} if form.is_table else {}),
+        "format": form.kind,
+        "mediatype": form.media_type,
+        **({} if form.compression is None else {"compression": form.compression}),
+        "encoding": "utf-8",
+        **({"bytes": path.stat().st_size} if form.states_size else {}),
+        **({} if form.dialect is None else {"dialect": form.dialect}),
+    }
+    made: list[dict[str, Any]] = []
+    parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
+    for sheet, columns in parts:
+        dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
+        fields = fields_of(tidy, source, columns, nan=form.has_nan)
+        name = _slug(path.name if sheet is None else f"{path.name}-{len(made) + 1}-{sheet}")
+        described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
+        made.append({"name": name, **common, **dialect, **described})
+    return made
+
+
+def _others(target: Path, path: Path) -> list[Any] | None:
+    """Return what an existing description says of other files; None if it is not one of ours."""
+    if not target.exists():
+        return []
+    try:
+        package = read_json(target.read_bytes())
+        resources = package["resources"]
+        if "querysmasher" not in package or not isinstance(resources, list):
+            return None
+        named = [(resource, Path(resource["path"]).name) for resource in resources]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return [resource for resource, name in named if name != path.name and target.with_name(name).is_file()]
+
+
+def _contributors(source: Mapping[str, Any]) -> dict[str, Any]:
+    if "organisation" not in source and "contact" not in source:
+        return {}
+    contact = source.get("contact")
+    key = "email" if contact and "@" in contact else "path"
+    publisher = {"title": source.get("organisation", contact), "roles": ["publisher"]}
+    return {"contributors": [{**publisher, **({key: contact} if contact else {})}]}
+
+
+def _slug(name: str) -> str:
+    """Return a name as Frictionless has it: lower case, digits, dots, dashes."""
+    return (
+        "".join(c if c.isascii() and (c.isalnum() or c in ".-_") else "-" for c in name.lower()) or "answers"
+    )
+
+
+def fields_of(
+    tidy: Tidy, about: Mapping[str, Any], only: Collection[str] | None = None, *, nan: bool = False
+) -> list[dict[str, Any]]:
+    """Return what every column is, or those named; `about` states level and suppression.
+
+    With `nan`, readers may see missing numbers as NaN.
+    """
+    given = {
+        name: (columns, role)
+        for columns in tidy.columns
+        for role, name in zip(columns.roles, columns.names, strict=True)
+    }
+    meanings = {**COLUMNS, **tidy.meanings}
+    words = _words(about)
+    fields = []
+    for field in tidy.schema:
+        if only is not None and field.name not in only:
+            continue
+        kind = _type(field.type)
+        described: dict[str, Any] = {"name": one_line(field.name), "type": kind}
+        if field.name in given:
+            described |= _attribute(*given[field.name], kind)
+        else:
+            described["description"] = meanings[field.name].format(**words)
+        if nan and kind in ("integer", "number"):
+            described["missingValues"] = ["", "nan"]
+        fields.append(described)
+    return fields
+
+
+def _words(about: Mapping[str, Any]) -> dict[str, str]:
+    level, above = about.get("level"), about.get("suppress")
+    return {
+        "level": "" if level is None else f"{100 * level:.6g}% ",
+        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
+        "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
+    }
+
+
+def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any]:
+    """Return the words about a column of an attribute, and the labels of its values."""
+    attribute = columns.attribute
+    title = attribute.name if attribute.title is None else attribute.title
+    unit = {} if attribute.unit is None else {"unit": attribute.unit}
+    if role in (FROM, TO):
+        what = {FROM: "First value counted.", TO: "Last value counted."}[role]
+        if attribute.edges is not None:
+            what = {FROM: "Left edge of the first bin.", TO: "Right edge of the last bin."}[role]
+        return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
+    if role == LABEL:
+        return {"title": f"{title}, label", "description": "The value as readers see it."}
+    said = SINGLE if columns.single else SEVERAL
+    words = {
+        "title": attribute.title,
+        "description": f"{_sentence(attribute.description)}{said}",
+        **unit,
+    }
+    given = {key: word for key, word in words.items() if word is not None}
+    if attribute.value_labels is None:
+        return given
+    labels = [
+        {"value": value if isinstance(value, str | int | float) else str(value), "label": label}
+        for value, label in zip(attribute.values, attribute.shown, strict=True)
+    ]
+    # the standard has categories only for columns that hold nothing else
+    is_list = columns.single and kind in ("string", "integer")
+    return given | {"categories" if is_list else "labels": labels}
+
+
+def _sentence(words: str | None) -> str:
+    """Return words so that a sentence may follow.
+
+    >>> _sentence("Age at the interview"), _sentence("As registered."), _sentence(None)
+    ('Age at the interview. ', 'As registered. ', '')
+    """
+    said = (words or "").strip()
+    return f"{said}{'' if said.endswith(('.', '!', '?', '…')) else '.'} " if said else ""
+
+
+def _type(kind: Any) -> str:
+    names = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
+    return names.get(kind, "string")

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import count, error, settled, share
+from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.planned import Extreme, Planned
+from querysmasher.planning.objectives.variances import Extreme
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.report.guarantees import promise
+from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.schema import Schema
+from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
 """Maximum number of entries of a family that is written out to search for the largest error."""
@@ -34,7 +36,7 @@ HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
 
 
-def noise_factor(plan: Planned, noise: Distribution) -> float:
+def noise_factor(plan: Plan, noise: Distribution) -> float:
     """Return the ratio of errors under a noise to those under the default noise."""
     return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
 
@@ -95,7 +97,7 @@ class Expectation:
 
 
 def expect(
-    plan: Planned,
+    plan: Plan,
     workload: Workload | None = None,
     *,
     estimator: Estimator | None = None,
@@ -122,14 +124,14 @@ def expect(
         yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
 
 
-def _shares_of_whole(plan: Planned) -> dict[int, float]:
+def _shares_of_whole(plan: Plan) -> dict[int, float]:
     """Return the budget shares of the groups that are measured as they are, by their numbers of queries."""
     shares = {}
     for m in plan.measured:
         queries = sum(plan.workload.groups[place].rows for place in m.whole)
         for place in m.whole:
             own = plan.workload.groups[place].rows / queries
-            shares[place] = own * plan.budget.unit.squared_change() / m.variance / plan.privacy_cost
+            shares[place] = own * plan.budget.unit.change() / m.variance / plan.privacy_cost
     return shares
 
 
@@ -167,15 +169,13 @@ SIZES_FIRST = (
 )
 
 
-def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
+def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
     `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
     """
-    methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
-    used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
-    certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
+    certified = f", within {share(plan.gap)} of {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
         *purpose(plan),
@@ -183,13 +183,13 @@ def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[t
         *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
-        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
+        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets}"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
         *_remarks(plan),
     ]
 
 
-def persons(plan: Planned) -> Iterator[tuple[str, str]]:
+def persons(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what a bound on the records of each person costs, if there is one."""
     most = plan.budget.records_per_person
     if most > 1:
@@ -202,7 +202,7 @@ def persons(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "persons", said
 
 
-def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
+def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what the plan is meant for, if not for the answers that it predicts."""
     if plan.asked is not None:
         asked = count(plan.asked.query_count, "query", "queries")
@@ -211,7 +211,7 @@ def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "number of records", SIZES_FIRST
 
 
-def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
+def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
     written = {f.key: f for group in groups for f in group.families if not f.is_tree}.values()
@@ -219,7 +219,7 @@ def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
     return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
 
 
-def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str, str]]:
+def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, str]]:
     """Say which query has the largest error, whether targets are met, and what that costs."""
     extremes = largest_errors(plan)
     if extremes is None:
@@ -249,7 +249,7 @@ def is_met(ratio: float) -> bool:
     return ratio <= 1 + MET
 
 
-def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
+def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
     """Remark that a total or a small table is known worse than the cells of a huge one."""
     extremes = largest_errors(plan)
     if extremes is None or plan.objective != "mean":
@@ -267,22 +267,16 @@ def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "note", said
 
 
-def optimum(plan: Planned) -> str:
+def optimum(plan: Plan) -> str:
     """Say which optimum the plan's certificate is about."""
     whole = sum(plan.workload.groups[place].rows for place in plan.whole)
-    public = plan.budget.unit.total_is_public
-    if whole == plan.workload.query_count and len(plan.measured) == 1:
-        return "the optimum of its kind" if public else "the optimum of any mechanism"
-    if any(solution.strategy.own_centre for solution in plan.solutions):
-        if all(len(m.attributes) < 2 for m in plan.measured) and len(plan.solutions) == 1 and not public:
-            return "the optimum of any mechanism"  # its bound is that of the attribute and its total together
-        said = f"split queries, {plan.centering} centres, large attributes around centres of their own"
-        return f"the optimum of its kind ({said})"
-    if whole == 0:
-        return f"the optimum of its kind (split queries, {plan.centering} centres)"
-    rest = "in several parts" if whole == plan.workload.query_count else "the others split"
-    measured = f"{count(whole, 'query', 'queries')} measured as they are, {rest}"
-    return f"the optimum of its kind ({measured}, each answered from its own measurement)"
+    is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
+    # the bound of one attribute with a centre of its own is that of the attribute and its total together
+    is_line = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
+    is_line &= any(solution.strategy.own_centre for solution in plan.solutions)
+    if (is_whole or is_line) and not plan.budget.unit.total_is_public:
+        return "the optimum of any mechanism"
+    return "the best possible plan of this kind"
 
 
 def _fallback(method: str, sets: int, gap: float) -> str:
@@ -310,3 +304,109 @@ def _label(group: Group, workload: Workload) -> str:
         return next(group.labels(workload.schema))
     named = any(family.row_labels for family in group.families)
     return group_words(group) if named else group.describe()  # levels of a hierarchy in full
+
+
+LONGEST = 60
+"""Maximum number of characters of a query in the table."""
+
+
+@dataclass(frozen=True)
+class ExpectedTable:
+    """Rows of expected errors; targets and queries have a column where there are any."""
+
+    rows: Sequence[Expectation]
+    schema: Schema
+
+    QUERY: ClassVar[str] = "largest error of"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return (*HEADER, *["target"] * self._aimed, *[self.QUERY] * self._searched)
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows as strings, under `header`."""
+        return [
+            (*row.cells(), *[_target(row)] * self._aimed, *[self._query(row)] * self._searched)
+            for row in self.rows
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table as text; queries stand to the left of their column, numbers to the right."""
+        lines = [self.header, *self.cells]
+        if not self._searched:
+            return columns(lines)
+        numbers = columns(line[:-1] for line in lines)
+        width = max(map(len, numbers))
+        return [f"{left:{width}}  {line[-1]}".rstrip() for left, line in zip(numbers, lines, strict=True)]
+
+    @property
+    def _aimed(self) -> bool:
+        return any(group.target is not None for row in self.rows for group in row.groups)
+
+    @property
+    def _searched(self) -> bool:
+        return any(row.extreme is not None for row in self.rows)
+
+    def _query(self, row: Expectation) -> str:
+        """Return a query that has the largest error of a row, in words."""
+        said = "" if row.extreme is None else row.extreme.query(self.schema)
+        return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+
+
+def _target(row: Expectation) -> str:
+    """Return the target of the groups of a row, if they have one."""
+    targets = {group.target for group in row.groups}
+    if len(targets) > 1:
+        return "several"
+    (one,) = targets
+    return "" if one is None else str(one)
+
+
+MOST_ROWS = 12
+"""Maximum number of groups with a row each; more groups are shown by kind."""
+
+MOST_GROUPS = 1_000
+"""Maximum number of groups whose errors are predicted just to show the plan."""
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan as text."""
+    named = _facts(plan)
+    width = max(len(name) for name, _ in named)
+    lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
+    rows = _rows(plan)
+    if rows:
+        lines += [f"  {line}" for line in ExpectedTable(rows, plan.workload.schema).lines()]
+    return "\n".join(lines)
+
+
+def plan_notebook(plan: Plan) -> str:
+    """Return the plan as HTML for a notebook."""
+    rows = _rows(plan)
+    listed = ExpectedTable(rows, plan.workload.schema)
+    return notebook(
+        f"Plan for {plan.workload.query_count:,} queries",
+        table(["", ""], _facts(plan)),
+        table(listed.header, listed.cells, numbers=[1, 2, 3, 4]) if rows else None,
+    )
+
+
+def _facts(plan: Plan) -> list[tuple[str, str]]:
+    """Return what holds for the plan; a least budget in other definitions of privacy, too."""
+    named = facts(plan)
+    if plan.least_cost is not None:
+        place = next(i for i, (name, _) in enumerate(named) if name == "measures")
+        named.insert(place, ("in other words", equivalents(plan.budget)))
+    return named
+
+
+def _rows(plan: Plan) -> Sequence[Expectation]:
+    """Return a row per group or, if these are many, per kind; none if predicting them takes long."""
+    if len(plan.workload.groups) > MOST_GROUPS:
+        return ()
+    rows = list(expect(plan))
+    if len(rows) > MOST_ROWS:
+        rows = by_kind(rows)
+    return rows if len(rows) <= MOST_ROWS else ()

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 
-import numpy as np
-
-from querysmasher.formatting import count, number
-from querysmasher.html import Html, element, join, scrolling, table
-from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.entries import Entry
-from querysmasher.privacy.rates import readable
-from querysmasher.privacy.totals import Total
+from querysmasher.privacy.budget import Budget, readable
+from querysmasher.privacy.entries import Entry, Total
 from querysmasher.report.left_out import ALL, Counted
 
 DELTA = 1e-6
@@ -21,8 +14,6 @@ DELTA = 1e-6
 LARGE_EPSILON = 10
 LARGE_DELTA = 1e-4
 """Thresholds above which ε and δ get a remark."""
-
-FALSE_ALARMS = (0.01, 0.05, 0.1)
 
 
 def epsilon_words(budget: Budget) -> tuple[str, str]:
@@ -87,7 +78,7 @@ def equivalents(budget: Budget) -> str:
 def record_words(entry: Entry | None) -> str:
     """Return whether the cost of a release was recorded in a ledger."""
     if entry is None:
-        return "Not recorded in a ledger: what several releases about the same people spend adds up."
+        return "Not recorded in a ledger. Privacy loss adds up across releases about the same people."
     return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
 
 
@@ -128,112 +119,6 @@ def remarks(budget: Budget) -> list[str]:
     return said
 
 
-def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL) -> Html:
-    """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
-    person = counted.person
-    replace = budget.neighbours == "replace_one"
-    single = budget.records_per_person == 1 and person is None
-    whose = "one record" if single else "the records of one person"
-    aim = (
-        f"which of two versions of {whose} is in the table"
-        if replace
-        else f"whether {whose} {'is' if single else 'are'} in the table"
-    )
-    guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
-    rows += [
-        (
-            f"accepts {_percent(a)} false alarms, and detects",
-            _percent(a),
-            _percent(power(budget, a, discrete=discrete)),
-        )
-        for a in FALSE_ALARMS
-    ]
-    weak = guess > 0.9
-    return join(
-        [
-            element("p", in_symbols(budget.describe(person)), class_="lead"),
-            *(element("p", remark, class_="warning") for remark in remarks(budget)),
-            None if counted.is_whole else element("p", counted.words()),
-            element("h3", "What an attacker could learn"),
-            element(
-                "p",
-                f"Consider the strongest attacker, who knows every other record, reads the whole release, "
-                f"has unlimited computing power, and wants to find out {aim}. Even this attacker succeeds at "
-                "most this often:",
-            ),
-            scrolling(
-                table(
-                    ["An attacker who", "without the release", "with it, at most"],
-                    rows,
-                    numbers=[1, 2],
-                    class_="odds",
-                )
-            ),
-            element(
-                "p",
-                "The last column is close to 100%: this budget gives little protection against such an "
-                "attacker. A smaller budget protects more.",
-                class_="warning",
-            )
-            if weak
-            else None,
-            element("h3", "In other definitions of privacy"),
-            _currencies(budget, discrete, person),
-            element("h3", "What is not hidden"),
-            element("ul", *(element("li", text) for text in _not_hidden(budget, replace, person))),
-        ]
-    )
-
-
-def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
-    """Return an upper bound on the power of a test with this false-alarm rate, from all valid (ε, δ)."""
-    best = 1.0
-    for epsilon in np.concatenate([[0.0], np.geomspace(1e-3, 60, 120)]).tolist():
-        delta = budget.delta_at(epsilon, discrete=discrete)
-        best = min(best, math.exp(epsilon) * alarm + delta, 1 - math.exp(-epsilon) * (1 - delta - alarm))
-    return best
-
-
 def delta_of(budget: Budget) -> float:
     """Return the δ at which ε is reported."""
     return DELTA if budget.stated_delta is None else budget.stated_delta
-
-
-def _currencies(budget: Budget, discrete: bool, person: str | None) -> Html:
-    delta = delta_of(budget)
-    cost = budget.discrete_privacy_cost if discrete else budget.privacy_cost
-    rows = [
-        ("(ε, δ)", f"ε = {number(budget.epsilon_at(delta, discrete=discrete))}, δ = {scientific(delta)}"),
-        ("zero-concentrated", f"ρ = {number(cost / 2)}"),
-    ]
-    if not discrete:
-        rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
-    rows.append(("privacy cost", f"β = {number(cost)}"))
-    facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
-    whose = "one record" if budget.records_per_person == 1 and person is None else "one person"
-    said = (
-        f"ε bounds how much more likely {whose} can make any outcome: by a factor of e to the ε. "
-        f"δ, here {scientific(delta)}, is the total probability by which this bound may be exceeded. It is "
-        "not the probability of publishing the data: with this noise, the bound degrades gradually."
-    )
-    return join([element("dl", *facts, class_="facts"), element("p", said)])
-
-
-def _not_hidden(budget: Budget, replace: bool, person: str | None) -> list[str]:
-    texts = [
-        "What holds for people in general: that smoking is harmful says something about every smoker.",
-        "The schema: attributes and their possible values are public.",
-        "Other releases about the same people: their privacy costs add up.",
-    ]
-    if replace:
-        texts.append("The number of records: these neighbours make it public.")
-    if budget.records_per_person > 1 and person is None:
-        most = count(budget.records_per_person, "record")
-        texts.append(f"A person with more than {most}: such a person is protected less.")
-    return texts
-
-
-def _percent(share: float) -> str:
-    """Return a share as a percentage, rounded up, so that a bound remains a bound."""
-    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")

@@ -11,8 +11,8 @@ import numpy as np
 from querysmasher.arrays import Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, fraction, integers, text
+from querysmasher.privacy.accounting import Dropped, ends
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.dropped import Dropped, ends
 from querysmasher.privacy.unit import Unit
 
 REACH = 1.959964
@@ -29,7 +29,7 @@ POLICIES = ("refuse", "drop")
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """How many records were left out, measured with noise: see `privacy.dropped`.
+    """How many records were left out, measured with noise: see `privacy.accounting`.
 
     `values` is one number of dropped records or, where persons are distinguished, the number of persons in
     each of `bins`.

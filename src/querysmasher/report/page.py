@@ -1,19 +1,30 @@
-"""One self-contained page: markup, styles, scripts and data in a single file, without network access."""
+"""One self-contained page: markup, styles, scripts and data in a single file, without network access.
+
+The fixed markup of both kinds of pages, with its sentences, is in `markup.html`.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from querysmasher.endings import check_ending
 from querysmasher.errors import FileError, as_given
 from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import replacing
-from querysmasher.html import Html, element, join, script_data
+from querysmasher.formatting import count, number
+from querysmasher.html import Html, element, join, script_data, table
+from querysmasher.privacy.budget import Budget
+from querysmasher.report.guarantees import delta_of, in_symbols, remarks, scientific
+from querysmasher.report.left_out import ALL, Counted
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
@@ -30,6 +41,8 @@ SCRIPTS = {
     "release": ("script.js", "sharing.js", "axes.js", "paper.js", "release.js"),
 }
 """The scripts of each kind of page."""
+
+FALSE_ALARMS = (0.01, 0.05, 0.1)
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 """The part of the chart libraries that the scripts of a page use."""
@@ -56,9 +69,26 @@ def asset(name: str) -> Html:
     return Html(resources.files("querysmasher.report").joinpath(name).read_text(encoding="utf-8"))
 
 
-def section(name: str, title: str, *parts: object) -> Html:
-    """Return a section of a page with its heading."""
-    return element("section", element("h2", title), *parts, id=name)
+@cache
+def _blocks() -> dict[str, str]:
+    """Return the fixed markup of the pages, by the name of each block."""
+    parts = re.split(r"<!-- ([\w-]+) -->\n", asset("markup.html"))
+    return dict(zip(parts[1::2], (text.strip().replace("\n", " ") for text in parts[2::2]), strict=True))
+
+
+def markup(name: str, **parts: object) -> Html:
+    """Return a block of `markup.html` with its parts filled in; those that are not `Html` are escaped."""
+    return Html(_blocks()[name].format_map({key: join([part]) for key, part in parts.items()}))
+
+
+def paragraph(text: str | None, class_: str | None = None) -> Html | None:
+    """Return a paragraph, or nothing if there is no text."""
+    return element("p", text, class_=class_) if text else None
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Html:
+    """Return names and values as the terms of a list."""
+    return join(join([element("dt", name), element("dd", value)]) for name, value in pairs)
 
 
 def figures(*pairs: tuple[str, str, str | None]) -> Html:
@@ -75,52 +105,73 @@ def figures(*pairs: tuple[str, str, str | None]) -> Html:
     return element("dl", *items, class_="figures")
 
 
-def chart(name: str, caption: object = None) -> Html:
-    """Return the container of a chart, which the page's script draws."""
-    drawn = element("div", id=name, class_="chart")
-    return element("figure", drawn, element("figcaption", caption) if caption else None)
+def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL) -> Html:
+    """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
+    replaces, person = budget.neighbours == "replace_one", counted.person
+    single = budget.records_per_person == 1 and person is None
+    whose = "one record" if single else "the records of one person"
+    present = f"whether {whose} {'is' if single else 'are'} in the table"
+    delta, cost = delta_of(budget), budget.discrete_privacy_cost if discrete else budget.privacy_cost
+    guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
+    rows = [("Guesses yes or no, and is right", "50%", _percent(guess))]
+    rows += [
+        (f"With {said} false alarms, detects a person", said, _percent(power(budget, a, discrete=discrete)))
+        for a in FALSE_ALARMS
+        for said in [_percent(a)]
+    ]
+    definitions = [
+        ("(ε, δ)", f"ε = {number(budget.epsilon_at(delta, discrete=discrete))}, δ = {scientific(delta)}"),
+        ("zero-concentrated", f"ρ = {number(cost / 2)}"),
+        *([] if discrete else [("Gaussian", f"μ = {number(math.sqrt(cost))}")]),
+        ("privacy cost", f"β = {number(cost)}"),
+    ]
+    more = ["The number of records: these neighbours make it public."] if replaces else []
+    if budget.records_per_person > 1 and person is None:
+        most = count(budget.records_per_person, "record")
+        more.append(f"A person with more than {most}: such a person is protected less.")
+    return markup(
+        "guarantee",
+        words=in_symbols(budget.describe(person)),
+        remarks=join([*(paragraph(r, "warning") for r in remarks(budget)), paragraph(counted.words())]),
+        aim=f"which of two versions of {whose} is in the table" if replaces else present,
+        odds=table(["The attacker", "without the release", "with it, at most"], rows, [1, 2], class_="odds"),
+        warning=markup("weak") if guess > 0.9 else None,
+        definitions=facts(definitions),
+        whose="one record" if single else "one person",
+        delta=scientific(delta),
+        more=join(element("li", text) for text in more),
+    )
+
+
+def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
+    """Return an upper bound on the power of a test with this false-alarm rate, from all valid (ε, δ)."""
+    best = 1.0
+    for epsilon in np.concatenate([[0.0], np.geomspace(1e-3, 60, 120)]).tolist():
+        delta = budget.delta_at(epsilon, discrete=discrete)
+        best = min(best, math.exp(epsilon) * alarm + delta, 1 - math.exp(-epsilon) * (1 - delta - alarm))
+    return best
 
 
 def page(
     kind: str, title: str, summary: object, sections: Sequence[tuple[str, str, Html]], data: dict[str, Any]
 ) -> str:
     """Return a whole page. `kind` is "plan" or "release"; `data` is for its script."""
-    links = (element("a", heading, href=f"#{name}") for name, heading, _ in sections)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="generator", content=generator()),
-        element("title", f"{title} · QuerySmasher"),
-        element("style", asset("styles.css")),
-    )
-    header = element(
-        "header",
-        element("p", "QuerySmasher", element("span", f"privacy {kind}"), class_="brand"),
-        element("h1", title),
-        summary,
-        element("nav", *links, aria_label="Contents"),
-    )
-    body = element(
-        "body",
-        header,
-        element(
-            "main",
-            element("noscript", "Charts and filters on this page need JavaScript."),
-            *(section(name, heading, content) for name, heading, content in sections),
+    return markup(
+        "page",
+        policy=Html(POLICY),
+        generator=generator(),
+        title=title,
+        style=asset("styles.css"),
+        kind=kind,
+        summary=summary,
+        links=join(element("a", heading, href=f"#{name}") for name, heading, _ in sections),
+        sections=join(
+            element("section", element("h2", h), content, id=name) for name, h, content in sections
         ),
-        element(
-            "footer",
-            "Made with QuerySmasher. This file is self-contained and does not use the network.",
-        ),
-        script_data(data, "data"),
-        element("script", Html(libraries())),
-        element("script", join([asset(name) for name in SCRIPTS[kind]])),
-        class_=kind,
+        data=script_data(data, "data"),
+        libraries=Html(libraries()),
+        scripts=join(asset(name) for name in SCRIPTS[kind]),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
 def checked_path(path: object) -> Path:
@@ -146,3 +197,8 @@ def write_page(path: Path, text: str) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return path
+
+
+def _percent(share: float) -> str:
+    """Return a share as a percentage, rounded up, so that a bound remains a bound."""
+    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")

@@ -17,13 +17,13 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, shortened
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group
 
 MAX_ENTRIES = 3_000_000
 """Maximum number of values (24 MB) when rows of a family or queries over tied attributes are written out."""
@@ -42,13 +42,13 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
 
 
-def error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
+def error_rows(plan: Plan) -> tuple[list[Expectation], list[Expectation]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
     with one_core():
         return _error_rows(plan)
 
 
-def _error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
+def _error_rows(plan: Plan) -> tuple[list[Expectation], list[Expectation]]:
     estimator = plan.new_estimator()  # its memory is freed with it
     errors = _Errors(estimator)
     rows = list(expect(plan, estimator=estimator, max_entries=MAX_ENTRIES))
@@ -82,7 +82,7 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
     return tuple(values[order][np.minimum(places, values.size - 1)].tolist())
 
 
-def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
+def shares(plan: Plan, most: int) -> list[tuple[str, int, float]]:
     """Return (attribute set, its size, share of the budget), the largest first, the smallest combined."""
     own = list(plan.budget_shares().items())
     largest_first = (own[place] for place in in_order([-share for _, share in own]))
@@ -93,7 +93,7 @@ def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
     return [*named[:most], (f"{len(named) - most:,} other attribute sets together", 0, rest)]
 
 
-def shares_by_way(plan: Planned) -> list[tuple[str, int, float]]:
+def shares_by_way(plan: Plan) -> list[tuple[str, int, float]]:
     """Return (how many attributes at a time, that number, share of the budget)."""
     found: dict[int, list[float]] = {}
     for names, share in plan.budget_shares().items():

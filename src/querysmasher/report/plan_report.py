@@ -1,4 +1,4 @@
-"""The page about a plan."""
+"""The page about a plan: the guarantee, expected errors, the cost of targets, the certificate."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from querysmasher.arrays import first_largest
+from querysmasher.arrays import first_largest, in_order
 from querysmasher.errors import PlanError, as_given
-from querysmasher.formatting import count, number, settled, share, shortened
-from querysmasher.html import Html, element, join, table
+from querysmasher.formatting import count, error, number, settled, share, shortened
+from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.limit import dimension
-from querysmasher.planning.planned import Planned
-from querysmasher.report.charts import CONFIG, budget_bars
-from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, persons, purpose
-from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
-from querysmasher.report.page import chart, checked_path, figures, page, write_page
+from querysmasher.planning.objectives.variances import Extreme
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.report.charts import CONFIG, budget_bars, cost_curve, error_curve, error_spread
+from querysmasher.report.expectations import (
+    Expectation,
+    is_met,
+    largest_errors,
+    optimum,
+    overall,
+    persons,
+    purpose,
+)
+from querysmasher.report.guarantees import delta_of, epsilon_words, scientific
+from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
-from querysmasher.report.plan_errors import error_data, error_section
-from querysmasher.report.plan_targets import closest, target_data, target_section
-from querysmasher.report.words import schema_table, workload_table
+from querysmasher.report.words import group_words, schema_table, workload_table
+from querysmasher.workload.workload import Target
 
 SETS = 15
 """Maximum number of attribute sets in the budget's chart; more are combined by their number of attributes."""
@@ -33,7 +42,7 @@ QUICK = 100
 
 
 def write_plan_report(
-    plan: Planned, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
+    plan: Plan, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
 ) -> Path:
     """Write the page about a plan and return its path."""
     target = checked_path(path)
@@ -43,7 +52,7 @@ def write_plan_report(
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
 
-def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
+def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
@@ -65,7 +74,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
-def _summary(plan: Planned, rmse: float) -> Html:
+def _summary(plan: Plan, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
     if plan.budget.stated_delta is None:
         delta = delta_of(plan.budget)
@@ -104,13 +113,13 @@ def _summary(plan: Planned, rmse: float) -> Html:
     )
 
 
-def _targets(plan: Planned, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
+def _targets(plan: Plan, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
     if ratio is None:
         return []
     return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
 
 
-def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
+def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Return the largest error and whether the targets are met, as key figures."""
     extremes = largest_errors(plan)
     if extremes is None:
@@ -125,27 +134,19 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
 
 
-def _asked(plan: Planned) -> Html:
+def _asked(plan: Plan) -> Html:
     weights = {g.weight for g in plan.workload}
-    return join(
-        [
-            element("p", "The table’s attributes and their possible values, stated in advance and public:"),
-            schema_table(plan.workload.schema),
-            element("h3", "Queries"),
-            element(
-                "p",
-                "Every query is a number of records. “Identity” counts the records with each value, “prefix” "
-                "those up to each value, “range” those from one value to another, and “circular” those in "
-                "ranges that may wrap around. The total counts all records; × takes every combination.",
-                " Some queries have more weight than others." if len(weights) > 1 else None,
-            ),
-            workload_table(plan.workload.groups),
-        ]
+    return markup(
+        "asked",
+        schema=schema_table(plan.workload.schema),
+        weights=" Some queries have more weight than others." if len(weights) > 1 else None,
+        workload=workload_table(plan.workload.groups),
     )
 
 
-def _budget(plan: Planned) -> Html:
-    few = len(plan.measured) <= SETS
+def _budget(plan: Plan) -> Html:
+    if len(plan.measured) <= SETS:
+        return markup("budget", caption=None, listed=None)
     rows = shares(plan, LISTED)
     written = tenths([part for _, _, part in rows])
     listed = table(
@@ -154,28 +155,17 @@ def _budget(plan: Planned) -> Html:
         numbers=[1],
     )
     summary = f"The attribute sets one by one ({min(LISTED, len(plan.measured)):,} of {len(plan.measured):,})"
-    return join(
-        [
-            element(
-                "p",
-                "The privacy costs of the attribute sets add up. On each set, only what its subsets do not "
-                "determine is measured, so that all answers are consistent.",
-            ),
-            chart("shares", None if few else "By number of attributes at a time."),
-            None
-            if few
-            else element("details", element("summary", summary), element("div", listed, class_="scroll")),
-        ]
+    return markup(
+        "budget",
+        caption=element("figcaption", "By number of attributes at a time."),
+        listed=element("details", element("summary", summary), scrolling(listed)),
     )
 
 
-def _optimal(plan: Planned, limit: bool | None) -> Html:
+def _optimal(plan: Plan, limit: bool | None) -> Html:
     gap = share(plan.gap)
-    certificate = (
-        f"{_minimised(plan)} of this plan is certified to be at most {gap} above {optimum(plan)}. The "
-        "certificate is a lower bound, by duality, on the error of every such plan."
-    )
-    texts = [certificate]
+    bound = "The certificate is a lower bound, by duality, on the error of every such plan."
+    texts = [f"{_minimised(plan)} of this plan is certified to be within {gap} of {optimum(plan)}. {bound}"]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit
     if wanted:
         said = str(plan.limit())
@@ -185,16 +175,191 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
     return join(element("p", text) for text in texts)
 
 
-def _minimised(plan: Planned) -> str:
+def _minimised(plan: Plan) -> str:
     """Name what the plan minimises, which its certificate is about."""
     relative = ", relative to its target," if plan.workload.has_targets else ""
     return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
-def _share_rows(plan: Planned) -> list[dict[str, Any]]:
+def _share_rows(plan: Plan) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [
         {"place": place, "label": label, "share": shortened(100 * part, 9), "said": said}
         for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]
+
+
+GROUPS = 2_000
+"""Maximum number of groups on a page: those with the largest errors."""
+
+KINDS = 24
+"""Maximum number of kinds in the chart of errors by kind."""
+
+
+def error_section(plan: Plan, groups: list[Expectation], *, with_curve: bool) -> Html:
+    """Explain and show errors against ε, by kind and by group."""
+    without = element("p", "This budget is too far from common values of ε to draw error against ε.")
+    searched, left_out = largest_errors(plan) is not None, len(groups) - GROUPS
+    aimed = searched and plan.workload.has_targets
+    note = f"The {left_out:,} groups with the smallest errors are not on this page."
+    return markup(
+        "errors",
+        curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,
+        largest="Under each group stands a query that has its largest error. " if searched else None,
+        aimed="Below a target is the largest error as a share of it. " if aimed else None,
+        left_out=paragraph(note, "note") if left_out > 0 else None,
+    )
+
+
+def error_data(
+    plan: Plan,
+    groups: list[Expectation],
+    kinds: list[Expectation],
+    rmse: float,
+    curve: tuple[float, list[float], list[float]] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the data of the section for the page's script, and its charts."""
+    by_error = in_order([-(row.rmse or 0.0) for row in groups])
+    shown = [groups[place] for place in by_error] if len(groups) > GROUPS else groups
+    known = [row.rmse for row in groups if row.rmse] or [rmse]
+    extremes = {id(one.group): one for one in largest_errors(plan) or ()}
+    charts: dict[str, Any] = {}
+    spread = [row for row in kinds if row.spread and row.rmse][:KINDS]
+    if spread:
+        lowest = min(row.spread[0] for row in spread if row.spread)
+        highest = max(row.spread[-1] for row in spread if row.spread)
+        charts["spread"] = error_spread(
+            [_spread_row(i, row) for i, row in enumerate(spread)], log=lowest > 0 and highest > 30 * lowest
+        )
+    data: dict[str, Any] = {
+        "rmse": rmse,
+        "groups": [_group_row(row, extremes.get(id(row.group)), plan) for row in shown[:GROUPS]],
+        "all_groups": len(groups),
+    }
+    if curve is not None:
+        start, grid, factors = curve
+        data["curve"] = {"start": start, "grid": grid, "factors": factors}
+        points = zip(grid, factors, strict=True)
+        drawn = {"error": rmse, "low": min(known), "high": max(known)}
+        charts["curve"] = error_curve(
+            [{"epsilon": e, **{name: _short(one * f) for name, one in drawn.items()}} for e, f in points],
+            start,
+            rmse,
+        )
+    return data, charts
+
+
+def _group_row(row: Expectation, extreme: Extreme | None, plan: Plan) -> dict[str, Any]:
+    """Return a group with its mean error, its largest, the query that has that, and its target."""
+    found: dict[str, Any] = {
+        "label": group_words(row.group),
+        "ways": len(row.attributes),
+        "queries": row.queries,
+        "rmse": _short(row.rmse),
+        "spread": [_short(q) for q in row.spread] if row.spread else None,
+    }
+    if extreme is not None:
+        found["largest"] = _short(extreme.std)
+        found["query"] = extreme.query(plan.workload.schema)
+        if extreme.group.target is not None:  # in nine digits: a target is met to a fraction of 1e-6
+            found["target"], found["ratio"] = str(extreme.group.target), shortened(extreme.ratio, 9)
+    return found
+
+
+def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
+    where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
+    quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
+    kind = row.label.replace("|", "¦")
+    label = f"{row.label} ({where})"
+    return {"key": f"{place}|{kind}|{where}", "label": label, "rmse": _short(row.rmse), **quantiles}
+
+
+def _short(value: float | None) -> float | None:
+    """Return five significant digits, enough for the page."""
+    return None if value is None else shortened(value, 5)
+
+
+MULTIPLES = (4.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)
+"""How many times looser or tighter than asked the targets of the table are."""
+
+ROUNDING = 0.006
+"""Fraction by which rounding to integers may change a cost: it multiplies errors by up to about 1.003."""
+
+
+def closest(plan: Plan) -> float | None:
+    """Return the largest error relative to its target; None if there are no targets or it is not known.
+
+    One for a plan of least cost, whose small reserve for rounding belongs to what the targets cost.
+    """
+    extremes = largest_errors(plan) or ()
+    if extremes and plan.least_cost is not None:
+        return 1.0
+    return max((one.ratio for one in extremes if one.group.target is not None), default=None)
+
+
+def cost_of(plan: Plan, ratio: float, multiple: float) -> Budget:
+    """Return what the plan costs with its noise scaled until it meets `multiple` times its targets.
+
+    Variances are inversely proportional to the cost.
+    """
+    return PrivacyCost(plan.budget.privacy_cost * (ratio / multiple) ** 2)
+
+
+def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
+    """Show the cost of looser and tighter targets."""
+    delta, one = scientific(delta_of(plan.budget)), _common(plan)
+    explorer = markup("target-explorer", label="target ±" if one else "targets ×", delta=delta)
+    follow = " Move the targets, and ε and every error under “Expected error” follow."
+    rows = [_row(plan, ratio, multiple, one) for multiple in MULTIPLES]
+    header = ["Targets", f"ε at δ = {delta}", "ρ", "μ", "Privacy cost"]
+    return markup(
+        "targets",
+        rounding=f"{ROUNDING:.1%}",
+        follow=follow if with_curve else None,
+        explorer=explorer if with_curve else None,
+        costs=table(header, rows, numbers=[1, 2, 3, 4], class_="costs"),
+        certified=_certified(plan),
+    )
+
+
+def target_data(
+    plan: Plan, ratio: float, curve: tuple[float, list[float], list[float]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the data of the section for the page's script, and its chart."""
+    start, grid, factors = curve
+    one = _common(plan)
+    unit = 1.0 if one is None else one.amount
+    at = "" if one is None or one.level is None else f" at {100 * one.level:g}%"
+    title = "targets, as multiples of those asked for" if one is None else f"target: ±{at}"
+    ratio = shortened(ratio, 9)
+    targets = [shortened(unit * ratio * factor, 6) for factor in factors]
+    points = [{"target": t, "epsilon": e} for t, e in zip(targets, grid, strict=True)]
+    data = {"ratio": ratio, "unit": unit, "cost": plan.budget.privacy_cost}
+    return data, cost_curve(points, unit * ratio, start, title, unit)
+
+
+def _common(plan: Plan) -> Target | None:
+    """Return the target of all groups that have one, or None if they differ."""
+    targets = {group.target for group in plan.workload if group.target is not None}
+    return targets.pop() if len(targets) == 1 else None
+
+
+def _row(plan: Plan, ratio: float, multiple: float, one: Target | None) -> tuple[str, ...]:
+    budget = cost_of(plan, ratio, multiple)
+    level = "" if one is None or one.level is None else f" at {100 * one.level:g}%"
+    name = f"× {multiple:g}" if one is None else f"{error(multiple * one.amount)}{level}"
+    amounts = budget.epsilon_at(delta_of(plan.budget)), budget.rho, budget.mu, budget.privacy_cost
+    return name + (" (as asked)" if multiple == 1 else ""), *map(number, amounts)
+
+
+def _certified(plan: Plan) -> str:
+    if plan.least_cost is not None:
+        return (
+            "Certified: every plan of its kind that meets the targets as asked has a privacy cost of at "
+            f"least {number(plan.least_cost)}."
+        )
+    return (
+        "These are costs of this plan with its noise scaled as a whole. A plan made for other targets may "
+        "cost less."
+    )

@@ -1,4 +1,4 @@
-"""The page about a release."""
+"""The page about a release: tables, answers, estimates beside unbiased counts, the guarantee."""
 
 from __future__ import annotations
 
@@ -8,18 +8,44 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from querysmasher.arrays import Array, in_order
+from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, decimal, number, settled, shortened
-from querysmasher.html import Html, element, join, scrolling, search_box, table
-from querysmasher.release.released import Released
+from querysmasher.html import Html, element, join, scrolling, table
+from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.cross_data import deep_tables, not_shown, opening, total_data
-from querysmasher.report.estimate_section import EstimateSection
-from querysmasher.report.guarantees import epsilon_words, guarantee
+from querysmasher.report.guarantees import epsilon_words
 from querysmasher.report.left_out import LeftOut
-from querysmasher.report.page import chart, checked_path, figures, page, write_page
-from querysmasher.report.release_data import FOLLOWS, Z95, Answer, Table, planned_answers, tables, total
-from querysmasher.report.share_data import CROSS, share_errors
+from querysmasher.report.page import (
+    asset,
+    checked_path,
+    facts,
+    figures,
+    guarantee,
+    markup,
+    page,
+    paragraph,
+    write_page,
+)
+from querysmasher.report.release_data import (
+    CROSS,
+    FOLLOWS,
+    Z95,
+    Answer,
+    Table,
+    deep_tables,
+    not_shown,
+    opening,
+    own_table,
+    planned_answers,
+    share_errors,
+    tables,
+    total,
+    total_data,
+)
 from querysmasher.report.words import schema_table, workload_table
 
 PROVENANCE = {
@@ -39,7 +65,7 @@ TITLE = "Private release"
 
 
 def write_release_report(
-    release: Released,
+    release: Release,
     path: str | os.PathLike[str],
     title: str | None = None,
     estimate: Estimate | None = None,
@@ -50,7 +76,7 @@ def write_release_report(
     return write_page(target, release_page(release, heading, estimate))
 
 
-def release_page(release: Released, title: str, estimate: Estimate | None = None) -> str:
+def release_page(release: Release, title: str, estimate: Estimate | None = None) -> str:
     """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
     deep = deep_tables(release)
@@ -91,7 +117,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     return page("release", title, _summary(release, [*found, *deep], estimated), sections, data)
 
 
-def _summary(release: Released, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
+def _summary(release: Release, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
     ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
@@ -124,7 +150,7 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
     )
 
 
-def _lead(release: Released, with_estimates: bool) -> str:
+def _lead(release: Release, with_estimates: bool) -> str:
     """Say what kind of numbers the page has."""
     of_which = "" if release.counted.is_whole else " for the records that were counted"
     biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
@@ -134,7 +160,7 @@ def _lead(release: Released, with_estimates: bool) -> str:
     )
 
 
-def _simulation(release: Released) -> Html | None:
+def _simulation(release: Release) -> Html | None:
     if release.noise.is_private:
         return None
     return element(
@@ -147,102 +173,20 @@ def _tables(
 ) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
-    control = element(
-        "div",
-        element("label", "Attribute ", element("select", id="first")),
-        element("label", "by ", element("select", id="second")),
-        element("label", "within ", element("select", id="within")),
-        element("label", "show ", element("select", id="view")),
-        class_="control sticky",
-    )
-    percents = [("", "counts"), ("row", "% of row"), ("column", "% of column"), ("total", "% of total")]
-    choice = element("select", *(element("option", text, value=v) for v, text in percents), id="percent")
-    cross = element(
-        "div",
-        element("div", element("table", id="cross"), class_="scroll"),
-        element("p", id="cross-note", class_="note"),
-        id="crossing",
-        hidden=True,
-    )
-    buttons = ("save-csv", "Table as CSV"), ("save-svg", "Chart as SVG"), ("save-png", "Chart as PNG")
-    saving = element(
-        "div",
-        *(element("button", text, type="button", id=name) for name, text in (*buttons, ("print", "Print …"))),
-        class_="control",
-    )
-    return join(
-        [
-            element(
-                "p",
-                "Choose one attribute or two",
-                ", and a value of a third where three were planned together. " if has_thirds else ". ",
-                "Bars and bands are 95% intervals for the noise: each covers ",
-                "the count in the table"
-                if whole
-                else "the count of the records that were counted, not of all records in the table,",
-                " 95 times out of 100. Small counts may come out negative.",
-            ),
-            control,
-            element(
-                "div",
-                element("label", "in cells ", choice),
-                element("span", id="percent-off", class_="note"),
-                id="percents",
-                class_="control",
-            ),
-            cross,
-            element("div", id="legend", class_="legend"),
-            chart("chart", element("span", id="caption")),
-            saving,
-            search_box("filter", "found", "Filter rows, e.g. by value", "Filter rows"),
-            element("div", element("table", id="cells"), class_="scroll"),
-            element("button", "Show more", type="button", id="more"),
-            element(
-                "p",
-                f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}",
-                class_="note",
-            )
-            if left_out
-            else None,
-            element("p", missing, class_="note") if missing else None,
-            element("div", id="paper"),
-            _printing(),
-        ]
-    )
-
-
-def _printing() -> Html:
-    """Return the dialog that asks what to print."""
-
-    def option(value: str) -> Html:
-        button = element("input", type="radio", name="printing", value=value, id=f"print-{value}")
-        return element("p", element("label", button, " ", element("span", id=f"print-{value}-words")))
-
-    buttons = (("print-now", "Print"), ("print-not", "Cancel"))
-    return element(
-        "dialog",
-        element("h3", "What to print"),
-        *map(option, ("shown", "all")),
-        element(
-            "p",
-            *(element("button", text, type="button", id=name) for name, text in buttons),
-            class_="control",
-        ),
-        id="printing",
-        aria_label="What to print",
+    larger = f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}"
+    return markup(
+        "tables",
+        thirds=", and a value of a third where three were planned together" if has_thirds else "",
+        covered="the count in the table"
+        if whole
+        else "the count of the records that were counted, not of all records in the table,",
+        notes=join([paragraph(larger if left_out else None, "note"), paragraph(missing, "note")]),
     )
 
 
 def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    said = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
-    return join(
-        [
-            element("p", f"Planned queries other than single cells of a table. {said}"),
-            search_box("answer-filter", "answers-found", "Filter queries", "Filter queries"),
-            element("div", element("table", id="queries"), class_="scroll"),
-            element("button", "Show more", type="button", id="more-answers"),
-        ]
-    )
+    listed = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
+    return markup("answers", listed=listed)
 
 
 def _left_out(out: LeftOut) -> Html:
@@ -255,7 +199,7 @@ def _left_out(out: LeftOut) -> Html:
     return join(said)
 
 
-def _guarantee(release: Released) -> Html:
+def _guarantee(release: Release) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
     return join(
@@ -270,8 +214,8 @@ def _guarantee(release: Released) -> Html:
     )
 
 
-def _released(release: Released) -> Html:
-    facts = [
+def _released(release: Release) -> Html:
+    about = [
         (
             "noisy numbers",
             f"{release.measurements:,} on {count(len(release.plan.measured), 'attribute set')}",
@@ -280,20 +224,11 @@ def _released(release: Released) -> Html:
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
         *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
     ]
-    items = (join([element("dt", name), element("dd", value)]) for name, value in facts)
-    return join(
-        [
-            element("dl", *items, class_="facts"),
-            element("h3", "Attributes"),
-            schema_table(release.plan.schema),
-            element("h3", "What was planned"),
-            workload_table(release.workload.groups),
-            element(
-                "p",
-                "Any other query that follows from these numbers can be asked later, at no further "
-                "privacy cost.",
-            ),
-        ]
+    return markup(
+        "released",
+        facts=facts(about),
+        schema=schema_table(release.plan.schema),
+        workload=workload_table(release.workload.groups),
     )
 
 
@@ -322,3 +257,106 @@ def _distinct(labels: Sequence[str]) -> list[str]:
         seen[label] = seen.get(label, 0) + 1
         result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return result
+
+
+PAGE_CELLS, MAX_CELLS = 60_000, 10_000
+"""Maximum number of cells of all tables that are shown, and of one; smaller tables come first."""
+
+LISTED = 10
+"""Maximum number of tables whose errors are listed: the largest errors come first."""
+
+
+class EstimateSection:
+    """What a page says about an estimate."""
+
+    def __init__(self, release: Release, estimate: Estimate) -> None:
+        """Compute the errors of all tables asked for, and choose those that are shown."""
+        self.release = release
+        self.estimate = estimate
+        self.errors = estimate.errors()
+        sizes = estimate.schema.sizes
+        asked = {tuple(sorted(estimate.schema.positions(g.attributes))) for g in estimate.workload}
+        by_size = sorted((math.prod(sizes[a] for a in place), place) for place in asked if place)
+        self.places: list[tuple[int, ...]] = []
+        cells = 0
+        for size, place in by_size:
+            if size <= MAX_CELLS and cells + size <= PAGE_CELLS:
+                self.places.append(place)
+                cells += size
+        self.left_out = len(by_size) - len(self.places)
+
+    @property
+    def figure(self) -> tuple[str, str, str]:
+        """The mean error, for the key figures of the page."""
+        mean = self.errors.mean
+        return (
+            "Error of the estimates",
+            f"{mean.share:.1%}",
+            f"of the records, a mean over tables; {_reach(mean)}",
+        )
+
+    def html(self) -> Html:
+        """Return the section."""
+        each = list(self.errors.each)
+        worst = [each[place] for place in in_order([-one.value for one in each])[:LISTED]]
+        rows = [
+            (" × ".join(one.tables[0]), f"{one.value:,.0f}", f"{one.share:.1%}", _reach(one)) for one in worst
+        ]
+        left = f" Not shown here: {count(self.left_out, 'larger table')}. {FOLLOWS}" if self.left_out else ""
+        return markup(
+            "estimates",
+            words=_words(self.errors, self.estimate.fallback),
+            errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
+            exact="one attribute" if self.estimate.schema.impossible_where else "one and two attributes",
+            left_out=left,
+            script=asset("estimate.js"),
+        )
+
+    def data(self) -> list[list[Any]]:
+        """Return the tables for the script: attributes, estimates, unbiased counts and errors or null, marks.
+
+        The marks are the indexes of estimates outside the interval of their unbiased count.
+        """
+        result: list[list[Any]] = []
+        for place, values in zip(self.places, self.estimate.model.tables(self.places), strict=True):
+            row: list[Any] = [list(place), [round(float(v), 1) for v in values.ravel()], None, None, []]
+            own = own_table(self.release, place)
+            if own:
+                row[2] = [round(settled(float(v)), 1) + 0.0 for v in own[0].values]
+                row[3] = [shortened(float(s), 3) for s in own[0].std]
+                row[4] = outside(values.ravel(), own[0])
+            result.append(row)
+        return result
+
+
+def outside(values: Array, own: Table) -> list[int]:
+    """Return the indexes of estimates outside the 95% interval of their unbiased count, if that is noisy."""
+    apart = np.abs(values - own.values) > Z95 * own.std
+    return [int(i) for i in np.flatnonzero(apart & (own.std > 0))]
+
+
+def _reach(error: EstimateError) -> str:
+    if error.std is None:
+        return f"{error.kind}: assumes that the table is like the estimate"
+    low, high = (end / max(error.total, 1.0) for end in error.interval())
+    return f"{error.kind}; 95% interval {low:.1%} to {high:.1%}"
+
+
+def _words(errors: EstimateErrors, fallback: str) -> str:
+    mean = errors.mean
+    how = (
+        "This error was measured privately, as part of the budget, and its intervals hold whatever the "
+        "estimate assumes."
+        if mean.std is not None
+        else "This error was not measured. The figure is model-based: it shows what noise does, not what "
+        "nobody measured, and is usually too small."
+    )
+    unbiased = (
+        "" if mean.unbiased is None else f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
+    )
+    unbiased += f" {fallback}" if fallback else ""
+    return (
+        f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
+        f"errors of all cells of a table, {mean.share:.1%} of all records. {how}{unbiased} The largest "
+        "errors:"
+    )

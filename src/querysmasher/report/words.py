@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from querysmasher.attributes import Attribute
-from querysmasher.formatting import count, preview
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
-from querysmasher.text import one_line
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 KINDS = {
     "categorical": "unordered values",

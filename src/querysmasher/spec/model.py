@@ -2,44 +2,93 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from querysmasher.planning.estimating import PURPOSES
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.options import CENTERINGS, named
 from querysmasher.planning.solvers import SOLVERS
-from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
-from querysmasher.spec.section import PATH, Section, amount, path, positive, words
-from querysmasher.workload.workload import WEIGHINGS
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.release.outputs import FORMATS
 
-if TYPE_CHECKING:
-    MechanismName: TypeAlias = str
-    SolverName: TypeAlias = str
-    CenteringName: TypeAlias = str
-    WeightingName: TypeAlias = str
-    ObjectiveName: TypeAlias = str
-    InsufficientName: TypeAlias = str
-    PurposeName: TypeAlias = str
-else:  # the names that planning accepts
-    MechanismName = Literal[tuple(MECHANISMS)]
-    SolverName = Literal[(*SOLVERS, *MECHANISMS)]
-    CenteringName = Literal[CENTERINGS]
-    WeightingName = Literal[WEIGHINGS]
-    ObjectiveName = Literal[OBJECTIVES]
-    InsufficientName = Literal[INSUFFICIENT]
-    PurposeName = Literal[PURPOSES]
+positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
+PATH = r"\A[^\x00]+\z"
+path = Field(default=None, description="a path as a string", pattern=PATH)
+words = Field(default=None, description="a non-empty string", min_length=1)
+ANSWERS = (*(form.name for form in FORMATS), "none")
+"""Formats of the answers."""
 
-ways = Field(description="an integer number of attributes, or a list of them")
-names = Field(description="a list of names of attributes")
-pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
-stand_in = Field(default=None, description="one of the values, which missing ones count as")
-value_labels = Field(
-    default=None, description="a list of strings, one per value, or a table of values and labels"
-)
+
+def choice(allowed: Iterable[str], default: str | None) -> Any:
+    """Return the field of a key whose value is one of a few names, which messages list."""
+    names = list(allowed)
+    return Field(default=default, examples=names, pattern=rf"\A(?:{'|'.join(map(re.escape, names))})\z")
+
+
+class Section(BaseModel):
+    """A table of a spec file: unknown keys and values of other types are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _day(given: object) -> object:
+    """Return a date that is given as text; pydantic refuses all else that is not a date."""
+    return date.fromisoformat(given) if isinstance(given, str) else given
+
+
+Day = Annotated[date, BeforeValidator(_day)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class OutputSection(Section):
+    """The output files and their folder."""
+
+    folder: str = Field(default="out", description="a path as a string", pattern=PATH)
+    answers: str = choice(ANSWERS, "parquet")
+    level: float = Field(default=0.95, description="a number between 0 and 1", gt=0, lt=1)
+    thresholds: list[Positive] = Field(
+        default=[0.1, 0.2, 0.3], description="a list of increasing positive numbers"
+    )
+    suppress: float | None = amount
+
+    @field_validator("thresholds")
+    @classmethod
+    def _increasing(cls, given: list[float]) -> list[float]:
+        if any(a >= b for a, b in pairwise(given)):
+            raise ValueError
+        return given
+
+    @property
+    def reliability(self) -> dict[str, Any]:
+        """The options of `Release.write`."""
+        return self.model_dump(include={"level", "thresholds", "suppress"})
+
+
+class EstimateSection(Section):
+    """Estimates beside the unbiased answers."""
+
+    answers: str | None = choice(ANSWERS, None)
+    error_share: float | None = Field(default=None, description="a number from 0 to 0.5", ge=0, le=0.5)
+    """The share of the budget for errors; None for the usual one: nothing, or 0.02 to explore."""
+
+
+class AboutSection(Section):
+    """Who publishes the release, from which data: words for its readers."""
+
+    title: str | None = words
+    organisation: str | None = words
+    contact: str | None = words
+    date: Day | None = Field(default=None, description="a date such as 2024-03-01")
+    data: str | None = words
+    version: str | None = words
 
 
 class File(Section):
@@ -57,144 +106,31 @@ class File(Section):
     about: dict[str, Any] = Field(default={}, description="an [about] table")
 
 
-class Values(Section):
-    """An attribute with listed values, or a range of values."""
-
-    name: str = Field(description="a name as a string", min_length=1)
-    kind: str
-    values: list[Any] | None = Field(
-        default=None, description="a list of strings, numbers or dates", min_length=1
-    )
-    range: list[int | float | date] | None = Field(
-        default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
-    )
-    missing: str | int | float | bool | date | None = stand_in
-    title: str | None = words
-    description: str | None = words
-    unit: str | None = words
-    labels: list[str] | dict[str, str] | None = value_labels
-
-
-class Bins(Section):
-    """A binned attribute."""
-
-    name: str = Field(description="a name as a string", min_length=1)
-    kind: str
-    edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
-    missing: str | None = stand_in
-    title: str | None = words
-    description: str | None = words
-    unit: str | None = words
-    labels: list[str] | dict[str, str] | None = value_labels
-
-
-ATTRIBUTES: dict[str, type[Section]] = {
-    "categorical": Values,
-    "ordinal": Values,
-    "binned": Bins,
-    "cyclic": Values,
-}
-
-
-class Queries(Section):
-    """The common keys of all entries of the workload."""
-
-    kind: str
-    weight: float = positive
-    weighting: WeightingName = "queries"
-    target: float | None = amount
-    level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
-
-
-class Marginals(Queries):
-    """All k-way marginals."""
-
-    k: int | list[int] = ways
-
-
-class AllKway(Queries):
-    """Products of one family per attribute on all sets of k attributes."""
-
-    k: int | list[int] = ways
-    family: str | dict[str, Any] | None = Field(
-        default=None, description="a family, or a table of attributes and their families"
-    )
-
-
-class Product(Queries):
-    """One product of families."""
-
-    families: dict[str, Any] = Field(description="a table of attributes and their families", min_length=1)
-
-
-class Pair(Queries):
-    """Comparisons of two attributes."""
-
-    attributes: list[str] = pair
-
-
-class Random(Queries):
-    """Random counting queries."""
-
-    attributes: list[str] = names
-    count: int = Field(description="an integer from 1 to 10^9", ge=1, le=10**9)
-    p: float = Field(default=0.3, description="a probability above 0", gt=0, le=1)
-    seed: int = Field(default=0, description="an integer of at least 0", ge=0)
-
-
-class Linear(Queries):
-    """Any rows, here or in a CSV file."""
-
-    attributes: list[str] = names
-    rows: list[list[float]] | None = Field(default=None, description="a list of lists of numbers")
-    file: str | None = path
-    weights: list[float] | None = Field(default=None, description="a list of numbers, one per query")
-    labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
-
-
-class Where(Queries):
-    """One counting query per predicate."""
-
-    predicate: str | list[str] = Field(description='a predicate such as "age >= 18", or a list of them')
-
-
-WORKLOADS: dict[str, type[Queries]] = {
-    "marginals": Marginals,
-    "all_kway": AllKway,
-    "queries": Product,
-    "affine": Pair,
-    "abs_difference": Pair,
-    "random_queries": Random,
-    "linear": Linear,
-    "where": Where,
-}
-
-
-class BudgetSection(Section):
-    """One of cost, rho, mu, epsilon with delta, or least; and the unit of privacy."""
+class Amount(Section):
+    """How much may be spent: one of cost, rho, mu, or epsilon with delta."""
 
     cost: float | None = amount
     rho: float | None = amount
     mu: float | None = amount
     epsilon: float | None = amount
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+
+
+class BudgetSection(Amount):
+    """One of cost, rho, mu, epsilon with delta, or least; and the unit of privacy."""
+
     least: bool = Field(default=False, description="true or false")
-    neighbours: Literal["add_remove", "replace_one"] = "add_remove"
+    neighbours: str = choice(("add_remove", "replace_one"), "add_remove")
     records_per_person: int = Field(default=1, description="an integer from 1 to 10^9", ge=1, le=10**9)
     ledger: str | dict[str, Any] | None = Field(
         default=None, description="the path of a ledger, or a table with path, limit and label"
     )
 
 
-class LedgerSection(Section):
+class LedgerSection(Amount):
     """The ledger that records what is spent, and the limit with which it is created."""
 
     path: str = Field(description="a path as a string", pattern=PATH)
-    cost: float | None = amount
-    rho: float | None = amount
-    mu: float | None = amount
-    epsilon: float | None = amount
-    delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
     label: str | None = Field(default=None, description="1 to 200 characters", min_length=1, max_length=200)
 
 
@@ -207,7 +143,7 @@ class DataSection(Section):
     delimiter: str | None = Field(default=None, description="a single character")
     quote: str | None = Field(default=None, description='a single character, or "" for none')
     encoding: str | None = Field(default=None, description='an encoding such as "utf-8" or "latin-1"')
-    decimal: Literal[".", ","] | None = Field(default=None, description='"." or ","')
+    decimal: str | None = choice((".", ","), None)
     missing: dict[str, str | int | float | bool | date] | None = Field(
         default=None, description="a table of attributes and the value that missing ones count as"
     )
@@ -216,14 +152,14 @@ class DataSection(Section):
 class PlanSection(Section):
     """How to plan."""
 
-    mechanism: MechanismName | None = None
-    solver: SolverName = "optimal"
-    centering: CenteringName | None = None
+    mechanism: str | None = choice(MECHANISMS, None)
+    solver: str = choice((*SOLVERS, *MECHANISMS), "optimal")
+    centering: str | None = choice(CENTERINGS, None)
     tolerance: float = Field(default=1e-3, description="a number between 0 and 1", gt=0, lt=1)
     bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
-    objective: ObjectiveName = "mean"
-    insufficient: InsufficientName = "refuse"
-    purpose: PurposeName = "answers"
+    objective: str = choice(OBJECTIVES, "mean")
+    insufficient: str = choice(INSUFFICIENT, "refuse")
+    purpose: str = choice(PURPOSES, "answers")
     records: int | None = Field(default=None, description="an integer of at least 1", ge=1)
 
     @property
@@ -235,8 +171,8 @@ class PlanSection(Section):
 class MeasureSection(Section):
     """How to measure."""
 
-    noise: Literal["rounded", "discrete", "opendp", "gaussian"] = "rounded"
-    unknown: Literal["refuse", "drop"] = "refuse"
+    noise: str = choice(DISTRIBUTIONS, "rounded")
+    unknown: str = choice(("refuse", "drop"), "refuse")
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
     person: str | None = Field(default=None, description="the name of a column", min_length=1)
     report_dropped: bool = Field(default=False, description="true or false")

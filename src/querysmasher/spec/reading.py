@@ -8,29 +8,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from querysmasher.data.dialect import CSV
+from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.mechanisms.basis import BASES
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
-from querysmasher.spec.attributes import build_schema
-from querysmasher.spec.codebook import read_codebook
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
-from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import (
-    SECTIONS,
+    AboutSection,
+    Amount,
     BudgetSection,
     DataSection,
+    EstimateSection,
     File,
     LedgerSection,
     MeasureSection,
+    OutputSection,
     PlanSection,
 )
-from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
-from querysmasher.spec.source import Source
-from querysmasher.spec.spec import Spec
+from querysmasher.spec.schemas import build_schema, read_codebook
+from querysmasher.spec.spec import LedgerPlace, Source, Spec
 from querysmasher.spec.workloads import Entry, build_entries
 
 AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")
@@ -75,27 +74,34 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     if file is None:
         findings.finish()
     assert file is not None  # noqa: S101 - finish has raised
-    sections = {
-        name: findings.section(model, getattr(file, name) or {}, (name,)) for name, model in SECTIONS.items()
-    }
-    budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
-    ledger = _ledger(sections["budget"], path, findings)
-    schema = _with_missing(_schema(file, path, findings), sections["data"], findings)
+    unit = findings.section(BudgetSection, file.budget, ("budget",))
+    data_section = findings.section(DataSection, file.data, ("data",))
+    planning = findings.section(PlanSection, file.plan, ("plan",))
+    measuring = findings.section(MeasureSection, file.measure, ("measure",))
+    output = findings.section(OutputSection, file.output, ("output",))
+    estimate = findings.section(EstimateSection, file.estimate or {}, ("estimate",))
+    about = findings.section(AboutSection, file.about, ("about",))
+    budget = ledger = source = None
+    least = False
+    if unit is not None:
+        with findings.at(("budget",), AMOUNTS):
+            budget = _amount(unit, unit)
+        ledger = _ledger(unit, path, findings)
+    if data_section is not None:
+        source = _source(data_section, path, findings)
+    schema = _with_missing(_schema(file, path, findings), data_section, findings)
     entries = build_entries(file.workload, schema, path.parent, findings)
-    _check_plan(sections["plan"], schema, findings)
-    _check_noise(budget, sections["measure"], findings)
-    least = _least(sections["budget"], sections["plan"], entries, findings)
+    if planning is not None:
+        _check_plan(planning, schema, findings)
+    if budget is not None and measuring is not None:
+        with findings.at(("measure", "noise")):
+            distribution_of(measuring.noise).allowed_cost(budget)  # refuses noise that cannot meet it
+    if unit is not None and unit.least:
+        least = True
+        _check_least(planning, entries, findings)
     findings.finish()
-    planning, measuring, output = sections["plan"], sections["measure"], sections["output"]
-    assert schema is not None  # noqa: S101 - finish has raised
-    assert budget is not None  # noqa: S101
-    assert isinstance(planning, PlanSection)  # noqa: S101
-    assert isinstance(measuring, MeasureSection)  # noqa: S101
-    assert isinstance(output, OutputSection)  # noqa: S101
-    about = sections["about"]
-    assert isinstance(about, AboutSection)  # noqa: S101
-    estimate = None if file.estimate is None else sections["estimate"]
-    assert estimate is None or isinstance(estimate, EstimateSection)  # noqa: S101
+    assert schema and budget and planning and measuring and output and about  # noqa: S101, PT018 - finish has raised
+    estimate = None if file.estimate is None else estimate
     return Spec(
         path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
     )
@@ -122,9 +128,9 @@ def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
     return None
 
 
-def _with_missing(schema: Schema | None, section: object, findings: Findings) -> Schema | None:
+def _with_missing(schema: Schema | None, section: DataSection | None, findings: Findings) -> Schema | None:
     """Return the schema with the values that missing ones count as, from [data]."""
-    if schema is None or not isinstance(section, DataSection) or not section.missing:
+    if schema is None or section is None or not section.missing:
         return schema
     attributes = {a.name: a for a in schema}
     for name, value in section.missing.items():
@@ -136,15 +142,7 @@ def _with_missing(schema: Schema | None, section: object, findings: Findings) ->
     return Schema(list(attributes.values()))
 
 
-def _budget(section: object, findings: Findings) -> Budget | None:
-    if not isinstance(section, BudgetSection):
-        return None
-    with findings.at(("budget",), AMOUNTS):
-        return _amount(section, section)
-    return None
-
-
-def _amount(section: BudgetSection | LedgerSection, unit: BudgetSection) -> Budget:
+def _amount(section: Amount, unit: BudgetSection) -> Budget:
     """Return the budget that a section states, for the unit of privacy of [budget]."""
     given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
     if isinstance(section, BudgetSection) and section.least:
@@ -168,27 +166,21 @@ def _amount(section: BudgetSection | LedgerSection, unit: BudgetSection) -> Budg
     )
 
 
-def _least(section: object, planning: object, entries: Sequence[Entry], findings: Findings) -> bool:
-    """Return whether planning finds the budget; record options that do not fit."""
-    if not isinstance(section, BudgetSection) or not section.least:
-        return False
+def _check_least(planning: PlanSection | None, entries: Sequence[Entry], findings: Findings) -> None:
+    """Record what does not fit a budget that planning finds."""
     if entries and not any(entry.workload.has_targets for entry in entries):
         findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
-    if isinstance(planning, PlanSection) and (planning.objective, planning.insufficient) != (
-        "mean",
-        "refuse",
-    ):
+    if planning and (planning.objective, planning.insufficient) != ("mean", "refuse"):
         findings.add(("plan",), "objective and insufficient have no meaning beside [budget] least = true")
-    if isinstance(planning, PlanSection) and planning.purpose != "answers":
+    if planning and planning.purpose != "answers":
         findings.add(("plan", "purpose"), "expected 'answers' beside [budget] least = true, got 'estimate'")
-    return True
 
 
-def _ledger(section: object, path: Path, findings: Findings) -> LedgerPlace | None:
-    if not isinstance(section, BudgetSection) or section.ledger is None:
+def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerPlace | None:
+    if unit.ledger is None:
         return None
     here = ("budget", "ledger")
-    given = {"path": section.ledger} if isinstance(section.ledger, str) else section.ledger
+    given = {"path": unit.ledger} if isinstance(unit.ledger, str) else unit.ledger
     stated = findings.section(LedgerSection, given, here)
     if stated is None:
         return None
@@ -196,14 +188,12 @@ def _ledger(section: object, path: Path, findings: Findings) -> LedgerPlace | No
     if all(getattr(stated, name) is None for name in AMOUNTS):
         return place
     with findings.at(here, AMOUNTS):
-        return replace(place, limit=_amount(stated, section))
+        return replace(place, limit=_amount(stated, unit))
     return None
 
 
-def _check_plan(section: object, schema: Schema | None, findings: Findings) -> None:
+def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings) -> None:
     """Record incompatible options of planning."""
-    if not isinstance(section, PlanSection):
-        return
     chosen = section.chosen
     if section.records is not None and section.purpose != "estimate":
         findings.add(("plan", "records"), "allowed only with purpose = 'estimate'")
@@ -224,16 +214,7 @@ def _check_plan(section: object, schema: Schema | None, findings: Findings) -> N
                 findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
 
 
-def _check_noise(budget: Budget | None, section: object, findings: Findings) -> None:
-    """Record a budget that this kind of noise cannot meet."""
-    if budget is not None and isinstance(section, MeasureSection):
-        with findings.at(("measure", "noise")):
-            distribution_of(section.noise).allowed_cost(budget)
-
-
-def _source(section: object, path: Path, findings: Findings) -> Source | None:
-    if not isinstance(section, DataSection):
-        return None
+def _source(section: DataSection, path: Path, findings: Findings) -> Source | None:
     style = {name: value for name in STYLE if (value := getattr(section, name)) is not None}
     given = [name for name in ("path", "database", "table") if getattr(section, name) is not None]
     with findings.at(("data",), STYLE):

@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from querysmasher.comparing import check_error_share
-from querysmasher.errors import SpecError
+from querysmasher.data.foreign import quietly
+from querysmasher.data.framing import CSV
+from querysmasher.errors import FileError, SpecError
+from querysmasher.journal import check_error_share
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
-from querysmasher.spec.ledger import LedgerPlace
-from querysmasher.spec.model import MeasureSection, PlanSection
-from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
-from querysmasher.spec.source import Source
+from querysmasher.spec.model import AboutSection, EstimateSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
     from querysmasher.release.release import Release
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CSV or Parquet file, a glob, a folder of Parquet files; or a table of a DuckDB database."""
+
+    path: Path
+    table: str | None = None
+    style: Mapping[str, str] = field(default_factory=dict)
+    """The dialect of a CSV file: options of `CSV`."""
+
+    def check(self) -> None:
+        """Refuse a source that does not exist."""
+        if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
+            msg = f"data: no file {str(self.path)!r}"
+            raise FileError(msg)
+
+    def open(self) -> Any:
+        """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
+        self.check()
+        if self.table is None:
+            parquet = self.path.is_dir() or self.path.suffix.lower() in (".parquet", ".pq")
+            return CSV(self.path, **self.style) if self.style and not parquet else self.path
+        import duckdb  # noqa: PLC0415 - takes a while to load
+
+        connection = quietly("opening the database", duckdb.connect, str(self.path), read_only=True)
+        connection.execute("SET enable_progress_bar = false")  # otherwise it prints to stdout
+        return quietly(f"opening the table {self.table!r}", connection.table, self.table)
+
+
+@dataclass(frozen=True)
+class LedgerPlace:
+    """Where the ledger is, and the limit with which it is created if it does not exist."""
+
+    path: Path
+    limit: Budget | None = None
+    label: str | None = None
+
+    def left(self) -> float | None:
+        """Return the privacy cost that is left, or None if the ledger does not exist yet."""
+        return float(Ledger(self.path).left) if self.path.exists() else None
+
+    def left_words(self) -> str:
+        """Return what is left of an existing ledger, in words."""
+        ledger = Ledger(self.path)
+        return ledger.total.left_words(ledger.limit)
+
+    def open(self) -> Ledger:
+        """Open the ledger, or create it if its limit is stated."""
+        return Ledger(self.path, limit=self.limit, label=self.label)
 
 
 @dataclass(frozen=True)

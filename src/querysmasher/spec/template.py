@@ -90,7 +90,7 @@ max_records = 100000000           # a public cap on the number of records
 
 [output]
 folder = "out"
-answers = "parquet"               # answers to all queries: parquet, csv, csv.gz, arrow, json, xlsx or none
+answers = "parquet"               # format of the answers, such as csv or xlsx; "none" for no file
 # level = 0.95                    # of the intervals
 # thresholds = [0.1, 0.2, 0.3]    # coefficients of variation at which answers are flagged
 # suppress = 0.3                  # leaves out answers above this one, which biases those that remain

@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
-from querysmasher.statistics.cross_table import CrossTable
-from querysmasher.statistics.figures import Column, Figure, Figures
-from querysmasher.statistics.groups import schema_of
-from querysmasher.statistics.linear import Linear
+from querysmasher.errors import WorkloadError, explained
+from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
 from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.source import Source
-from querysmasher.workload.predicates import where as counting
+from querysmasher.statistics.tables import CrossTable
+from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable
 """A predicate or a workload, whose counts are meant, or the result of a statistic."""
+
+Combined = tuple[Array, Array, Array | float, Array | float]
+
+C = TypeVar("C", bound="Contrast")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +41,7 @@ class Chosen(Figures):
     """Some figures of others, possibly repeated."""
 
     base: Figures = field(kw_only=True)
-    places: tuple[int, ...] = field(kw_only=True)
+    indexes: tuple[int, ...] = field(kw_only=True)
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -52,7 +53,7 @@ class Chosen(Figures):
         return self._of(low), self._of(high)
 
     def _of(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.ravel()[list(self.places)]
+        return array.ravel()[list(self.indexes)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +64,14 @@ class Contrast(Figures):
     b: Figures = field(kw_only=True)
     correlation: Array = field(kw_only=True)
 
+    words: ClassVar[tuple[str, str]]
+    """What the contrast is called, and the sign between both figures."""
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        """Return values, standard errors, and the weights of the errors of a and of b."""
+        raise NotImplementedError
+
     @property
     def reliable(self) -> NDArray[np.bool_]:
         """Whether both figures are reliable."""
@@ -70,12 +79,18 @@ class Contrast(Figures):
 
     def _apart(self, reach: float) -> tuple[Array, Array, Array, Array]:
         """Return how far the intervals of a and of b reach below and above their values."""
-        (la, ua), (lb, ub) = (one._interval(reach) for one in (self.a, self.b))  # noqa: SLF001
+        (la, ua), (lb, ub) = (figures._interval(reach) for figures in (self.a, self.b))  # noqa: SLF001
         return self.a.values - la, ua - self.a.values, self.b.values - lb, ub - self.b.values
 
 
 class Differences(Contrast):
     """Differences a - b."""
+
+    words = "Difference", "-"
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        return a.values - b.values, _together(a.std, b.std, correlation), 1.0, -1.0
 
     def _interval(self, reach: float) -> tuple[Array, Array]:
         below_a, above_a, below_b, above_b = self._apart(reach)
@@ -85,6 +100,16 @@ class Differences(Contrast):
 
 class Quotients(Contrast):
     """Ratios a / b."""
+
+    words = "Ratio", "/"
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            R = np.where(b.values == 0, np.nan, a.values / b.values)
+            errors = _together(a.std, np.abs(R) * b.std, np.sign(R) * correlation)
+            std = np.where(np.isnan(R), np.nan, errors / np.abs(b.values))
+            return R, std, 1 / b.values, -R / b.values
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -108,8 +133,8 @@ class Quotients(Contrast):
 def _together(x: Array, y: Array, correlation: Array) -> Array:
     """Return √(x² + y² - 2 ρ x y), without cancellation."""
     with np.errstate(invalid="ignore"):
-        found = np.sqrt((x - y) ** 2 + 2 * (1 - correlation) * x * y)
-    return np.where(np.isfinite(x) & np.isfinite(y), found, np.inf)
+        reach = np.sqrt((x - y) ** 2 + 2 * (1 - correlation) * x * y)
+    return np.where(np.isfinite(x) & np.isfinite(y), reach, np.inf)
 
 
 def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: int) -> Array:
@@ -120,58 +145,42 @@ def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: in
         return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
 
 
-def difference(source: Source, a: Operand, b: Operand) -> Differences:
-    """Return a - b, figure by figure."""
-    left, right, correlation, columns = _pair(source, a, b)
+@explained("release.difference('age < 18', 'age >= 65')")
+def difference(source: AnswerSource, a: Operand, b: Operand) -> Differences:  # noqa: D417 - a method of the release
+    """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
-    def linear() -> Linear:
-        return left.errors().plus(right.errors(), 1.0, -1.0)
+    Args:
+        a: a predicate or a workload, whose counts are meant; or what `mean`, `total_of`, `share`,
+            `quantile`, `table` or `difference` of this release returned, or one entry of it.
+        b: likewise; as many figures as a, or a single one.
+    """
+    return _contrast(Differences, source, a, b)
 
-    std = _together(left.std, right.std, correlation)
-    values = left.values - right.values
-    return Differences(
-        _title("Difference", "-", left, right),
-        columns,
+
+@explained("release.ratio('age < 18', 'age >= 65')")
+def ratio(source: AnswerSource, a: Operand, b: Operand) -> Quotients:
+    """Return a / b, of counts or of other statistics; see `difference`."""
+    return _contrast(Quotients, source, a, b)
+
+
+def _contrast(made: type[C], source: AnswerSource, a: Operand, b: Operand) -> C:
+    """Return the difference or the ratio of a and b, figure by figure."""
+    left, right = _figures(source, "a", a), _figures(source, "b", b)
+    left, right = _chosen(left, range(len(left))), _chosen(right, _matched(left, right))
+    correlation = _correlation(left.errors, right.errors)
+    values, std, scale_a, scale_b = made.combined(left, right, correlation)
+    what, sign = made.words
+    return made(
+        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
+        _columns(a, b, left, right),
         values,
         std,
-        _notes(left, right),
-        linear=linear,
+        " ".join(filter(None, dict.fromkeys([left.note, right.note]))),
+        linear=lambda: left.errors.plus(right.errors, scale_a, scale_b),
         a=left,
         b=right,
         correlation=correlation,
     )
-
-
-def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
-    """Return a / b, figure by figure."""
-    left, right, correlation, columns = _pair(source, a, b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        R = np.where(right.values == 0, np.nan, left.values / right.values)
-        errors = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation)
-        std = np.where(np.isnan(R), np.nan, errors / np.abs(right.values))
-
-    def linear() -> Linear:
-        return left.errors().plus(right.errors(), 1 / right.values, -R / right.values)
-
-    return Quotients(
-        _title("Ratio", "/", left, right),
-        columns,
-        R,
-        std,
-        _notes(left, right),
-        linear=linear,
-        a=left,
-        b=right,
-        correlation=correlation,
-    )
-
-
-def _pair(source: Source, a: Operand, b: Operand) -> tuple[Figures, Figures, Array, tuple[Column, ...]]:
-    """Return both operands with as many figures, the correlation of each pair, and what each is about."""
-    left, right = _figures(source, "a", a), _figures(source, "b", b)
-    places = _matched(left, right)
-    left, right = _chosen(left, range(len(left))), _chosen(right, places)
-    return left, right, _correlation(left.errors(), right.errors()), _columns(a, b, left, right)
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -179,27 +188,25 @@ def _matched(left: Figures, right: Figures) -> Sequence[int]:
     n, m = len(left), len(right)
     if m in (1, n):
         return range(n) if m == n else [0] * n
-    own = {column.name: column for column in left.columns}
+    columns = {column.name: column for column in left.columns}
     number = {tuple(column[i] for column in right.columns): i for i in range(m)}
     try:
-        keys = [tuple(own[column.name][i] for column in right.columns) for i in range(n)]
+        keys = [tuple(columns[column.name][i] for column in right.columns) for i in range(n)]
         return [number[key] for key in keys]
     except KeyError:
-        msg = (
+        raise WorkloadError(
             f"b: expected {n:,} figures, one per figure of a, a single one, or one per group of a, got {m:,}"
-        )
-        raise WorkloadError(msg) from None
+        ) from None
 
 
-def _correlation(a: Linear, b: Linear) -> Array:
+def _correlation(a: LinearErrors, b: LinearErrors) -> Array:
     n = len(a.indexes)
-    both = a.plus(b, 1.0, 0.0)  # one workload for both
-    own, other = (a.plus(b, *c) for c in ((1.0, 0.0), (0.0, 1.0)))
-    stacked = Linear(
-        both.source,
-        both.workload,
-        np.concatenate([own.indexes, other.indexes]),
-        np.concatenate([own.coefficients, other.coefficients]),
+    first, second = a.plus(b, 1.0, 0.0), a.plus(b, 0.0, 1.0)  # on one workload
+    stacked = LinearErrors(
+        a.source,
+        first.workload,
+        np.concatenate([first.indexes, second.indexes]),
+        np.concatenate([first.coefficients, second.coefficients]),
     ).covariance()
     variances = np.diagonal(stacked)
     scale = np.sqrt(np.maximum(variances[:n] * variances[n:], 0))
@@ -207,57 +214,55 @@ def _correlation(a: Linear, b: Linear) -> Array:
     return np.clip(np.divide(covariance, scale, out=np.zeros(n), where=scale > 0), -1, 1)
 
 
-def _figures(source: Source, name: str, given: object) -> Figures:
+def _figures(source: AnswerSource, name: str, given: object) -> Figures:
     """Return an operand as figures of this release."""
     if isinstance(given, str):
-        given = counting(schema_of(source), given)
+        given = counting(source.schema, given)
     if isinstance(given, Workload):
         return _counts(source, given)
     if isinstance(given, Figure) and given.origin is not None:
-        figures, place = given.origin
-        given = _chosen(figures, [place])
+        figures, index = given.origin
+        given = _chosen(figures, [index])
     if isinstance(given, CrossTable):
         given = given.figures
     if not isinstance(given, Figures):
-        msg = (
+        raise WorkloadError(
             f"{name}: expected a predicate, a Workload or the result of a statistic, got "
             f"{type(given).__name__}"
         )
-        raise WorkloadError(msg)
-    if given.errors().source is not source:
-        msg = (
+    if given.errors.source is not source:
+        raise WorkloadError(
             f"{name}: expected figures of this release, got those of another; the noise of two releases is "
             "independent, so the squares of their standard errors add up"
         )
-        raise WorkloadError(msg)
     return given
 
 
-def _counts(source: Source, workload: Workload) -> Figures:
+def _counts(source: AnswerSource, workload: Workload) -> Figures:
     """Return the answers to a workload as figures."""
     answers = source.answer(workload)
     n = len(workload)
     columns = (Column("query", list(workload.labels()), tuple(range(n))),)
-    linear = Linear.of(source, workload, (np.arange(n), np.ones(n)))
+    linear = LinearErrors.of(source, workload, np.arange(n))
     return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
 
 
-def _chosen(base: Figures, places: Sequence[int]) -> Chosen:
+def _chosen(base: Figures, indexes: Sequence[int]) -> Chosen:
     """Return some figures of others."""
-    own = list(places)
+    chosen = list(indexes)
     columns = tuple(
-        Column(c.name, c.values, tuple(c.places[place] for place in own), c.shown) for c in base.columns
+        Column(c.name, c.values, tuple(c.indexes[index] for index in chosen), c.shown) for c in base.columns
     )
-    values, std = (array.ravel()[own] for array in (base.values, base.std))
+    values, std = (array.ravel()[chosen] for array in (base.values, base.std))
     return Chosen(
         base.title,
         columns,
         values,
         std,
         base.note,
-        linear=lambda: base.errors().take(own),
+        linear=lambda: base.errors.take(chosen),
         base=base,
-        places=tuple(own),
+        indexes=tuple(chosen),
     )
 
 
@@ -265,35 +270,21 @@ def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Col
     """Return what each contrast is about: common columns as they are, else both figures in words."""
     counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
     if not any(counts):
-        own = {c.name: [c[i] for i in range(len(left))] for c in left.columns}
-        if all(own.get(c.name) == [c[i] for i in range(len(left))] for c in right.columns):
+        values = {c.name: [c[i] for i in range(len(left))] for c in left.columns}
+        if all(values.get(c.name) == [c[i] for i in range(len(left))] for c in right.columns):
             return left.columns  # b is about the same, or about more
     same = left.title == right.title  # then the title of the contrast says what they are
     return tuple(
-        Column(name, [_words(one, i, own, same) for i in range(len(one))], tuple(range(len(one))))
-        for name, one, own in (("a", left, counts[0]), ("b", right, counts[1]))
+        Column(name, [_words(operand, i, counted, same) for i in range(len(left))], tuple(range(len(left))))
+        for name, operand, counted in (("a", left, counts[0]), ("b", right, counts[1]))
     )
 
 
-def _words(figures: Figures, place: int, counted: bool, same: bool) -> str:
+def _words(figures: Figures, index: int, counted: bool, same: bool) -> str:
     about = ", ".join(
-        column.text(place) if counted else f"{column.name} = {column.text(place)}"
+        column.text(index) if counted else f"{column.name} = {column.text(index)}"
         for column in figures.columns
     )
     if counted or (same and about):
         return about
     return f"{figures.title}: {about}" if about else figures.title
-
-
-def _title(what: str, sign: str, a: Figures, b: Figures) -> str:
-    """Return the title of a contrast.
-
-    >>> nothing = np.zeros(0)
-    >>> _title("Difference", "-", Figures("A", (), nothing, nothing), Figures("B", (), nothing, nothing))
-    'Difference: A - B'
-    """
-    return f"{what}: {a.title}" if a.title == b.title else f"{what}: {a.title} {sign} {b.title}"
-
-
-def _notes(a: Figures, b: Figures) -> str:
-    return " ".join(note for note in dict.fromkeys([a.note, b.note]) if note)

@@ -1,11 +1,18 @@
-"""Figures: the values of a statistic, with standard errors, intervals and what each is about."""
+"""Figures: the values of a statistic, with standard errors, intervals and what each is about.
+
+Errors of figures are combinations of the errors of answers. A count is one answer. A ratio N / D errs by
+(e_N - R e_D) / D, to first order. A quantile errs by what the distribution function errs at that value.
+Differences of such figures are combinations again, so the covariance of any two figures of one release
+follows from that of the answers.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +21,99 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.fields import index_in
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.indexes import index_in
-from querysmasher.release.frame import column_names, frame, value_column
-from querysmasher.statistics.critical import MAX_JOINT, pointwise, simultaneous
-from querysmasher.statistics.linear import Linear
-from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
-from querysmasher.text import one_line
+from querysmasher.release.answers import Answers
+from querysmasher.release.tidy import column_names, frame, value_column
+from querysmasher.schema import Schema
+from querysmasher.statistics.reliability import (
+    MAX_JOINT,
+    THRESHOLDS,
+    Rules,
+    coefficients,
+    pointwise,
+    together,
+)
+from querysmasher.workload.workload import Workload
 
 SHOWN = 30
 """Maximum number of figures printed."""
+
+
+class AnswerSource:
+    """What statistics need of a release: answers with standard errors, and their joint covariance."""
+
+    workload: Workload
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.workload.schema
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
+        """Answer a workload."""
+        raise NotImplementedError
+
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance matrix of the answers to a workload, or with those to another one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class LinearErrors:
+    """Figure i errs by Σ_k coefficients[i, k] × (error of query indexes[i, k] of the workload)."""
+
+    source: AnswerSource
+    workload: Workload
+    indexes: NDArray[np.int64]
+    coefficients: Array
+
+    @classmethod
+    def of(
+        cls,
+        source: AnswerSource,
+        workload: Workload,
+        index: NDArray[np.int64],
+        coefficient: Array | float = 1.0,
+    ) -> LinearErrors:
+        """Return figures that are multiples of the answers with these indexes in a workload."""
+        scale = np.broadcast_to(np.asarray(coefficient, dtype=float), index.shape).reshape(-1, 1)
+        return cls(source, workload, index.reshape(-1, 1), np.where(np.isfinite(scale), scale, 0.0))
+
+    def covariance(self) -> Array:
+        """Return the covariance of the figures."""
+        half = self._combined(self.source.covariance(self.workload))
+        return self._combined(half.T)
+
+    def _combined(self, rows: Array) -> Array:
+        """Return one row per figure, from one per query."""
+        result = np.zeros((len(self.indexes), rows.shape[1]))
+        for index, coefficient in zip(self.indexes.T, self.coefficients.T, strict=True):
+            result += coefficient[:, None] * rows[index]
+        return result
+
+    def take(self, indexes: Sequence[int]) -> LinearErrors:
+        """Return some of the figures, possibly repeated."""
+        chosen = list(indexes)
+        return LinearErrors(self.source, self.workload, self.indexes[chosen], self.coefficients[chosen])
+
+    def plus(self, other: LinearErrors, a: Array | float, b: Array | float) -> LinearErrors:
+        """Return a × these figures + b × other ones, figure by figure."""
+        same = self.workload is other.workload
+        workload = self.workload if same else self.workload + other.workload
+        shift = 0 if same else self.workload.query_count
+        scaled = [
+            np.broadcast_to(np.asarray(scale, dtype=float), len(term.indexes))[:, None] * term.coefficients
+            for term, scale in ((self, a), (other, b))
+        ]
+        coefficients = np.concatenate(scaled, axis=1)
+        indexes = np.concatenate([self.indexes, other.indexes + shift], axis=1)
+        return LinearErrors(
+            self.source, workload, indexes, np.where(np.isfinite(coefficients), coefficients, 0.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -36,34 +123,37 @@ class Column:
     name: str
     values: Sequence[Any]
     """Every value that occurs."""
-    places: tuple[int | None, ...]
+    indexes: tuple[int | None, ...]
     """The index of the value of each figure; None means all values."""
     shown: Sequence[str] | None = None
     """The values as readers see them, if that differs."""
 
-    @classmethod
-    def of(cls, attribute: Attribute, places: Sequence[int | None]) -> Column:
-        """Return the column of an attribute; an index past its values means all of them."""
-        kept = tuple(p if p is not None and p < attribute.size else None for p in map(_plain, places))
-        return cls(attribute.name, attribute.values, kept, attribute.shown)
-
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         """Return the value of one figure."""
-        own = self.places[place]
-        return None if own is None else self.values[own]
+        value = self.indexes[index]
+        return None if value is None else self.values[value]
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """Return the value of one figure as text."""
-        own = self.places[place]
-        return "all" if own is None else one_line(str((self.shown or self.values)[own]))
+        value = self.indexes[index]
+        return "all" if value is None else one_line(str((self.shown or self.values)[value]))
 
     def to_arrow(self) -> Any:
         """Return the column as an Arrow array."""
-        return value_column(self.values, self.places)
+        return value_column(self.values, self.indexes)
 
 
-def _plain(place: Any) -> int | None:
-    return None if place is None else int(place)
+def cell_columns(
+    attributes: Sequence[Attribute], shape: tuple[int, ...], repeats: int = 1
+) -> tuple[Column, ...]:
+    """Return the values of attributes in all cells, in row-major order; an index past these means all."""
+    if not attributes:
+        return ()
+    indexes = np.indices(shape).reshape(len(shape), -1).repeat(repeats, axis=1).tolist()
+    return tuple(
+        Column(a.name, a.values, tuple(i if i < a.size else None for i in column), a.shown)
+        for a, column in zip(attributes, indexes, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -95,24 +185,19 @@ class Figures:
     std: Array
     note: str = ""
     """How the figures were computed."""
-    linear: Callable[[], Linear] | None = field(default=None, kw_only=True)
+    linear: Callable[[], LinearErrors] | None = field(default=None, kw_only=True)
     """Returns the errors of the figures, in row-major order, as combinations of those of answers."""
 
-    def errors(self) -> Linear:
-        """Return the errors of the figures as combinations of those of answers."""
-        return self._errors
-
     @cached_property
-    def _errors(self) -> Linear:
-        """The same, computed once."""
+    def errors(self) -> LinearErrors:
+        """The errors of the figures as combinations of those of answers."""
         if self.linear is None:
-            msg = f"{self.title}: its joint covariance is not known"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{self.title}: its joint covariance is not known")
         return self.linear()
 
     def covariance(self) -> Array:
         """Return the covariance of the figures in row-major order; that of ratios is to first order."""
-        return self.errors().covariance()
+        return self.errors.covariance()
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -141,7 +226,11 @@ class Figures:
         """Return how many standard errors the intervals reach."""
         if not simultaneous:
             return pointwise(level)
-        return _together(level, self.values.size, self.covariance if self.linear else None)
+        joint = None
+        if self.linear is not None and self.values.size <= MAX_JOINT:
+            with contextlib.suppress(TooLargeError):
+                joint = self.covariance()
+        return together(level, self.values.size, joint)
 
     def _interval(self, reach: float) -> tuple[Array, Array]:
         return self.values - reach * self.std, self.values + reach * self.std
@@ -178,8 +267,7 @@ class Figures:
     def value(self) -> float:
         """The value, if there is only one."""
         if self.values.size != 1:
-            msg = f"value: there are {self.values.size:,} figures; use values, or to_frame()"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"value: there are {self.values.size:,} figures; use values, or to_frame()")
         return float(self.values.ravel()[0])
 
     def __float__(self) -> float:
@@ -190,23 +278,23 @@ class Figures:
         """Count the figures."""
         return int(self.values.size)
 
-    def __getitem__(self, place: int) -> Figure:
+    def __getitem__(self, index: int) -> Figure:
         """Return the figure at an index, in row-major order."""
-        place = index_in(len(self), place, "figures")
-        about = {column.name: column[place] for column in self.columns}
-        value, std = (float(array.ravel()[place]) for array in (self.values, self.std))
-        return Figure(about, value, std, bool(self.reliable.ravel()[place]), (self, place))
+        index = index_in(len(self), index, "figures")
+        about = {column.name: column[index] for column in self.columns}
+        value, std = (float(array.ravel()[index]) for array in (self.values, self.std))
+        return Figure(about, value, std, bool(self.reliable.ravel()[index]), (self, index))
 
     def __iter__(self) -> Iterator[Figure]:
         """Iterate over the figures."""
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
-    def _lines(self, most: int) -> list[tuple[str, ...]]:
-        """Return the first figures as text."""
+    def _shown(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+        """Return the header, the first figures and the notes as text."""
         low, high = (array.ravel() for array in self.interval())
         values, std = self.values.ravel(), self.std.ravel()
         flags = self.flags().ravel()
-        return [
+        rows = [
             (
                 *(column.text(i) for column in self.columns),
                 self._number(values[i], std[i]),
@@ -214,43 +302,53 @@ class Figures:
                 f"{self._number(low[i], std[i])} to {self._number(high[i], std[i])}",
                 str(flags[i]),
             )
-            for i in range(min(most, len(self)))
+            for i in range(min(SHOWN, len(self)))
         ]
+        header = [*(one_line(column.name) for column in self.columns), "value", "std", "95% interval", "cv"]
+        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else ""
+        return header, rows, [note for note in (more, self.note) if note]
 
     def _number(self, value: float, std: float) -> str:
         """Return a value with as many digits as its error warrants."""
         return figure(value, std)
 
-    @property
-    def _header(self) -> tuple[str, ...]:
-        names = (one_line(column.name) for column in self.columns)
-        return (*names, "value", "std", "95% interval", "cv")
-
     def __repr__(self) -> str:
         """Show the first figures with their intervals."""
-        more = [f"… {len(self) - SHOWN:,} more; to_frame() returns all"] if len(self) > SHOWN else []
-        note = [self.note] if self.note else []
-        shown = aligned([self._header, *self._lines(SHOWN)], words=len(self.columns))
-        return "\n".join([one_line(self.title), *shown, *more, *note])
+        header, rows, notes = self._shown()
+        return "\n".join([one_line(self.title), *aligned([header, *rows], words=len(self.columns)), *notes])
 
     def _repr_html_(self) -> str:
         """Show the first figures in a notebook."""
-        first = len(self.columns)
-        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None
-        numbers = range(first, first + 4)
-        return notebook(
-            self.title,
-            html_table(self._header, self._lines(SHOWN), numbers=numbers),
-            element("p", more) if more else None,
-            element("p", self.note) if self.note else None,
-        )
+        header, rows, notes = self._shown()
+        numbers = range(len(self.columns), len(header))
+        paragraphs = (element("p", note) for note in notes)
+        return notebook(self.title, html_table(header, rows, numbers=numbers), *paragraphs)
 
 
-def _together(level: float, count: int, joint: Callable[[], Array] | None) -> float:
-    if joint is None or count > MAX_JOINT:
-        return simultaneous(level, count)
-    try:
-        covariance = joint()
-    except TooLargeError:
-        covariance = None
-    return simultaneous(level, count, covariance)
+class Marginal(np.ndarray[Any, np.dtype[np.float64]]):
+    """An array of counts with an axis per attribute; `to_frame()` adds labels and standard errors.
+
+    What is computed from it, such as a slice or a sum, has no labels.
+    """
+
+    _figures: Callable[[], Figures] | None
+
+    @classmethod
+    def of(cls, values: Array, figures: Callable[[], Figures]) -> Self:
+        """Return the array with its labels; `figures` computes them when they are asked for."""
+        made = np.asarray(values, dtype=float).view(cls)
+        made._figures = figures  # noqa: SLF001 - of the same class
+        return made
+
+    def __array_finalize__(self, made_from: Any) -> None:
+        """Drop the labels of what is made from a marginal."""
+        self._figures = None
+
+    def to_frame(self, backend: Any = "pyarrow", level: float = 0.95, **options: Any) -> Any:
+        """Return one row per cell: the value of each attribute, then value, std, low, high, cv and flag.
+
+        `options` are those of `Figures.to_frame`.
+        """
+        if self._figures is None:
+            raise WorkloadError("to_frame: only the marginal itself has labels, not what is computed from it")
+        return self._figures().to_frame(backend, level, **options)

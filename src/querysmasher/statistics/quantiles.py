@@ -15,10 +15,15 @@ The estimate itself uses the rearranged (sorted) distribution function, which is
 
 Several intervals hold together if the noise is within z s at every one of the true quantiles. How large z
 must be follows from the correlations of g at these; they are taken at the estimates.
+
+To first order, a quantile x errs by -e / f, where e is the error of g(x) = F(x) - p D and f the density at x.
+Here f is what makes the variance of the quantile the square of its standard error, which comes from the band
+of the distribution function. Correlations do not depend on f.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,21 +31,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array
-from querysmasher.errors import WorkloadError, as_given, as_share
-from querysmasher.statistics.distribution import errors_at
-from querysmasher.statistics.figures import Column, Figures
-from querysmasher.statistics.groups import ROWS, Grouped, described, grouped, schema_of
-from querysmasher.statistics.linear import Linear
-from querysmasher.statistics.moments import By
-from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers, with_unit
-from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
-from querysmasher.statistics.selection import WRITTEN_OUT, family_on, groups_by, rows_on
-from querysmasher.statistics.source import Source
-from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.intervals import Intervals
+from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share, explained
+from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
+from querysmasher.statistics.ratios import (
+    INTERPOLATED,
+    MIDPOINTS,
+    ROUNDING,
+    TOO_CLOSE,
+    By,
+    increasing_numbers,
+    with_unit,
+)
+from querysmasher.statistics.selection import (
+    ROWS,
+    WRITTEN_OUT,
+    Grouped,
+    RowFactor,
+    among,
+    described,
+    family_on,
+    grouped,
+    groups_by,
+    rows_on,
+    select,
+)
+from querysmasher.workload.families import Identity, Intervals, Prefix
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
+
+MAX_ENTRIES = 50_000_000
+"""Maximum number of coefficients of the queries of all quantiles together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +121,10 @@ class Crossings:
         root = np.sqrt(np.where(discriminant > ROUNDING * b**2, discriminant, 0))
         q = -(b + np.where(b < 0, -root, root))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
-        variance = (1 - found) ** 2 * v0 + 2 * found * (1 - found) * c + found**2 * v1
-        left = np.abs(A + B * found + reach * np.sqrt(np.maximum(variance, 0)))
-        t = np.where(left[0] <= left[1], found[0], found[1])  # the other root is where g - reach × s passes
+            roots = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
+        variance = (1 - roots) ** 2 * v0 + 2 * roots * (1 - roots) * c + roots**2 * v1
+        left = np.abs(A + B * roots + reach * np.sqrt(np.maximum(variance, 0)))
+        t = np.where(left[0] <= left[1], roots[0], roots[1])  # the other root is where g - reach × s passes
         return self.points[k] + t * (self.points[k + 1] - self.points[k])
 
 
@@ -128,35 +149,46 @@ class Quantiles(Figures):
         return super()._number(value, std) if between else f"{value:,.12g}"
 
 
-def quantile(
-    source: Source,
+@explained("release.quantile('age', [0.1, 0.5, 0.9])")
+def quantile(  # noqa: D417 - a method of the release
+    source: AnswerSource,
     attribute: str,
     probabilities: float | Sequence[float],
     by: By = None,
+    *,
     where: str | None = None,
     bins: str = "interpolation",
 ) -> Quantiles:
-    """Return quantiles of an attribute in every group."""
-    schema = schema_of(source)
-    own = schema[attribute]
+    """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
+
+    Args:
+        attribute: an attribute with numbers as values, or a binned one.
+        probabilities: one probability or several.
+        by: grouping attributes.
+        where: a predicate.
+        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+            The interval covers neither assumption, only the noise.
+    """
+    schema = source.schema
+    given = schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
-        msg = f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}"
-        raise WorkloadError(msg)
-    found = increasing_numbers(own)
+        raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
+    numbers = increasing_numbers(given)
     names = groups_by(schema, by, besides=[attribute])
-    continuous = own.edges is not None and bins == "interpolation"
-    points = np.array(own.edges, dtype=float) if continuous else found
-    if own.size <= WRITTEN_OUT:
-        prefix = np.tri(own.size)
+    conditions = among(schema, where)
+    continuous = given.edges is not None and bins == "interpolation"
+    points = np.array(given.edges, dtype=float) if continuous else numbers
+    if given.size <= WRITTEN_OUT:
+        prefix = np.tri(given.size)
         # F at each value, F + F at the next, F + D
         rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-        answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
+        answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, conditions)
         variances = answers.variances
     else:
-        answers, variances = _of_many_values(source, attribute, names, where)
+        answers, variances = _of_many_values(source, attribute, names, conditions)
     crossings = _crossings(answers.values, variances, p, points, continuous)
-    D, sd = answers.values[own.size - 1], np.sqrt(variances[own.size - 1])
+    D, sd = answers.values[given.size - 1], np.sqrt(variances[given.size - 1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
     low, high = crossings.interval(1.0)
     values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
@@ -167,31 +199,31 @@ def quantile(
     )
     std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
-    def linear() -> Linear:
+    def linear() -> LinearErrors:
         x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
-        return errors_at(source, attribute, names, where, inside - p[:, None], std)
+        return _errors_at(source, attribute, names, conditions, inside - p[:, None], std)
 
-    how = (INTERPOLATED if continuous else MIDPOINTS) if own.edges is not None else SEPARATE
-    title = described(f"Quantiles of {with_unit(own)}", names, where)
+    how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
+    title = described(f"Quantiles of {with_unit(given)}", names, where)
     return Quantiles(
         title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
     )
 
 
 def _of_many_values(
-    source: Source, attribute: str, names: tuple[str, ...], where: str | None
+    source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
 ) -> tuple[Grouped, Array]:
     """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
 
     F at the next value differs from F by the count of one value, and D by that of all values above: these
     are ranges, whose variances are known without writing any query out.
     """
-    schema = schema_of(source)
+    schema = source.schema
     n = schema[attribute].size
     above = Intervals((n,), np.arange(1, n), np.full(n - 1, n - 1))
     prefix, value, rest = (
-        grouped(source, family_on(schema, attribute, ROWS, family), names, where)
+        grouped(source, family_on(schema, attribute, ROWS, family), names, conditions)
         for family in (Prefix((n,)), Identity((n,)), above)
     )
     v = prefix.variances
@@ -232,6 +264,39 @@ def _checked(probabilities: object) -> Array:
     ]
     if not given or wrong:
         got = f"{as_given(wrong[0])}{as_share(wrong[0])}" if wrong else "[]"
-        msg = f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
+        )
     return np.array(given, dtype=float)
+
+
+def _errors_at(
+    source: AnswerSource,
+    attribute: str,
+    by: Sequence[str],
+    conditions: Sequence[RowFactor],
+    rows: Array,
+    std: Array,
+) -> LinearErrors:
+    """Return the errors of quantiles; `rows` has an axis of groups, one of probabilities and one of values.
+
+    Each row is g over the values of the attribute, at the estimated quantile of its group.
+    """
+    schema = source.schema
+    groups, probabilities, size = rows.shape
+    sizes = schema.shape(by)
+    if rows.size * groups > MAX_ENTRIES:
+        raise TooLargeError(
+            f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
+        )
+    spread = np.zeros((groups, probabilities, size, groups))
+    group = np.arange(groups)
+    spread[group, :, :, group] = rows
+    names = (attribute, *by)
+    order = sorted(range(len(names)), key=lambda i: schema.position(names[i]))
+    tensor = spread.reshape(math.prod(rows.shape[:2]), size, *sizes).transpose(0, *(1 + i for i in order))
+    factor = RowFactor((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
+    queries = select(schema, [factor, *conditions], (ROWS,))
+    errors = source.answer(queries.workload).std[queries.order]
+    scale = np.divide(std.ravel(), errors, out=np.zeros(errors.shape), where=errors > 0)
+    return LinearErrors.of(source, queries.workload, queries.order, -scale)

@@ -19,11 +19,11 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import PredicateError, TooLargeError, WorkloadError, as_given
 from querysmasher.schema import Schema
+from querysmasher.statistics.figures import AnswerSource, Column, LinearErrors, cell_columns
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group, Workload
 
 WRITTEN_OUT = 2_000
 """Maximum number of values of an attribute whose queries are written out where there is another way."""
@@ -31,13 +31,16 @@ WRITTEN_OUT = 2_000
 MAX_VALUES = 10_000
 """Maximum number of values of an attribute whose queries a statistic writes out as rows."""
 
+ROWS = "\x00rows"
+"""The axis of the rows; no attribute has this name."""
+
 
 @dataclass(frozen=True, eq=False)
-class Factor:
+class RowFactor:
     """Rows over the cells of some attributes: an axis per name in `axes`, then one per attribute."""
 
     axes: tuple[str, ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     """Indexes of the attributes, increasing."""
     rows: Array
     family: Family | None = None
@@ -48,25 +51,25 @@ class Factor:
         """Number of rows along each axis."""
         return self.rows.shape[: len(self.axes)]
 
-    def times(self, other: Factor) -> Factor:
+    def times(self, other: RowFactor) -> RowFactor:
         """Return the product: every row of one with every row of the other, multiplied cell by cell."""
-        places = tuple(sorted({*self.places, *other.places}))
+        positions = tuple(sorted({*self.positions, *other.positions}))
         if self.family is not None or other.family is not None:
-            msg = (
+            raise TooLargeError(
                 "where: a condition on an attribute of very many values is too large here; use coarser values"
             )
-            raise TooLargeError(msg)
-        ones = self._spread(places, after=len(other.axes))
-        others = other._spread(places, before=len(self.axes))
-        entries = math.prod(np.broadcast_shapes(ones.shape, others.shape))
+        mine = self._spread(positions, after=len(other.axes))
+        theirs = other._spread(positions, before=len(self.axes))
+        entries = math.prod(np.broadcast_shapes(mine.shape, theirs.shape))
         if entries > MAX_MATRIX_ENTRIES:
-            msg = f"conditions tie {len(places)} attributes together: {entries:,} coefficients are too many"
-            raise TooLargeError(msg)
-        return Factor((*self.axes, *other.axes), places, ones * others)
+            raise TooLargeError(
+                f"conditions tie {len(positions)} attributes together: {entries:,} coefficients are too many"
+            )
+        return RowFactor((*self.axes, *other.axes), positions, mine * theirs)
 
-    def _spread(self, places: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
-        sizes = dict(zip(self.places, self.rows.shape[len(self.axes) :], strict=True))
-        cells = [sizes.get(p, 1) for p in places]
+    def _spread(self, positions: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
+        sizes = dict(zip(self.positions, self.rows.shape[len(self.axes) :], strict=True))
+        cells = [sizes.get(p, 1) for p in positions]
         return self.rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
 
 
@@ -75,7 +78,7 @@ class Selection:
     """Factors on disjoint attributes; `axes` is the order in which answers are arranged."""
 
     schema: Schema
-    factors: tuple[Factor, ...]
+    factors: tuple[RowFactor, ...]
     axes: tuple[str, ...]
 
     @cached_property
@@ -84,8 +87,8 @@ class Selection:
         attributes: list[str] = []
         families: list[Family] = []
         for factor in self.factors:
-            attributes += [self.schema.names[p] for p in factor.places]
-            cells = tuple(self.schema.sizes[p] for p in factor.places)
+            attributes += [self.schema.names[p] for p in factor.positions]
+            cells = tuple(self.schema.sizes[p] for p in factor.positions)
             if factor.family is not None:
                 families.append(factor.family)
                 continue
@@ -96,9 +99,9 @@ class Selection:
 
     def arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
         """Return answers to the workload with an axis per name of `axes`."""
-        found = [axis for factor in self.factors for axis in factor.axes]
+        axes = [axis for factor in self.factors for axis in factor.axes]
         shape = [n for factor in self.factors for n in factor.shape]
-        return answers.reshape(shape).transpose([found.index(axis) for axis in self.axes])
+        return answers.reshape(shape).transpose([axes.index(axis) for axis in self.axes])
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -106,32 +109,33 @@ class Selection:
         return self.arranged(np.arange(self.workload.query_count)).ravel()
 
 
-def select(schema: Schema, factors: Iterable[Factor], axes: Sequence[str]) -> Selection:
+def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) -> Selection:
     """Return a selection, with factors that share attributes multiplied."""
-    separate: list[Factor] = []
+    separate: list[RowFactor] = []
     for given in factors:
         merged = given
-        for other in [f for f in separate if set(f.places) & set(given.places)]:
+        for other in [f for f in separate if set(f.positions) & set(given.positions)]:
             separate.remove(other)
             merged = other.times(merged)
         separate.append(merged)
     return Selection(schema, tuple(separate), tuple(axes))
 
 
-def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> Factor:
+def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> RowFactor:
     """Return rows over the values of one attribute."""
-    return Factor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
+    return RowFactor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
 
 
 def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
     """Refuse an attribute with too many values to write its queries out."""
     for name in names:
         if schema[name].size > MAX_VALUES:
-            msg = f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
-            raise TooLargeError(msg)
+            raise TooLargeError(
+                f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
+            )
 
 
-def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
+def each_value(schema: Schema, names: Sequence[str]) -> list[RowFactor]:
     """Return one factor per attribute that asks every value; the axis is called as the attribute."""
     return [
         rows_on(schema, name, name, np.eye(size))
@@ -141,19 +145,18 @@ def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
     ]
 
 
-def family_on(schema: Schema, name: str, axis: str, family: Family) -> Factor:
+def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
     """Return the queries of a family on one attribute, without writing them out."""
-    return Factor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
+    return RowFactor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
 
 
-def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Factor]:
+def among(schema: Schema, predicate: str | None, name: str = "where") -> list[RowFactor]:
     """Return the factors of a condition, without axes; `name` is the argument that states it."""
     if predicate is None:
         return []
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
-    return [Factor((), places, mask.astype(float)) for places, mask in conditions(schema, predicate)]
+        raise PredicateError(f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}")
+    return [RowFactor((), positions, mask.astype(float)) for positions, mask in conditions(schema, predicate)]
 
 
 def groups_by(
@@ -161,12 +164,62 @@ def groups_by(
 ) -> tuple[str, ...]:
     """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
     if by is not None and not isinstance(by, str | Sequence):
-        msg = f"by: expected the name of an attribute or a list of names, got {as_given(by)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"by: expected the name of an attribute or a list of names, got {as_given(by)}")
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     schema.positions(names)
     for name in names:
         if name in besides:
-            msg = f"by: {name!r} is the attribute of the statistic itself; group by others"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"by: {name!r} is the attribute of the statistic itself; group by others")
     return names
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """Answers to the rows of a factor by group: arrays with the axis of rows first, then the groups."""
+
+    source: AnswerSource
+    selection: Selection
+    by: tuple[str, ...]
+
+    @cached_property
+    def _answers(self) -> tuple[Array, Array]:
+        answers = self.source.answer(self.selection.workload)
+        values, std = (self.selection.arranged(a) for a in (answers.values, answers.std))
+        return values.reshape(len(values), -1), std.reshape(len(std), -1) ** 2
+
+    @property
+    def values(self) -> Array:
+        """Answers, one line per row and one column per group."""
+        return self._answers[0]
+
+    @property
+    def variances(self) -> Array:
+        """Variances of the answers."""
+        return self._answers[1]
+
+    def errors(self, row: int, scale: float = 1.0) -> LinearErrors:
+        """Return scale × the errors of the answers to one row, by group."""
+        index = self.selection.order.reshape(len(self.values), -1)[row]
+        return LinearErrors.of(self.source, self.selection.workload, index, scale)
+
+    def columns(self, repeats: int = 1) -> tuple[Column, ...]:
+        """Return what each group is about, each group `repeats` times in a row."""
+        attributes = [self.source.schema[name] for name in self.by]
+        return cell_columns(attributes, self.source.schema.shape(self.by), repeats)
+
+
+def grouped(
+    source: AnswerSource, factor: RowFactor, by: tuple[str, ...], conditions: Sequence[RowFactor]
+) -> Grouped:
+    """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
+    factors = [factor, *each_value(source.schema, by), *conditions]
+    return Grouped(source, select(source.schema, factors, (ROWS, *by)), by)
+
+
+def described(what: str, by: Sequence[str], where: str | None) -> str:
+    """Return the title of a statistic.
+
+    >>> described("Mean of age", ["sex"], "age >= 18")
+    'Mean of age by sex, among age >= 18'
+    """
+    return what + (f" by {', '.join(by)}" if by else "") + (f", among {where.strip()}" if where else "")

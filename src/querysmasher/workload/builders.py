@@ -1,24 +1,37 @@
-"""The functions that build a workload."""
+"""The functions that build a workload: of families by name, of rows, of predicates, of words."""
 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError, as_given, as_share, explained
+from querysmasher.attributes import Attribute
+from querysmasher.conditions import conditions
+from querysmasher.errors import (
+    OutsideMeasuredSpaceError,
+    PredicateError,
+    Remedy,
+    UnknownAttributeError,
+    WorkloadError,
+    as_given,
+    as_share,
+    explained,
+    not_one_of,
+    some,
+    warn,
+)
 from querysmasher.schema import Schema
-from querysmasher.workload.checks import check_schema, checked_weight
-from querysmasher.workload.choice import check_order, family_for
-from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import AbsDifference, Affine, Random
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family, check_schema, checked_weight
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.workload import Group, Workload
 
 FamilyLike = str | Family | ArrayLike | None
 
@@ -122,15 +135,13 @@ def random_queries(
     check_schema(schema)
     attributes = _names(attributes)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        msg = f"count: expected an integer of at least 1, got {as_given(count)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"count: expected an integer of at least 1, got {as_given(count)}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
         msg = f"p: expected a probability above 0 and at most 1, got {as_given(p)}{as_share(p)}"
         raise WorkloadError(msg)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        msg = f"seed: expected an integer of at least 0, got {as_given(seed)}"
-        raise WorkloadError(msg)
-    family = Random(schema.shape(attributes), int(count), float(p), int(seed))
+        raise WorkloadError(f"seed: expected an integer of at least 0, got {as_given(seed)}")
+    family = RandomQueries(schema.shape(attributes), int(count), float(p), int(seed))
     return _joint(schema, attributes, family, weight)
 
 
@@ -169,8 +180,7 @@ def _ways(schema: Schema, k: Any) -> list[int]:
     """Return the numbers of attributes, once each, in order."""
     ways = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
     if not ways:
-        msg = "k: expected at least one number of attributes"
-        raise WorkloadError(msg)
+        raise WorkloadError("k: expected at least one number of attributes")
     for way in ways:
         if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= len(schema):
             got = f"{as_given(way)}{_instead(schema, way)}"
@@ -188,3 +198,136 @@ def _instead(schema: Schema, way: object) -> str:
     except (ValueError, OverflowError):
         return ""
     return f"; write {number}" if 0 <= number <= len(schema) else ""
+
+
+ROWS = "or a matrix of rows"
+
+
+def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) -> Family:
+    """Return the family for one attribute: a name, rows or a family; None takes the default of its kind."""
+    if family is None:
+        family = attribute.natural_family
+    if isinstance(family, str):
+        if family not in ONE_ATTRIBUTE:
+            msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
+            raise WorkloadError(msg)
+        return ONE_ATTRIBUTE[family].of(attribute.size)
+    if isinstance(family, Family):
+        if family.shape != (attribute.size,):
+            raise WorkloadError(
+                f"family of attribute {attribute.name!r}: made for shape {family.shape}, but the attribute "
+                f"has {attribute.size} values"
+            )
+        return family
+    if not isinstance(family, Iterable):
+        msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
+        remedy = (
+            f"write {attribute.natural_family!r}, or one list per query, over its {attribute.size:,} values"
+        )
+        raise WorkloadError(f"{msg}; {remedy}")
+    return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
+
+
+def check_order(schema: Schema, asked: Iterable[tuple[str, Family]]) -> None:
+    """Warn, once for all, of queries that use the order of values which have none."""
+    unordered = {name: family for name, family in asked if family.needs_order and not schema[name].ordered}
+    if not unordered:
+        return
+    first = next(iter(unordered))
+    names = some(map(repr, unordered))
+    values = some(schema[first].literals, 3)
+    warn(
+        f"family {unordered[first].name!r} of {names}: the order in which the values are listed is used, but "
+        "a categorical attribute has none",
+        Remedy(
+            f"if this order is meant, declare it with qs.Ordinal({first!r}, [{values}]), which silences "
+            "this; otherwise ask for 'identity'",
+            f'if this order is meant, declare {first!r} with kind = "ordinal", which silences this; '
+            'otherwise ask for "identity"',
+        ),
+    )
+
+
+@explained("qs.where(schema, \"age >= 18 and sex == 'F'\")")
+def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
+    """Return the query that counts the records that satisfy a predicate.
+
+    Predicates compare attributes with values (`age >= 18`, `sex == 'F'`, `region in ['N', 'S']`,
+    `18 <= age < 65`) or numeric attributes with each other (`hours + travel <= 10`), joined by
+    `and`, `or`, `not`. Strings and dates (`day < '2024-03-01'`) need quotes. Names that are not
+    identifiers need brackets, which shells preserve (`[hours-per-week] >= 40`), or backticks. Conditions on
+    different attributes joined by `and` remain a product, so they may span many attributes at no cost.
+    `total` counts all records.
+
+    >>> schema = Schema.of({"hours-per-week": 99}, sex=2)
+    >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
+    ('hours-per-week', 'sex')
+    """
+    check_schema(schema)
+    masks = conditions(schema, predicate)
+    attributes = tuple(schema.names[p] for places, _ in masks for p in places)
+    families = tuple(
+        Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
+        for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
+    )
+    return Workload(schema, (Group(attributes, families, checked_weight(weight)),))
+
+
+def check_workload(given: object, schema: Schema, owner: str) -> None:
+    """Refuse what is not a workload on the schema of a plan, a release or an estimate."""
+    if not isinstance(given, Workload):
+        msg = f"workload: expected a Workload such as qs.where(schema, 'age >= 18'), got {as_given(given)}"
+        raise OutsideMeasuredSpaceError(msg)
+    if given.schema != schema:
+        msg = f"workload: its schema {given.schema} differs from that of the {owner}, {schema}"
+        raise OutsideMeasuredSpaceError(f"{msg}; build it on the schema of the {owner}")
+
+
+def asked(schema: Schema, given: Workload | str | Sequence[str]) -> Workload:
+    """Return a workload: the one given, or that of a predicate or of several."""
+    if isinstance(given, str):
+        return where(schema, given)
+    if isinstance(given, list | tuple) and given:
+        return reduce(operator.add, (where(schema, one) for one in given))
+    return cast("Workload", given)  # its user checks that it is one
+
+
+MAX_QUERIES = 1_000_000
+"""Maximum number of queries of a group that is searched."""
+
+
+def asked_of(planned: Workload, given: Workload | str | Sequence[str]) -> Workload:
+    """Return a workload: the one given, that of predicates, or of planned queries that are called so."""
+    try:
+        return asked(planned.schema, given)
+    except (PredicateError, UnknownAttributeError):
+        texts = [given] if isinstance(given, str) else list(cast("Sequence[str]", given))
+        if not all(isinstance(text, str) for text in texts):
+            raise
+        found = [_found(planned, text) for text in texts]
+        if all(one is None for one in found):
+            raise
+        each = [asked(planned.schema, t) if one is None else one for t, one in zip(texts, found, strict=True)]
+        return sum(each[1:], each[0])
+
+
+def _found(workload: Workload, text: str) -> Workload | None:
+    """Return the query that a file of answers states in these words."""
+    wanted = text.strip()
+    for group in workload:
+        if group.rows > MAX_QUERIES:
+            continue
+        for place, words in enumerate(group.predicates(workload.schema)):
+            if words == wanted:
+                return Workload(workload.schema, (_only(group, place, wanted),))
+    return None
+
+
+def _only(group: Group, place: int, text: str) -> Group:
+    """Return the group of one query."""
+    rows = np.unravel_index(place, group.shape) if group.shape else ()
+    families = tuple(
+        Rows(family.shape, family.matrix()[row : row + 1], row_labels=(words,))
+        for family, row, words in zip(group.families, rows, [text] + [""] * len(rows), strict=False)
+    )
+    return Group(group.attributes, families)

@@ -1,25 +1,29 @@
-"""Query families: rows of linear queries over one attribute, or over a few jointly.
+"""Families of queries: rows of linear queries over one attribute, or over a few jointly.
 
 A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
-ranges of an attribute cost no more to state than one query.
+ranges of an attribute cost no more to state than one query. Where the values of an attribute stand on a line,
+values, prefixes and all ranges have closed forms: a family adds itself to those it consists of (`LineSums`),
+and asks for the errors that it needs (`LineErrors`), so that nothing else distinguishes kinds of families.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
 from querysmasher.fields import items, whole
-from querysmasher.workload.line import LineErrors, LineSums, Places
-from querysmasher.workload.stating import said_of
+from querysmasher.formatting import written_name
+from querysmasher.schema import Schema
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -91,11 +95,10 @@ class Family:
     def matrix(self) -> Array:
         """Return the queries as rows over the cells in row-major order."""
         if not self.fits_memory:
-            msg = (
+            raise WorkloadError(
                 f"{self}: writing out {self.rows:,} queries over {self.cells:,} cells would take "
                 f"{self.rows * self.cells * 8 / 1e9:.0f} GB; use fewer values or a coarser binning"
             )
-            raise WorkloadError(msg)
         return self._matrix()
 
     def _matrix(self) -> Array:
@@ -119,8 +122,16 @@ class Family:
 
     def answers(self, table: Array) -> Array:
         """Answer tables whose first axes are the family's; an axis of queries replaces them."""
-        flat = table.reshape(self.cells, -1)
-        return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+        spans = self.spans()
+        if spans is None:
+            flat = table.reshape(self.cells, -1)
+            return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+        first, last = spans
+        running = np.zeros((len(table) + 1, *table.shape[1:]))
+        np.cumsum(table, axis=0, out=running[1:])
+        sums = running[last + 1] - running[first]
+        sums[first > last] += running[-1]
+        return np.asarray(sums)
 
     def spread(self, values: Array) -> Array:
         """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
@@ -218,16 +229,15 @@ class Family:
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, possibly with arrays."""
-        return {"family": self.name, "shape": list(self.shape)}
+        """Return plain data, possibly with arrays: every field by its name."""
+        return {"family": self.name} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Family:
         """Rebuild a family from what `to_json` returned, less its name; check every field."""
         shape = tuple(whole(n, 1) for n in items(data["shape"]))
         if cls.axes not in (None, len(shape)):
-            msg = "a family has another number of axes"
-            raise WorkloadError(msg)
+            raise WorkloadError("a family has another number of axes")
         return cls(**cls._checked({**data, "shape": shape}))
 
     @classmethod
@@ -238,3 +248,190 @@ class Family:
     def __str__(self) -> str:
         """Name the family."""
         return self.name
+
+
+Places = NDArray[np.int64]
+"""Indexes of values."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayFamily(Family):
+    """A family that holds arrays: two of them are equal if their contents are."""
+
+    @property
+    def _content(self) -> Sequence[Any]:
+        """Arrays and plain data that state the queries and their weights."""
+        raise NotImplementedError
+
+    @property
+    def _words(self) -> Hashable:
+        """What else distinguishes families: the words of users."""
+        return None
+
+    @cached_property
+    def key(self) -> Hashable:
+        digest = hashlib.sha256()
+        for part in self._content:
+            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        return (self.name, self.shape, digest.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return type(other) is type(self) and (self.key, self._words) == (other.key, other._words)
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Count the queries and the cells."""
+        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
+
+
+@dataclass(eq=False)
+class LineSums:
+    """Weights of queries with a closed form, added up over families."""
+
+    values: Array
+    """Weights of the single values."""
+    prefixes: Array
+    """Weights of all prefixes."""
+    ranges: float = 0.0
+    """The weight of every range."""
+    circular: float = 0.0
+    """The weight of every circular range."""
+
+
+class LineErrors(Protocol):
+    """The variances of queries about one attribute."""
+
+    @property
+    def values(self) -> Array:
+        """The variance of every value's count."""
+
+    @property
+    def prefixes(self) -> Array:
+        """The variance of every prefix."""
+
+    def of_spans(self, first: Places, last: Places) -> Array:
+        """Return the variances of sums of consecutive values."""
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the variances of any queries, given as rows."""
+
+    def all_ranges(self) -> float:
+        """Return the sum of the variances of all ranges."""
+
+    def all_circular(self) -> float:
+        """Return the sum of the variances of all circular ranges."""
+
+
+def _plain(value: Any) -> Any:
+    """Return tuples as lists, as JSON has them."""
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def between_in(attribute: Attribute) -> Callable[[int, int], str]:
+    """Return what states the predicate of all values from one to another, around the circle if it must."""
+    v, name = attribute.literals, written_name(attribute.name)
+
+    def stated(first: int, last: int) -> str:
+        if not attribute.ordered:
+            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+            return one_of(attribute, inside)
+        if first > last:
+            return f"({name} >= {v[first]} or {name} <= {v[last]})"
+        return bracketed(attribute.between(name, first, last))
+
+    return stated
+
+
+def bracketed(predicate: str) -> str:
+    """Return a predicate that does not start like a formula of a spreadsheet."""
+    return f"({predicate})" if predicate.startswith("-") else predicate
+
+
+def said_of(name: str, label: str) -> str:
+    """Return what a label says about an attribute, without its name.
+
+    >>> said_of("county", "county in 'north'"), said_of("county", "other")
+    ('north', 'other')
+    """
+    for start in (f"{name} in ", f"{name} == "):
+        if label.startswith(start):
+            said = label[len(start) :]
+            quoted = len(said) > 1 and said[0] == said[-1] and said[0] in "'\""
+            return said[1:-1] if quoted else said
+    return label
+
+
+def one_of(attribute: Attribute, literals: Sequence[str]) -> str:
+    """Return the predicate of some values."""
+    return f"{written_name(attribute.name)} in [{', '.join(literals)}]"
+
+
+LARGEST = 1e100
+"""Maximum absolute value of an entry; weighted sums of larger squares might overflow."""
+
+
+EXAMPLE = "schema = qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
+
+
+def check_schema(schema: object) -> None:
+    """Refuse what is not a schema, as the first argument of a function that builds queries."""
+    if not isinstance(schema, Schema):
+        msg = (
+            f"schema: expected a Schema as first argument, got {as_given(schema)}; state it first: {EXAMPLE}"
+        )
+        raise WorkloadError(msg)
+
+
+def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
+    """Return a read-only float copy of `given`, refusing wrong dimensions and non-finite entries."""
+    try:
+        array = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{name}: expected numbers, got {type(given).__name__}") from None
+    if array.ndim != ndim:
+        msg = f"{name}: expected {ndim} dimension{'s' * (ndim > 1)}, got {array.ndim}"
+        rows = "; write one list per query, as in [[1, 0, 0], [0, 1, 1]]" if ndim == 2 else ""
+        raise WorkloadError(msg + rows)
+    if not np.all(np.isfinite(array)):
+        raise WorkloadError(f"{name}: every entry must be finite")
+    if np.any(np.abs(array) > LARGEST):
+        raise WorkloadError(f"{name}: every entry must be at most {LARGEST:g} in absolute value")
+    array.flags.writeable = False
+    return array
+
+
+def checked_weight(weight: object) -> float:
+    """Return one weight as a plain number, refusing what is not positive and finite."""
+    check_weights("weight", weight)  # type: ignore[arg-type]
+    if np.ndim(weight):  # type: ignore[arg-type]
+        raise WorkloadError(f"weight: expected one number, got {as_given(weight)}")
+    return float(weight)  # type: ignore[arg-type]
+
+
+def check_weights(name: str, weights: ArrayLike) -> None:
+    """Refuse weights that are not positive finite numbers."""
+    try:
+        array = np.asarray([[]] if isinstance(weights, str | bool) else weights, dtype=float)
+    except (TypeError, ValueError):
+        array = np.empty((0, 0))
+    if array.ndim > 1:
+        raise WorkloadError(f"{name}: expected a number, such as 2, got {as_given(weights)}") from None
+    bad = array[~(np.isfinite(array) & (array > 0))]
+    if bad.size:
+        msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (omit the query instead)"
+        raise WorkloadError(msg)
+
+
+def row_weights(given: ArrayLike | None, count: int, what: str) -> Array | None:
+    """Return a weight for each of `count` queries, or None if all are 1."""
+    if given is None:
+        return None
+    weights = frozen_array("weights", given, ndim=1)
+    check_weights("weights", weights)
+    if len(weights) != count:
+        raise WorkloadError(f"weights: expected {count}, one per {what}, got {len(weights)}")
+    return None if np.all(weights == 1) else weights

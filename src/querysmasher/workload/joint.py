@@ -1,4 +1,4 @@
-"""Families on several attributes that are not products: comparisons, random queries."""
+"""Families on several attributes that are not products: comparisons, random queries, and any rows."""
 
 from __future__ import annotations
 
@@ -12,78 +12,79 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.fields import number, whole
-from querysmasher.names import written_name
-from querysmasher.workload.family import Family
+from querysmasher.errors import WorkloadError
+from querysmasher.fields import floats, items, number, text, whole
+from querysmasher.formatting import written_name
+from querysmasher.workload.family import ArrayFamily, Family, frozen_array, one_of, row_weights, said_of
 
 KEPT_CELLS = 2_000_000
 """Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
 
 
 @dataclass(frozen=True)
-class Affine(Family):
-    """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+class _Comparison(Family):
+    """How two attributes compare, on the indexes of their values, for every bound c."""
 
-    name: ClassVar[str] = "affine"
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
+    combined: ClassVar[Any]
+    label: ClassVar[str]
+    predicate: ClassVar[str]
 
     @property
     def is_symmetric(self) -> bool:
         return self.shape[0] == self.shape[1]
+
+    def _matrix(self) -> Array:
+        compared = np.abs(self.combined.outer(*map(np.arange, self.shape))).ravel()
+        return (compared <= np.arange(self.rows)[:, None]).astype(float)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        a, b = (attribute.name for attribute in attributes)
+        return [self.label.format(a, b, c) for c in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return the comparisons of indexes, which are the values themselves if they count from 0."""
+        a, b = names = [written_name(attribute.name) for attribute in attributes]
+        if not all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
+            a, b = (f"index of {name}" for name in names)
+        return [self.predicate.format(a, b, c, -c) for c in range(self.rows)]
+
+
+@dataclass(frozen=True)
+class Affine(_Comparison):
+    """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+
+    name: ClassVar[str] = "affine"
+    combined: ClassVar[Any] = np.add
+    label: ClassVar[str] = "{} + {} <= {}"
+    predicate: ClassVar[str] = label
 
     @property
     def rows(self) -> int:
         return sum(self.shape) - 1
 
-    def _matrix(self) -> Array:
-        total = np.add.outer(*map(np.arange, self.shape)).ravel()
-        return (total <= np.arange(self.rows)[:, None]).astype(float)
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = attributes
-        return [f"{a.name} + {b.name} <= {c}" for c in range(self.rows)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = _written(attributes)
-        return [f"{a} + {b} <= {c}" for c in range(self.rows)]
-
 
 @dataclass(frozen=True)
-class AbsDifference(Family):
+class AbsDifference(_Comparison):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
-    axes: ClassVar[int | None] = 2
-    is_growing: ClassVar[bool] = True
-
-    @property
-    def is_symmetric(self) -> bool:
-        return self.shape[0] == self.shape[1]
+    combined: ClassVar[Any] = np.subtract
+    label: ClassVar[str] = "|{} - {}| <= {}"
+    predicate: ClassVar[str] = "({3} <= {0} - {1} <= {2})"  # no cell of a file may start with a minus
 
     @property
     def rows(self) -> int:
         return max(self.shape)
 
-    def _matrix(self) -> Array:
-        apart = np.abs(np.subtract.outer(*map(np.arange, self.shape))).ravel()
-        return (apart <= np.arange(self.rows)[:, None]).astype(float)
-
     def __str__(self) -> str:
         """Name the family as its builder is named."""
         return "abs_difference"
 
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = attributes
-        return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = _written(attributes)
-        return [f"({-c} <= {a} - {b} <= {c})" for c in range(self.rows)]  # no cell may start with a minus
-
 
 @dataclass(frozen=True)
-class Random(Family):
+class RandomQueries(Family):
     """Counting queries that contain each cell with probability p, drawn again from a seed when needed."""
 
     count: int
@@ -108,9 +109,6 @@ class Random(Family):
         names = ", ".join(a.name for a in attributes)
         return [f"random query {i} on {names}" for i in range(self.count)]
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
-
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
         whole(fields["count"], 1)
@@ -130,9 +128,112 @@ def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
 _kept = lru_cache(maxsize=4)(_drawn)
 
 
-def _written(attributes: Sequence[Attribute]) -> list[str]:
-    """Return the indexes of values, which these families compare: the names if they are the values."""
-    names = [written_name(a.name) for a in attributes]
-    if all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
-        return names
-    return [f"index of {name}" for name in names]
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(ArrayFamily):
+    """Any rows, as a matrix over the cells in row-major order."""
+
+    array: Array
+    row_weights: Array | None = None
+    row_labels: tuple[str, ...] | None = None
+    title: str = "rows"
+
+    name: ClassVar[str] = "rows"
+    is_written_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the rows and the weights; keep a private copy and its digest."""
+        array = frozen_array("matrix", self.array, ndim=2)
+        if array.shape[0] == 0:
+            raise WorkloadError("matrix: expected at least one row")
+        if array.shape[1] != self.cells:
+            raise WorkloadError(
+                f"matrix: expected {self.cells} columns, one per cell of a marginal of shape "
+                f"{self.shape}, got {array.shape[1]}"
+            )
+        weights = row_weights(self.row_weights, len(array), "query")
+        if self.row_labels is not None and len(self.row_labels) != len(array):
+            raise WorkloadError(f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}")
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "row_weights", weights)
+
+    @property
+    def rows(self) -> int:
+        return len(self.array)
+
+    @property
+    def _content(self) -> Sequence[Any]:
+        return [self.array.shape, self.array, self.row_weights]
+
+    @property
+    def _words(self) -> Hashable:
+        return self.row_labels
+
+    @property
+    def weights(self) -> Array | None:
+        return self.row_weights
+
+    def _matrix(self) -> Array:
+        return self.array
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        if self.row_labels is not None:
+            return list(self.row_labels)
+        names = ", ".join(a.name for a in attributes)
+        return [f"query {i} on {names}" for i in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query as a list of values if it counts some of them, unless the user has named it."""
+        named = self.row_labels is not None
+        if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
+            return self.labels(attributes)
+        (a,) = attributes
+        chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
+        return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
+
+    def ends(self) -> NDArray[np.int64] | None:
+        """Return the first and last value of each query that counts a range of values."""
+        if len(self.shape) > 1:
+            return None
+        inside = self.array == 1
+        first = inside.argmax(axis=1)
+        last = self.cells - 1 - inside[:, ::-1].argmax(axis=1)
+        is_range = (inside | (self.array == 0)).all(axis=1) & (inside.sum(axis=1) == last - first + 1)
+        return np.where((is_range & inside.any(axis=1))[:, None], np.stack([first, last], axis=1), -1)
+
+    def counted(self, attribute: Attribute) -> list[str | None]:
+        """Return the values that each query counts, or its label if it is not a plain count."""
+        labels = attribute.labels
+        found: list[str | None] = []
+        for row, label in zip(self.array, self.labels([attribute]), strict=True):
+            inside = np.flatnonzero(row)
+            ones = bool(np.isin(row, (0, 1)).all())
+            if ones and len(inside) == 1:
+                found.append(None)
+            elif not ones:
+                found.append(said_of(attribute.name, label))
+            else:
+                is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
+                found.append(None if is_range else _listed([labels[i] for i in inside]))
+        return found
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        floats(fields["array"], 2)
+        text(fields["title"])
+        labels = fields["row_labels"]
+        return fields | {"row_labels": None if labels is None else tuple(map(text, items(labels)))}
+
+    def __str__(self) -> str:
+        """Name the family by its title."""
+        return self.title
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Return a list of values, of which a long one is cut.
+
+    >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
+    ('[a, b]', 52)
+    """
+    most = 12
+    more = [f"… {len(values):,} values"] if len(values) > most else []
+    return f"[{', '.join([*values[:most], *more])}]"

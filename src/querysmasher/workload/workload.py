@@ -1,20 +1,166 @@
-"""A workload: a schema and weighted groups of queries on it."""
+"""A workload: a schema and weighted groups of queries on it, some with a target for their accuracy."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from querysmasher.errors import Explained, WorkloadError, as_given, explained, suggestion
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_share, explained, suggestion
+from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
-from querysmasher.workload.checks import check_weights
-from querysmasher.workload.groups import Group
-from querysmasher.workload.target import Target
+from querysmasher.workload.family import Family, check_weights
+
+SMALLEST, LARGEST = 1e-12, 1e30
+"""Bounds on a target: the squares of all ratios between targets and counts stay finite."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The largest allowed standard error or, with a `level`, the largest half-width of an interval."""
+
+    amount: float
+    level: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that are not positive numbers, and levels outside (0, 1)."""
+        amount, level = _number(self.amount), None if self.level is None else _number(self.level)
+        if amount is None or not SMALLEST <= amount <= LARGEST:
+            allowed = f"a positive number from {SMALLEST:g} to {LARGEST:g}"
+            msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
+            raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
+        if self.level is not None and (level is None or not 0 < level < 1):
+            msg = (
+                f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
+            )
+            raise WorkloadError(msg)
+        object.__setattr__(self, "amount", amount)
+        object.__setattr__(self, "level", level)
+        if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
+            raise WorkloadError(
+                f"within: expected a half-width that allows a standard error from {SMALLEST:g} to "
+                f"{LARGEST:g}, got {amount:g} at level {level:g}"
+            )
+
+    @cached_property
+    def std(self) -> float:
+        """The largest allowed standard error."""
+        return self.amount if self.level is None else self.amount / _reach(self.level)
+
+    def __str__(self) -> str:
+        """Return the target in words."""
+        if self.level is None:
+            return error(self.amount)
+        return f"{error(self.amount)} at {100 * self.level:g}%"
+
+
+def _reach(level: float) -> float:
+    """Return how many standard errors an interval reaches to either side: the quantile of a normal error."""
+    from scipy.special import erfinv, ndtri  # noqa: PLC0415 - load slowly, and only intervals need them
+
+    return float(math.sqrt(2) * erfinv(level) if level < 0.5 else -ndtri((1 - level) / 2))
+
+
+def _number(given: object) -> float | None:
+    """Return a finite number, or None for anything else."""
+    if isinstance(given, bool | np.bool) or not isinstance(given, int | float | np.integer | np.floating):
+        return None
+    try:
+        value = float(given)
+    except OverflowError:  # an integer
+        return None
+    return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The product of `families`, which cover `attributes` in order, with a weight and a target, if any.
+
+    `age <= c and sex == d` for all c and d is the product of two families on one attribute each;
+    `a + b <= c` is a single family on two. The queries are never written out: a query is a choice of
+    one row per family, with the last family's row varying fastest.
+    """
+
+    attributes: tuple[str, ...]
+    families: tuple[Family, ...]
+    weight: float = 1.0
+    target: Target | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of queries in the group."""
+        return math.prod(f.rows for f in self.families)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of queries in each family."""
+        return tuple(f.rows for f in self.families)
+
+    @property
+    def is_marginal(self) -> bool:
+        """Whether the queries are the cells of a table, or the total."""
+        return all(family.original.counts_values for family in self.families)
+
+    @property
+    def inner_weight(self) -> float:
+        """The sum of the weights inside the families: the number of queries, unless rows have weights."""
+        return math.prod(f.rows if f.weights is None else float(f.weights.sum()) for f in self.families)
+
+    def parts(self) -> Iterator[tuple[tuple[str, ...], Family]]:
+        """Iterate over the families, each with the attributes it covers."""
+        start = 0
+        for family in self.families:
+            stop = start + len(family.shape)
+            yield self.attributes[start:stop], family
+            start = stop
+
+    def query_weights(self) -> Array:
+        """Return the weight of every query, in order."""
+        weights = np.full(1, self.weight)
+        for family in self.families:
+            own = np.ones(family.rows) if family.weights is None else family.weights
+            weights = np.multiply.outer(weights, own).ravel()
+        return weights
+
+    def describe(self) -> str:
+        """Return a short description."""
+        if not self.attributes:
+            return "total"
+        return one_line(" × ".join(f"{', '.join(names)} ({family})" for names, family in self.parts()))
+
+    def labels(self, schema: Schema) -> Iterator[str]:
+        """Return every query in words, in order."""
+        return _joined(family.labels([schema[n] for n in names]) for names, family in self.parts())
+
+    def predicates(self, schema: Schema) -> Iterator[str]:
+        """Return every query as a predicate, in order; in words where no predicate states it."""
+        return _joined(family.predicates([schema[n] for n in names]) for names, family in self.parts())
+
+    @property
+    def kind(self) -> str:
+        """The families, named once if all are the same.
+
+        >>> from querysmasher.workload.families import Identity, Prefix
+        >>> Group(("a", "b"), (Identity((2,)), Prefix((3,)))).kind
+        'identity × prefix'
+        """
+        names = [str(family) for family in self.families]
+        return " × ".join(names if len(set(names)) > 1 else names[:1]) or "total"
+
+
+def _joined(families: Iterable[list[str]]) -> Iterator[str]:
+    """Join the words of every choice of one query per family."""
+    each = [list(map(one_line, words)) for words in families]
+    return (" and ".join(filter(None, words)) or "total" for words in itertools.product(*each))
+
 
 WEIGHINGS = ("tables", "queries")
 """What counts alike: groups of queries, or queries."""
@@ -47,8 +193,7 @@ class Workload(Explained):
     def __post_init__(self) -> None:
         """Check that there is a query and that every group fits the schema."""
         if not self.groups:
-            msg = "workload: expected at least one query"
-            raise WorkloadError(msg)
+            raise WorkloadError("workload: expected at least one query")
         sizes = dict(zip(self.schema.names, self.schema.sizes, strict=True))
         for group in self.groups:
             shape = tuple(n for f in group.families for n in f.shape)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Target
 
 
 @st.composite

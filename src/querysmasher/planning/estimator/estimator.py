@@ -8,7 +8,8 @@ lies in its span (`single`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,8 +18,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.cells import height
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.estimator.least_squares import is_outside
-from querysmasher.planning.estimator.lifting import lifted
+from querysmasher.planning.estimator.lifting import centred, lifted
 from querysmasher.planning.estimator.residual import Residuals
 from querysmasher.planning.estimator.whole import (
     Place,
@@ -27,13 +27,13 @@ from querysmasher.planning.estimator.whole import (
     answer_squares,
     answered,
     class_centres,
+    is_outside,
 )
-from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 CHUNK = 20_000_000
 """Maximum number of entries of the tables that are answered at once."""
@@ -50,8 +50,10 @@ class Estimator:
     ) -> None:
         """Take residual measurements and those of whole rows; or a `single` one, given by its noises."""
         if wholes and not any(residual.measured):  # nothing but the total: any centres will do
-            residual = residual.around(class_centres(residual.schema, wholes))
+            residual = replace(residual, centres=class_centres(residual.schema, wholes))
         self.residual, self.single = residual, single
+        self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
+        self.measured, self.public_total = residual.measured, residual.public_total
         self.whole = WholeRows(residual, wholes) if wholes else None
         self._known: dict[Hashable, Array] = {}
 
@@ -79,31 +81,6 @@ class Estimator:
         return cls(residual, [Whole.of(noises, strategies) for noises in wholes])
 
     @property
-    def schema(self) -> Schema:
-        """The schema."""
-        return self.residual.schema
-
-    @property
-    def centres(self) -> Centres:
-        """The centre of every attribute, where it does not depend on the set."""
-        return self.residual.centres
-
-    @property
-    def strategies(self) -> Sequence[Strategy]:
-        """The strategies of all measurements."""
-        return self.residual.strategies
-
-    @property
-    def measured(self) -> Mapping[Place, Sequence[Measured]]:
-        """The residual measurements, by attribute set."""
-        return self.residual.measured
-
-    @property
-    def public_total(self) -> bool:
-        """Whether the number of records is known."""
-        return self.residual.public_total
-
-    @property
     def is_split(self) -> bool:
         """Whether everything is measured as residuals."""
         return self.whole is None and self.single is None
@@ -123,7 +100,7 @@ class Estimator:
         new = {
             _key(group): group
             for group in groups
-            if group.rows <= limits().kept_queries and all(height(f) == f.rows for f in group.families)
+            if group.rows <= self._strategy.rank and all(height(f) == f.rows for f in group.families)
         }
         new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
         every = self._strategy.variances_if_contained(self._axis_rows(group) for group in new.values())
@@ -140,16 +117,12 @@ class Estimator:
             return self.residual.variances(group)
         base = self.residual.variances(group, known=True)
         if self.residual.knows(group):
-            for tables in self._tables(group, self._gains):
+            for tables in self._tables(group):
                 own = answered(group, tables)
                 base -= np.einsum("...r,...r->...", own, own)
             return np.maximum(base, 0.0)
         known, unknown = self._checked(group)
         return np.maximum(base + self.whole_rows.weights.change(known, unknown), 0.0)
-
-    def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries."""
-        return self.residual.largest(group) if self.is_split else float(self.variances(group).max())
 
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, not written out if all is known."""
@@ -161,8 +134,7 @@ class Estimator:
 
     def gain(self, group: Group, *, weighted: bool) -> float:
         """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
-        tables = self._tables(group, self._gains)
-        return math.fsum(answer_squares(group, own, weighted=weighted) for own in tables)
+        return math.fsum(answer_squares(group, own, weighted=weighted) for own in self._tables(group))
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
@@ -194,7 +166,10 @@ class Estimator:
             for measured in noises:
                 split = own.get(id(measured))
                 if place in self.whole_rows.parts:
-                    taken = a @ self._image_of_rows(place, measured, group)
+                    part = self.whole_rows.parts[place]
+                    factors = [(tuple(range(len(place))), part.rows.reshape(len(part.rows), -1))]
+                    taken = self.residual.image(factors, measured.blocks, group, strict=False)
+                    taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
                     yield measured, -taken if split is None else split - taken
                 elif split is not None:
                     yield measured, split
@@ -219,49 +194,30 @@ class Estimator:
             raise OutsideMeasuredSpaceError(msg)
         return known, unknown
 
-    def _image_of_rows(self, place: Place, measured: Measured, group: Group) -> Array:
-        """Return R B† on one set."""
-        rows = self._written_out(place)
-        factors = [(tuple(range(len(place))), rows.reshape(len(rows), -1))]
-        return self.residual.image(factors, measured.blocks, group, strict=False).reshape(len(rows), -1)
-
-    def _written_out(self, place: Place, *, covaried: bool = False) -> Array:
-        """Return what all whole rows leave on a set."""
-        parts = self.whole_rows.parts[place]
-        result = np.zeros((self.whole_rows.count, *parts[0].rows.shape[1:]))
-        for part in parts:
-            result[part.at] += part.covaried if covaried else part.rows
-        return result
-
     @cached_property
     def _gains(self) -> dict[Place, Array]:
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
         if not self.whole_rows.corrects_known:
             return {}
         root = self.whole_rows.weights.root
-        return {place: np.tensordot(root.T, own, axes=1) for place, own in self.covaried().items()}
-
-    def covaried(self) -> dict[Place, Array]:
-        """Return C Rᵀ on every known set, as residuals."""
         found = {}
-        for place in self.whole_rows.parts:
-            rows = self._written_out(place, covaried=True)
-            for axis, attribute in enumerate(place, start=1):
-                weights = self.residual.centres[attribute].weights
-                shape = [-1 if i == axis else 1 for i in range(rows.ndim)]
-                rows = rows - rows.sum(axis=axis, keepdims=True) * weights.reshape(shape)
-            found[place] = rows
+        for place, part in self.whole_rows.parts.items():
+            residual = centred(part.covaried, self._centres(place), first=1)
+            found[place] = np.tensordot(root[part.at].T, residual, axes=1)
         return found
 
-    def _tables(self, group: Group, parts: Mapping[Place, Array], most: int = 0) -> Iterator[Array]:
-        """Iterate over tables on the group's attributes made of the parts, some numbers of them at a time."""
+    def _centres(self, place: Place) -> Centres:
+        return tuple(self.centres[attribute] for attribute in place)
+
+    def _tables(self, group: Group) -> Iterator[Array]:
+        """Iterate over tables on the group's attributes made of the gains, some numbers of them at a time."""
         places = self.schema.positions(group.attributes)
-        count = max((len(part) for part in parts.values()), default=0) or most
-        cells = int(np.prod([self.schema.sizes[a] for a in places], dtype=float))
-        step = max(most, 1, CHUNK // max(cells, group.rows))
+        count = max(map(len, self._gains.values()), default=0)
+        cells = math.prod(self.schema.sizes[a] for a in places)
+        step = max(1, CHUNK // max(cells, group.rows))
         for start in range(0, count, step):
             some = slice(start, min(start + step, count))
-            own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
+            own = {place: part[some] for place, part in self._gains.items() if set(place) <= set(places)}
             yield lifted(own.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
 
     # --- tables ---
@@ -278,29 +234,21 @@ class Estimator:
         """
         if self.whole is None:
             return lifted(residual, attributes, self.schema.sizes, self.residual.centre)
-        known, unknown = self._corrections(residual, answers)
+        rows = self.whole_rows
+        known, unknown = rows.weights.corrections(answers() - rows.known_answers(residual))
 
         def corrected(place: Place) -> Array | None:
             own = residual(place)
-            change = self.whole_rows.correction(place, known, unknown)
+            change = rows.correction(place, known, unknown)
             if change is None:
                 return own
-            for axis, attribute in enumerate(place):
-                weights = self.residual.centres[attribute].weights
-                shape = [-1 if i == axis else 1 for i in range(change.ndim)]
-                change = change - change.sum(axis=axis, keepdims=True) * weights.reshape(shape)
+            change = centred(change, self._centres(place))
             return change if own is None else own + change
 
         table = lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
         ordered = tuple(sorted(attributes))
-        rest = self.whole_rows.unknown_table(ordered, unknown)
+        rest = rows.unknown_table(ordered, unknown)
         return np.asarray(table + rest.transpose([ordered.index(a) for a in attributes]))
-
-    def _corrections(
-        self, residual: Callable[[Place], Array | None], answers: Callable[[], Array]
-    ) -> tuple[Array, Array]:
-        """Return the weights of the known and of the unknown parts of all rows."""
-        return self.whole_rows.weights.corrections(answers() - self.whole_rows.known_answers(residual))
 
     # --- one measurement of whole rows ---
 

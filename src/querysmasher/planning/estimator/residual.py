@@ -1,10 +1,13 @@
-"""Residual measurements: what they know of any query. Their errors are independent: variances add up."""
+"""Residual measurements: what they know of any query. Their errors are independent: variances add up.
+
+On an attribute set the variances of a group's families factor, unless a strategy ties them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from operator import itemgetter
@@ -13,17 +16,101 @@ import numpy as np
 
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centre import Centres, complement
-from querysmasher.planning.estimator.shares import LineRows, Share, Tied, tied
-from querysmasher.planning.grading import are_far_apart, graded_root, lengths
+from querysmasher.planning.centre import Centre, Centres, complement
+from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.split import NULL, Kept, PlacedFamily, split_axis, split_gram, split_rows
+from querysmasher.planning.solution import Blocks, Measured
+from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LineRows:
+    """What a family leaves on an attribute that has a centre of its own, not written out."""
+
+    family: Family
+    strategy: AxisStrategy
+    summed: bool
+    """Whether only the sum over all queries is needed."""
+
+    def variances(self) -> Array:
+        """Return the variances at σ² = 1, or their sum."""
+        if self.summed:
+            return np.array([self.strategy.loss(self.family, weighted=False)])
+        return self.strategy.query_variances(self.family)
+
+    def written_out(self) -> Array:
+        """Return the rows."""
+        rows = self.family.matrix()
+        return rows - (rows @ self.strategy.centre)[:, None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Share:
+    """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
+
+    place: int
+    kept: tuple[int, ...]
+    key: Hashable
+    written: Array | None
+    line: LineRows | None = None
+
+    @property
+    def rows(self) -> Array:
+        """The rows, written out."""
+        if self.written is not None:
+            return self.written
+        assert self.line is not None  # noqa: S101 - one of both is there
+        return self.line.written_out()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tied:
+    """Families that no strategy ties to others: their indices, their rows, and the strategies on their axes.
+
+    A family that keeps no attribute stands alone, without strategies.
+    """
+
+    places: tuple[int, ...]
+    factors: tuple[AxisRows, ...]
+    blocks: Blocks
+    key: Hashable
+    """What the variances depend on, besides the strategies."""
+    line: LineRows | None = None
+    """The only family, if it is about an attribute with a centre of its own."""
+
+
+def tied(measured: Measured, shares: list[Share]) -> Iterator[Tied]:
+    """Iterate over the sets of families that no strategy on an attribute set ties to others."""
+    for share in shares:
+        if not share.kept:
+            yield Tied((share.place,), (((), share.rows),), (), (share.key, ()))
+    axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+    open_shares = [share for share in shares if share.kept]
+    open_blocks = list(measured.blocks)
+    while open_shares:
+        members, axes = [], {axis_of[a] for a in open_shares[0].kept}
+        blocks: list[tuple[tuple[int, ...], int]] = []
+        size = -1
+        while len(axes) != size:  # grow until nothing more is tied
+            size = len(axes)
+            blocks = [b for b in open_blocks if axes & set(b[0])]
+            members = [s for s in open_shares if axes & {axis_of[a] for a in s.kept}]
+            axes |= {a for b in blocks for a in b[0]} | {axis_of[a] for s in members for a in s.kept}
+        open_shares = [s for s in open_shares if s not in members]
+        open_blocks = [b for b in open_blocks if b not in blocks]
+        if len(members) == 1 and members[0].line is not None:
+            yield Tied((members[0].place,), (), tuple(blocks), (members[0].key, ()), members[0].line)
+            continue
+        order = sorted(axes)
+        factors = tuple((tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
+        placed = tuple((tuple(order.index(a) for a in on), number) for on, number in blocks)
+        asked = tuple((s.key, on) for s, (on, _) in zip(members, factors, strict=True))
+        yield Tied(tuple(s.place for s in members), factors, placed, (asked, placed))
 
 
 def _reduced(rows: Array) -> Array:
@@ -33,36 +120,24 @@ def _reduced(rows: Array) -> Array:
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
 
 
-def _cleared(rows: Array, least: Array) -> Array:
-    """Return rows with zeros for those that are too short to be more than rounding error."""
-    return np.where((lengths(rows) > least)[:, None], rows, 0.0)
-
-
+@dataclass(eq=False)
 class Residuals:
     """Predicts variances from residual measurements, and caches them: equivalent queries recur."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        centres: Centres,
-        strategies: Sequence[Strategy],
-        measured: Mapping[tuple[int, ...], Sequence[Measured]],
-        public_total: bool,
-    ) -> None:
-        """Take the fields of a plan that determine the variance of a query.
+    schema: Schema
+    centres: Centres
+    strategies: Sequence[Strategy]
+    measured: Mapping[tuple[int, ...], Sequence[Measured]]
+    """The independent measurements of each attribute set, whose variances add up."""
+    public_total: bool
 
-        `measured` lists the independent measurements of each attribute set, whose variances add up.
-        """
-        self.schema = schema
-        self.centres = centres
-        self.strategies = strategies
-        self.measured = measured
-        self.public_total = public_total
+    def __post_init__(self) -> None:
+        """Find the attributes that have a centre for every set."""
         self._lines: dict[tuple[int, tuple[int, ...]], AxisStrategy] = {}
         """Strategies that bring the centre of an attribute, by the attribute and the set of others."""
-        for attributes, noises in measured.items():
+        for attributes, noises in self.measured.items():
             for axes, number in noises[0].blocks:
-                strategy = strategies[number]
+                strategy = self.strategies[number]
                 if has_own_centre(strategy):
                     place = attributes[axes[0]]
                     self._lines[place, tuple(a for a in attributes if a != place)] = strategy
@@ -70,10 +145,6 @@ class Residuals:
         """The attributes that have such strategies: they are split last, in order."""
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
-
-    def around(self, centres: Centres) -> Residuals:
-        """Return the same measurements of nothing but the total, around other centres."""
-        return Residuals(self.schema, centres, self.strategies, self.measured, self.public_total)
 
     def line_strategies(self, attribute: int) -> list[AxisStrategy]:
         """Return the strategies that bring a centre of an attribute; none if it has one for all sets."""
@@ -90,39 +161,28 @@ class Residuals:
         strategy = self.line(attribute, tuple(a for a in kept if a not in self.lines or a < attribute))
         return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
 
-    def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[Share]]]:
-        """Iterate over the attribute sets on which the group leaves something.
+    def shares(
+        self, group: Group, *, summed: bool = False, known: bool = False
+    ) -> Iterator[tuple[Measured, list[Share]]]:
+        """Iterate over the measured attribute sets on which the group leaves something.
 
         With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
         same Gram matrix: the variances differ, their sum does not.
 
-        Raises `OutsideMeasuredSpaceError`, which names all missing sets.
+        Raises `OutsideMeasuredSpaceError`, which names all missing sets, unless `known`.
         """
         found, missing = [], []
         for attributes, shares in self.all_shares(group, summed):
-            measured = self.measured.get(attributes)
-            if measured is not None:
-                found += [(one, shares) for one in measured]
-            elif attributes or not self.public_total:
-                missing.append(attributes)
-        self.refuse_unless_measured(group, missing)
-        yield from found
-
-    def refuse_unless_measured(self, group: Group, missing: Sequence[tuple[int, ...]]) -> None:
-        """Refuse a group of which some attribute sets are not measured."""
-        if missing:
-            sets = "; ".join("{" + ", ".join(self.schema.names[a] for a in m) + "}" for m in missing)
+            found += [(noise, shares) for noise in self.measured.get(attributes, ())]
+            if attributes not in self.measured and (attributes or not self.public_total):
+                missing.append(_unplanned([self.schema.names[a] for a in attributes]))
+        if missing and not known:
             msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures "
-                f"nothing on the attribute sets {sets}. Add such queries to the planned workload"
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: {'; '.join(missing)}. "
+                "Add such queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
-
-    def known_shares(self, group: Group) -> Iterator[tuple[Measured, list[Share]]]:
-        """Iterate over the measured attribute sets on which the group leaves something."""
-        for attributes, shares in self.all_shares(group, summed=False):
-            for measured in self.measured.get(attributes, ()):
-                yield measured, shares
+        yield from found
 
     def knows(self, group: Group) -> bool:
         """Return whether everything is measured of the group's queries."""
@@ -146,9 +206,6 @@ class Residuals:
             later += [(attribute, place, family) for attribute in lines]
             if lines and len(places) == 1:
                 continue
-            if lines:
-                options.append(self._partly_split(place, places, family))
-                continue
             key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
@@ -158,28 +215,6 @@ class Residuals:
         for shares in product(*options):
             kept = tuple(sorted(a for share in shares for a in share.kept if a not in self.lines))
             yield from self._with_lines(kept, {share.place: share for share in shares}, later, summed)
-
-    def _partly_split(self, place: int, places: tuple[int, ...], family: Family) -> list[Share]:
-        """Return what a family leaves on its attributes, which have one centre each; others stay."""
-        ordered = sorted(places)
-        tensor = PlacedFamily.on(places, family).tensor(weighted=False)
-        left: dict[tuple[int, ...], Array] = {(): tensor}
-        for axis in reversed(range(len(ordered))):  # so that kept axes gather at the end
-            if ordered[axis] in self.lines:
-                left = {(ordered[axis], *on): rows for on, rows in left.items()}
-                continue
-            centre = self.centres[ordered[axis]]
-            dropped = {on: split_axis(rows, centre, axis + 1, keep=False) for on, rows in left.items()}
-            rest = {
-                (ordered[axis], *on): split_axis(r, centre, axis + 1, keep=True) for on, r in left.items()
-            }
-            left = dropped | rest
-        key = (family.key, tuple(ordered.index(p) for p in places), tuple(self.centres[p] for p in ordered))
-        least = NULL * lengths(tensor.reshape(len(tensor), -1))
-        flat = ((on, _cleared(rows.reshape(len(rows), -1), least)) for on, rows in left.items())
-        return [
-            Share(place, on, (key, tuple(map(ordered.index, on))), rows) for on, rows in flat if rows.any()
-        ]
 
     def _with_lines(
         self,
@@ -199,27 +234,23 @@ class Residuals:
             yield tuple(sorted((*kept, attribute))), list(shares.values())
             return
         if place in shares:
-            dropped, own = self._split_line(shares[place], attribute, strategy)
+            found = list(self._split_line(shares[place], attribute, strategy))
         else:
             key = (family.key, id(strategy), summed)
             dropped = Share(place, (), (key, ()), self._dropped(family, strategy, summed))
-            own = Share(place, (attribute,), (key, (0,)), None, LineRows(family, strategy, summed))
-        yield from self._with_lines(kept, {**shares, place: dropped}, rest, summed)
-        yield from self._with_lines((*kept, attribute), {**shares, place: own}, rest, summed)
+            line = LineRows(family, strategy, summed)
+            found = [dropped, Share(place, (attribute,), (key, (0,)), None, line)]
+        for share in found:
+            more = (*kept, attribute) if attribute in share.kept else kept
+            yield from self._with_lines(more, {**shares, place: share}, rest, summed)
 
-    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> tuple[Share, Share]:
-        """Return what rows on several attributes leave without and with one of them."""
-        axis = share.kept.index(attribute)
+    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> Iterator[Share]:
+        """Iterate over what rows on several attributes leave without and with one of them."""
+        centres = [Centre(strategy.centre) if a == attribute else None for a in share.kept]
         tensor = share.rows.reshape(-1, *(self.schema.sizes[a] for a in share.kept))
-        mean = np.tensordot(tensor, strategy.centre, axes=(axis + 1, 0))
-        rest = tensor - np.expand_dims(mean, axis + 1)
-        least = NULL * lengths(share.rows)
-        without, within = (_cleared(rows.reshape(len(rows), -1), least) for rows in (mean, rest))
-        others = tuple(a for a in share.kept if a != attribute)
-        key = (share.key, id(strategy))
-        return Share(share.place, others, (key, False), without), replace(
-            share, key=(key, True), written=within
-        )
+        for on, rows in split_rows(tensor, centres).items():
+            kept = tuple(share.kept[axis] for axis in on)
+            yield Share(share.place, kept, (share.key, id(strategy), on), rows)
 
     def _dropped(self, family: Family, strategy: AxisStrategy, summed: bool) -> Array:
         """Return what the queries of a family leave of an attribute that is dropped, as rows of one entry."""
@@ -238,7 +269,7 @@ class Residuals:
         With `known`, what is not measured counts as zero; else it is refused.
         """
         result = np.zeros(group.shape)
-        for measured, shares in self.known_shares(group) if known else self.shares(group):
+        for measured, shares in self.shares(group, known=known):
             result += self.variances_on(measured, shares, group, strict=not known)
         return result
 
@@ -251,27 +282,6 @@ class Residuals:
                 spread[place] = size
             term = term * own.reshape(spread)
         return term
-
-    def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries, computed once for equivalent groups."""
-        found = tuple(self.shares(group))
-        place = {self.schema.position(name): i for i, name in enumerate(group.attributes)}
-        key = (
-            "largest",
-            tuple(family.key for family in group.families),
-            tuple(
-                (
-                    m.variance,
-                    m.blocks,
-                    tuple(place[a] for a in m.attributes),
-                    tuple((s.key, tuple(place[a] for a in s.kept)) for s in shares),
-                )
-                for m, shares in found
-            ),
-        )
-        if key not in self._known:
-            self._known[key] = np.asarray(self.variances(group).max())
-        return float(self._known[key])
 
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, without writing them out."""
@@ -288,7 +298,7 @@ class Residuals:
     ) -> tuple[Hashable, dict[Kept, Array]]:
         """Return a key of the content, and rows by kept axes, numbered in increasing order of `places`."""
         queries = PlacedFamily.on(places, family)
-        centres = tuple(self.centres[p] for p in sorted(places))
+        centres = tuple(None if p in self.lines else self.centres[p] for p in sorted(places))
         key = (family.key, queries.order, centres, summed)
         if key not in self._shares:
             if summed and family.closed_form:
@@ -323,28 +333,18 @@ class Residuals:
         if key not in self._known:
             if own.line is not None:
                 found = own.line.variances()
-            elif own.blocks:
-                found = self._joint_variances(own.factors, own.blocks, group, strict=strict)
-            else:
+            elif not own.blocks:
                 found = own.factors[0][1][:, 0] ** 2
+            elif len(own.blocks) > 1:
+                image = self.image(own.factors, own.blocks, group, strict=strict)
+                found = np.asarray((image**2).sum(axis=-1))
+            else:
+                strategy = self.strategies[own.blocks[0][1]]
+                if strict and not strategy.contains(own.factors):
+                    self._refuse(group)
+                found = strategy.variances(own.factors)
             self._known[key] = found
         return self._known[key]
-
-    def _joint_variances(
-        self,
-        factors: Sequence[AxisRows],
-        blocks: Blocks,
-        group: Group,
-        *,
-        strict: bool,
-    ) -> Array:
-        """Return the variances of the products of factors under the Kronecker product of strategies."""
-        if len(blocks) > 1:
-            return np.asarray((self.image(factors, blocks, group, strict=strict) ** 2).sum(axis=-1))
-        strategy = self.strategies[blocks[0][1]]
-        if strict and not strategy.contains(factors):
-            self._refuse(group)
-        return strategy.variances(factors)
 
     def image(
         self,
@@ -418,12 +418,10 @@ class Residuals:
     @cached_property
     def _projector(self) -> Residuals:
         """The same sets measured by orthonormal rows, with noise of variance 1."""
-        return Residuals(
-            self.schema,
-            self.centres,
-            [strategy.orthonormal() for strategy in self.strategies],
-            {attributes: (replace(own[0], variance=1.0),) for attributes, own in self.measured.items()},
-            self.public_total,
+        return replace(
+            self,
+            strategies=[strategy.orthonormal() for strategy in self.strategies],
+            measured={place: (replace(own[0], variance=1.0),) for place, own in self.measured.items()},
         )
 
     def images(
@@ -433,7 +431,7 @@ class Residuals:
 
         With `only`, other attribute sets may be left out; with `known`, what is not measured counts as zero.
         """
-        for measured, shares in self.known_shares(group) if known else self.shares(group):
+        for measured, shares in self.shares(group, known=known):
             if only is not None and measured.attributes not in only:
                 continue
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
@@ -455,3 +453,10 @@ class Residuals:
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
         raise OutsideMeasuredSpaceError(msg)
+
+
+def _unplanned(names: Sequence[str]) -> str:
+    """Say that attributes were not planned together, or that one, or the total, was not planned."""
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} were not planned together"
+    return f"{names[0] if names else 'the total'} was not planned"

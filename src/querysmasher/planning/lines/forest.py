@@ -1,14 +1,187 @@
-"""Hierarchies of very many values: strategies on the nodes of their tree."""
+"""The best precisions for the nodes of a tree, and bounds on what any strategy can reach.
+
+Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
+-1. Write a_v as a share s_v of what is left on the path above v; leaves take the rest. With slopes
+g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v = Σ_c R_c at every inner node, and
+
+    s_v / (1 − s_v)  ←  s_v / (1 − s_v) · (g_v / Σ_c R_c)^½
+
+is exact for two nodes on a path and converges in a few steps for most trees. It starts where regular trees
+are optimal: with γ_v the mean over the leaves below v of Σ ω n on the path from v,
+a_v ∝ (√γ_v − mean √γ_c) / n_v.
+
+Bounds. For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss
+below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. Against any strategy
+whatsoever, with p a distribution on the leaves and X = P^½ G P^½, the root of the loss is at least tr X^½,
+and
+
+    tr X^½ = (2/π) ∫ tr X (X + t²)⁻¹ dt = (2/π) ∫ f(ω + [t²/p at leaves]) dt,
+
+the same passes again. In log t, the integrand of each eigenvalue is a hyperbolic secant, for which the
+trapezium rule of step h is too large by at most a factor 1 + 2 Σ_k sech(kπ²/h) (Poisson's summation formula);
+leaving terms out only lowers the sum. So the bound is certified. p ∝ g at the leaves is nearly the best, and
+p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
+
+Hierarchies of very many values: strategies on the nodes of their tree.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.attributes import is_implicit
-from querysmasher.planning.lines.gram import LineGram
+from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.line import LineSolution, whole_loss
-from querysmasher.planning.trees.nested import is_nested, nested
-from querysmasher.planning.trees.solving import solve_tree
+from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.strategies import TreeStrategy
+
+FAINTEST = 1e-12
+"""Minimum share of a node, and of what it leaves to others."""
+
+STEP = 0.5
+"""Step of the trapezium rule in the logarithm of t: its relative error is below 2e-8."""
+
+SMALL = 1e-7
+"""Terms of the trapezium rule below this fraction of the sum end it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSolution(Solution):
+    """A strategy on a tree, with its certificate."""
+
+    strategy: TreeStrategy
+
+
+def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
+    """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
+    if not asked.weights.any():
+        raise nothing_to_measure()
+    scale = float(asked.weights.max())
+    alike = merge_alike(asked.nodes, asked.weights / scale)
+    precisions, slopes = best_precisions(alike.tree)
+    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
+    root = math.sqrt(alike.tree.loss(precisions))
+    bound = any_bound(alike.tree, slopes, root / (1 + tolerance / limits().tree_closeness))
+    factor = math.sqrt(scale)
+    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
+
+
+def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
+    """Return the precisions of least loss, with path sums of one, and the slopes there."""
+    inner = ~tree.nodes.is_leaf
+    odds = _first_odds(tree)
+    exponent, best = 0.5, math.inf
+    precisions = slopes = np.zeros(0)
+    last, change = odds, np.ones_like(odds)
+    for _ in range(limits().tree_steps):
+        shares = np.where(inner, odds / (1 + odds), 1.0)
+        a = _allocated(tree, shares)
+        loss, g = tree.slopes(a)
+        if not loss < best * (1 + 1e-12):  # too far
+            exponent /= 2
+            if exponent < limits().tree_exponent:
+                break
+            odds = last * change**exponent
+            continue
+        best, precisions, slopes, last = min(loss, best), a, g, odds
+        if math.sqrt(_most(tree, g) / loss) - 1 <= limits().tree_gap:
+            break
+        change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
+        odds = np.clip(odds * change**exponent, FAINTEST, 1 / FAINTEST)
+    return precisions, slopes
+
+
+def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
+    """Return a lower bound on the root of the loss of any strategy; the search ends where it is `enough`."""
+    leaf = tree.nodes.is_leaf
+    own = np.where(leaf, slopes / tree.counts, 0.0)
+    best = 0.0
+    for _ in range(limits().tree_raises):
+        own = own / float(own @ tree.counts)
+        value, raised = _trace_root(tree, own)
+        if value <= best * (1 + 1e-6):
+            break
+        best, own = value, own * raised
+        if best >= enough:
+            break
+    return best
+
+
+def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
+    """Return a certified lower bound on tr X^½, and its derivative by the weight of every leaf."""
+    leaf = tree.nodes.is_leaf
+    middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
+    total, slope = 0.0, np.zeros(len(p))
+    for sign in (1, -1):
+        for place in range(sign < 0, 2_000):
+            t = math.exp(middle + sign * place * STEP)
+            precisions = tree.weights.astype(float)
+            precisions[leaf] += t * t / p[leaf]
+            value, g = tree.slopes(precisions)
+            total += t * value
+            slope[leaf] += t * g[leaf] * t * t / p[leaf] ** 2
+            if t * value <= SMALL * total:
+                break
+    excess = 1 + 4 * sum(math.exp(-k * math.pi**2 / STEP) for k in (1, 2)) * 1.1
+    return 2 / math.pi * STEP * total / excess, np.where(leaf, slope / tree.counts, 0.0)
+
+
+def _first_odds(tree: WeightedTree) -> Array:
+    """Return shares that are optimal for regular trees, as odds."""
+    nodes, n = tree.nodes, tree.leaf_counts
+    gamma = tree.weights * n
+    above, mean_root, mean_rest, share = (np.zeros(len(nodes)) for _ in range(4))
+    for depth in range(len(nodes.levels) - 1, -1, -1):
+        level = nodes.levels[depth]
+        leaf = nodes.is_leaf[level]
+        gamma[level] += above[level]
+        root = np.sqrt(gamma[level])
+        own = np.where(leaf, root, np.maximum(root - mean_root[level], 0.0)) / n[level]
+        rest = own + mean_rest[level]
+        share[level] = own / rest
+        if depth:
+            parents = nodes.families[depth][0]
+            part = tree.copies[level] * n[level] / n[nodes.parents[level]]
+            above[parents] = nodes.child_sums(depth, gamma[level] * part)
+            mean_root[parents] = nodes.child_sums(depth, root * part)
+            mean_rest[parents] = nodes.child_sums(depth, rest * part)
+    return np.clip(share / np.maximum(1 - share, FAINTEST), FAINTEST, 1 / FAINTEST)
+
+
+def _allocated(tree: WeightedTree, shares: Array) -> Array:
+    """Return the precisions with these shares: path sums are one."""
+    left = np.ones(len(shares))
+    for level in tree.nodes.levels[1:]:
+        up = tree.nodes.parents[level]
+        left[level] = left[up] * (1 - shares[up])
+    return left * shares
+
+
+def _below(tree: WeightedTree, slopes: Array, shares: Array) -> Array:
+    """Return Σ_c R_c for every node."""
+    nodes, below = tree.nodes, np.zeros(len(slopes))
+    for depth in range(len(nodes.levels) - 1, 0, -1):
+        level = nodes.levels[depth]
+        own = shares[level] * slopes[level] + (1 - shares[level]) * below[level]
+        below[nodes.families[depth][0]] = nodes.child_sums(depth, own)
+    return below
+
+
+def _most(tree: WeightedTree, slopes: Array) -> float:
+    """Return the largest Σ g b over precisions b with path sums of at most one."""
+    nodes, below = tree.nodes, np.zeros(len(slopes))
+    for depth in range(len(nodes.levels) - 1, 0, -1):
+        level = nodes.levels[depth]
+        below[nodes.families[depth][0]] = nodes.child_sums(depth, np.maximum(slopes[level], below[level]))
+    roots = nodes.levels[0]
+    return float(np.maximum(slopes[roots], below[roots]).sum())
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:

@@ -1,4 +1,4 @@
-"""The mechanisms that can be planned and measured. A new one needs a file of its own and an entry here.
+"""The mechanisms that can be planned and measured. A new one needs an entry here.
 
 A mechanism says which strategies are allowed; a numerical method (`querysmasher.planning.solvers`) finds the
 best of them. Spec files, `compare`, the documentation and error messages all derive from this list.
@@ -6,14 +6,32 @@ best of them. Spec files, `compare`, the documentation and error messages all de
 
 from __future__ import annotations
 
+import math
 from functools import partial
+
+import numpy as np
 
 from querysmasher.planning.mechanisms.basis import choose_products
 from querysmasher.planning.mechanisms.mechanism import Choice, Mechanism, Task, solve_separately
-from querysmasher.planning.mechanisms.residual import solve_residual
 from querysmasher.planning.mechanisms.whole import choose_whole
+from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
-from querysmasher.planning.solvers.fourier import solve_fourier
+from querysmasher.planning.solvers.bounds import lower_bound
+from querysmasher.planning.solvers.circulant import fourier_basis
+from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.structured import solve_fourier
+from querysmasher.planning.strategies import DiagonalStrategy
+from querysmasher.planning.subworkload import Block
+
+
+def solve_residual(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
+    """Measure every residual evenly, V ∝ the projection onto the residual space: optimal for marginals."""
+    weight = math.prod(n / (n - 1) for n in block.shape)  # the projection's diagonal is its inverse
+    bases = tuple(map(fourier_basis, block.shape))  # any orthonormal basis; this one rounds well
+    strategy = DiagonalStrategy(bases, np.full([n - 1 for n in block.shape], weight))
+    reached = math.sqrt(sum(term.energy for term in block.terms) / weight)
+    return Solution(strategy, reached, min(reached, lower_bound(block)), "residual")
+
 
 MECHANISMS = {
     mechanism.name: mechanism

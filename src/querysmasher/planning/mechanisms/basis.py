@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,10 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError, not_one_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
-from querysmasher.planning.measured import Blocks
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE
@@ -41,8 +41,7 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
     given = given or {}
     unknown = [name for name in given if name not in workload.schema]
     if unknown:
-        msg = f"bases: expected attributes of {workload.schema}, got {unknown[0]!r}"
-        raise PlanError(msg)
+        raise PlanError(f"bases: expected attributes of {workload.schema}, got {unknown[0]!r}")
     asked: dict[str, dict[object, Array]] = {a.name: {} for a in workload.schema}
     tied: set[str] = set()
     for group in workload:
@@ -67,63 +66,44 @@ def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
     """Measure every set by the product of its attributes' bases."""
     solutions = list(dict.fromkeys(task.bases))
     number = {solution: i for i, solution in enumerate(solutions)}
-    losses = BasisLosses()
-    known: dict[object, tuple[float, float]] = {}
-    patterns: dict[Blocks, Blocks] = {}
-    choices = []
-    with one_core():
-        for one in task.sets:
-            own = [task.bases[a] for a in one.attributes]
-            blocks: Blocks = tuple(((axis,), number[basis]) for axis, basis in enumerate(own))
-            key = (blocks, one.terms)
-            if key not in known:
-                known[key] = losses.roots(one.terms, own)
-            choices.append(Choice(patterns.setdefault(blocks, blocks), *known[key]))
-    return solutions, choices
 
+    @cache
+    def dual(basis: Solution) -> tuple[Array, Array]:
+        """Return the dual of a basis, and the projector onto its span."""
+        rows = basis.strategy.written_out()
+        inverse = pseudo_inverse(rows)
+        return inverse, inverse @ rows
 
-class BasisLosses:
-    """The losses of products of bases; the loss of each part under its bases is computed once."""
+    @cache
+    def loss(part: Part, bases: tuple[Solution, ...]) -> float:
+        """Return the loss of one part under the product of bases."""
+        duals, projectors = zip(*map(dual, bases), strict=True)
+        if not _spans(part, projectors):
+            raise PlanError(
+                f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
+                "rows; give bases whose rows span the queries"
+            )
+        return float(part.energies(duals).sum())
 
-    def __init__(self) -> None:
-        """Start with no results."""
-        self._duals: dict[Solution, tuple[Array, Array]] = {}
-        self._known: dict[tuple[Part, tuple[Solution, ...]], float] = {}
-
-    def roots(self, terms: tuple[Term, ...], bases: Sequence[Solution]) -> tuple[float, float]:
-        """Return √(loss) on one attribute set, and a lower bound on that of every strategy."""
-        loss = sum(
-            term.coefficient
-            * math.prod(self._loss(piece.part, tuple(bases[a] for a in piece.axes)) for piece in term.pieces)
+    @cache
+    def choice(terms: tuple[Term, ...], bases: tuple[Solution, ...]) -> Choice:
+        """Return the strategies of a set, √(loss), and a lower bound on that of every strategy."""
+        total = sum(
+            term.coefficient * math.prod(loss(p.part, tuple(bases[a] for a in p.axes)) for p in term.pieces)
             for term in terms
         )
         scale, blocks = separate(terms)
         bound = math.sqrt(scale) * math.prod(lower_bound(own.block) for own in blocks)
-        return math.sqrt(loss), min(bound, math.sqrt(loss))
+        own = tuple(((axis,), number[basis]) for axis, basis in enumerate(bases))
+        return Choice(own, math.sqrt(total), min(bound, math.sqrt(total)))
 
-    def _loss(self, part: Part, bases: tuple[Solution, ...]) -> float:
-        """Return the loss of one part under the product of bases."""
-        if (part, bases) not in self._known:
-            pairs = [self._dual(b) for b in bases]
-            projectors = [projector for _, projector in pairs]
-            if not _spans(part, projectors):
-                msg = (
-                    f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
-                    "rows; give bases whose rows span the queries"
-                )
-                raise PlanError(msg)
-            self._known[part, bases] = float(part.energies([dual for dual, _ in pairs]).sum())
-        return self._known[part, bases]
-
-    def _dual(self, basis: Solution) -> tuple[Array, Array]:
-        if basis not in self._duals:
-            rows = basis.strategy.written_out()
-            dual = pseudo_inverse(rows)
-            self._duals[basis] = dual, dual @ rows
-        return self._duals[basis]
+    with one_core():
+        return solutions, [
+            choice(one.terms, tuple(task.bases[a] for a in one.attributes)) for one in task.sets
+        ]
 
 
-def _spans(part: Part, projectors: list[Array]) -> bool:
+def _spans(part: Part, projectors: Sequence[Array]) -> bool:
     """Return whether a part's queries lie in the span of the bases, each relative to its length if known."""
     rows = part.rows
     if rows is None:
@@ -171,8 +151,7 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
         return _best(asked)
     if isinstance(basis, str):
         if basis not in BASES:
-            msg = f"bases[{attribute.name!r}]: {not_one_of([*BASES, 'or rows'], basis)}"
-            raise PlanError(msg)
+            raise PlanError(f"bases[{attribute.name!r}]: {not_one_of([*BASES, 'or rows'], basis)}")
         return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis].of(n).gram())
     try:
         rows = np.array(basis, dtype=float)
@@ -182,11 +161,10 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
     if fits:
         rows = rows / np.abs(rows).max()
     if not fits or np.abs(_centred(rows)).max() <= RANK:
-        msg = (
+        raise PlanError(
             f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
             f"value, whose rows distinguish values, got {type(basis).__name__} of shape {rows.shape}"
         )
-        raise PlanError(msg)
     return rows
 
 
@@ -201,15 +179,9 @@ def _haar(attribute: Attribute) -> Array:
     """Return the Haar wavelets: half against half, on ever shorter intervals."""
     n = attribute.size
     if n & (n - 1):
-        msg = f"bases[{attribute.name!r}]: expected 2^k values for the basis 'haar', got {n}"
-        raise PlanError(msg)
-    rows: list[Array] = []
-    length = n
-    while length > 1:
-        wave = np.repeat([1.0, -1.0], length // 2)
-        rows += [np.concatenate([np.zeros(s), wave, np.zeros(n - s - length)]) for s in range(0, n, length)]
-        length //= 2
-    return np.array(rows)
+        raise PlanError(f"bases[{attribute.name!r}]: expected 2^k values for the basis 'haar', got {n}")
+    halves = (np.repeat([1.0, -1.0], n >> level) for level in range(1, n.bit_length()))
+    return np.vstack([np.kron(np.eye(n // wave.size), wave) for wave in halves])
 
 
 def _centred(rows: Array) -> Array:

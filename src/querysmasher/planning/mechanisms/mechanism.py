@@ -1,17 +1,61 @@
-"""A mechanism: which strategies it allows, and how it chooses among them."""
+"""A mechanism: which strategies it allows, and how it chooses among them. Distinct blocks are solved once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
-from querysmasher.planning.measured import Blocks
-from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers import Solver
-from querysmasher.planning.solving import solve_blocks
+from querysmasher.arrays import one_core
+from querysmasher.planning.limits import limits
+from querysmasher.planning.solution import Blocks, Solution
+from querysmasher.planning.solvers import Solver, check_answers
+from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.subworkload import Block, Piece, Subworkload, separate
+from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
+
+
+def solve_blocks(
+    blocks: Sequence[Block], tolerance: float, solver: Solver, progress: bool | None = None
+) -> list[Solution]:
+    """Return one solution per block, in order; each can answer every query of its block.
+
+    Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
+    a cluster. A single heavy block gets all cores for its matrix products instead.
+    """
+    solutions: dict[int, Solution] = {}
+    light = [i for i, b in enumerate(blocks) if b.cells <= limits().light_cells]
+    heavy = sorted(set(range(len(blocks))).difference(light), key=lambda i: -blocks[i].cells)
+    with Bar("Solving", len(blocks), progress) as bar:
+        with one_core():
+            for i in light:
+                solutions[i] = _solve(blocks[i], tolerance, solver)
+                bar.advance()
+            if len(heavy) > 1:
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
+
+                jobs = (delayed(_solve)(blocks[i], tolerance, solver) for i in heavy)
+                solved = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
+                for i, solution in zip(heavy, solved, strict=True):
+                    solutions[i] = solution
+                    bar.advance()
+                    bar.note(f"certified gap {max(s.gap for s in solutions.values()):.1e}")
+        if len(heavy) == 1:
+            (i,) = heavy
+            with one_core() if blocks[i].cells <= limits().threaded_cells else nullcontext():
+                note = lambda gap: bar.note(f"certified gap {gap:.1e}")  # noqa: E731
+                solutions[i] = _solve(blocks[i], tolerance, solver, note)
+            bar.advance()
+    return [solutions[i] for i in range(len(blocks))]
+
+
+def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
+    """Solve one block, and check that the strategy answers every query of it."""
+    solution = solver(block, tolerance, progress)
+    check_answers(block, solution.strategy)
+    return solution
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,20 @@ these queries, and nothing else can be answered later than what follows from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.cells import MergedRows, are_given, merge, work_of
-from querysmasher.planning.grading import FAR, is_graded, lengths
+from querysmasher.planning.asking import nothing_to_measure
+from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.grading import is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
-from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
-from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import MergedStrategy
-from querysmasher.workload.groups import Group
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
@@ -32,29 +28,16 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     (one,) = task.sets
     with one_core():
         most, count = limits(), task.workload.query_count
-        work = _most_work(task.workload.groups)
-        merged = merge(task.workload.schema, task.workload.groups, one.attributes, work)
+        merged = merge(task.workload.schema, task.workload.groups, one.attributes, most.whole_work)
         if merged is None:
-            msg = (
+            raise TooLargeError(
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, with {work:.0e} cells × "
+                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
                 f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
             )
-            raise TooLargeError(msg)
         solution = solve_whole(merged, task.tolerance)
     blocks = ((tuple(range(len(one.attributes))), 0),)
     return [solution], [Choice(blocks, solution.reached, solution.bound)]
-
-
-def _most_work(groups: Iterable[Group]) -> float:
-    """Return the maximum work of one step: less where some queries are tables, which can be split."""
-    most = limits()
-    return most.whole_work if all(map(are_given, groups)) else min(most.whole_work, most.mixed_whole_work)
-
-
-def whole_work(merged: MergedRows) -> float:
-    """Return the work of one step of a solver."""
-    return work_of(*merged.rows.shape)
 
 
 def root_of(merged: MergedRows) -> Array:
@@ -67,31 +50,23 @@ def root_of(merged: MergedRows) -> Array:
 
 def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:
     """Return the optimal strategy for all queries, over the distinct columns of their cells."""
-    scales = np.sqrt(merged.weights)
-    own = lengths(merged.rows) * scales
-    if not own.any():
+    if not merged.rows[merged.weights > 0].any():
         raise nothing_to_measure()
-    count, columns = merged.rows.shape
-    tame = float(own.max()) <= FAR * float(own[own > 0].min())
-    work = columns * count**2
-    if tame and columns > limits().wide_columns * count and work > limits().light_work:
-        found = _solve_wide(merged, scales, tolerance / 4)
-        if found.gap <= tolerance or work > limits().middle_work:
-            return found  # else the optimum is on few cells, which the other method finds better
+    columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
     diagonal = root_diagonal(root)
-    if diagonal is not None and len(root) == columns > limits().interior_cells:
+    if diagonal is not None and len(root) == columns > limits().light_cells:
         found = _of_one_root(merged, root, diagonal)
         if found.gap <= tolerance:
             return found
-    closer = 4 if columns <= limits().dense_cells else 1
     start = np.ones(columns) if diagonal is None else diagonal**2
-    design = solve_design(root, start, tolerance / closer, enough=limits().whole_nearness * tolerance)
-    matrix, reached = design.strategy(), design.upper
-    if is_graded(root):
-        matrix, reached = design.filled_strategy()
+    design = solve_design(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    graded, bound = is_graded(root), design.value
+    del root  # as large as the queries, like the design
+    matrix, reached = design.filled_strategy() if graded else (design.strategy(), design.upper)
+    del design
     strategy = _strategy(merged, matrix, _lattice(merged, len(matrix)))
-    return Solution(strategy, reached, design.value, "whole")
+    return Solution(strategy, reached, bound, "whole")
 
 
 def _of_one_root(merged: MergedRows, root: Array, diagonal: Array) -> Solution:
@@ -106,14 +81,6 @@ def _of_one_root(merged: MergedRows, root: Array, diagonal: Array) -> Solution:
     matrix = root / np.sqrt(own)[:, None] * scale
     bound, reached = float(np.linalg.norm(diagonal)), float(np.linalg.norm(loss))
     return Solution(_strategy(merged, matrix, None), max(reached, bound), bound, "whole")
-
-
-def _solve_wide(merged: MergedRows, scales: Array, tolerance: float) -> Solution:
-    """Do the same without a root of the Gram matrix, which would be as large as the queries."""
-    turned = Turned.of(merged.rows, scales)
-    lattice = _lattice(merged, turned.rank)
-    design = WideDesign.at(merged.rows, turned, wide_weights(merged.rows, turned, tolerance))
-    return Solution(_strategy(merged, design.matrix, lattice), design.upper, design.value, "whole")
 
 
 def _strategy(merged: MergedRows, matrix: Array, lattice: Integers | None) -> MergedStrategy:

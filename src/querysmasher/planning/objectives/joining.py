@@ -22,10 +22,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.target import Target
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group, Target, Workload
 
 FAR_APART = 100.0
 """Maximum ratio of targets of queries that are joined: rows of one family stay comparable."""

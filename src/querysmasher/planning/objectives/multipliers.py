@@ -19,13 +19,12 @@ from math import prod
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
-from querysmasher.planning.roles import attribute_roles
+from querysmasher.workload.families import by_length, weighted
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.weighted import by_length, weighted
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""

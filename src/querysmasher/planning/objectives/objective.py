@@ -18,11 +18,10 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, Remedy, not_one_of
 from querysmasher.formatting import number
+from querysmasher.planning.asking import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.limits import limits
-from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
 from querysmasher.planning.objectives.rounded import at_cost, missed_by
@@ -30,10 +29,9 @@ from querysmasher.planning.objectives.search import Replan, Search, Wholes
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.rates import readable
-from querysmasher.workload.target import Target
-from querysmasher.workload.workload import Workload
+from querysmasher.planning.solution import Certificate
+from querysmasher.privacy.budget import Budget, PrivacyCost, readable
+from querysmasher.workload.workload import Target, Workload
 
 MET = 1 + 1e-9
 """A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""

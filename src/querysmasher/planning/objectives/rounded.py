@@ -55,7 +55,7 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     factor = plan.budget.privacy_cost / cost
     measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
     budget = with_cost(plan.budget, cost)
-    spent = math.fsum(budget.unit.squared_change(total=not m.attributes) / m.variance for m in measured)
+    spent = math.fsum(budget.unit.change(m.attributes) / m.variance for m in measured)
     if spent > cost:  # by rounding error
         budget = with_cost(plan.budget, spent * (1 + 1e-15))
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)

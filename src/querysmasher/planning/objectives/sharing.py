@@ -240,7 +240,7 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
     for number, own in enumerate(table.sets):
         variances[own], by_set[own] = x[number], losses[number] / len(own)
     unit, cost = plan.budget.unit, plan.budget.privacy_cost
-    factors = np.array([unit.squared_change(total=not m.attributes) for m in plan.measured], dtype=float)
+    factors = np.array([unit.change(m.attributes) for m in plan.measured], dtype=float)
     while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
         variances *= max(spent / cost, 1 + 1e-15)
     measured = tuple(

@@ -19,20 +19,25 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array, first_largest, in_order
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.shares import Tied, tied
+from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
-from querysmasher.planning.planned import Extreme, Planned
-from querysmasher.workload.groups import Group
+from querysmasher.planning.solution import Measured
+from querysmasher.schema import Schema
+from querysmasher.workload.workload import Group
+
+if TYPE_CHECKING:
+    from querysmasher.planning.plan import Plan
 
 Integers = NDArray[np.intp]
 
@@ -43,7 +48,29 @@ CHUNK = 2_000_000
 """Maximum number of sums computed at once."""
 
 
-def extremes(plan: Planned) -> list[Extreme]:
+@dataclass(frozen=True)
+class Extreme:
+    """The largest standard error of a group's queries, and the rows of a query that has it."""
+
+    group: Group
+    std: float
+    rows: tuple[int, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The standard error relative to the target, which is one for a group without any."""
+        return self.std / (1.0 if self.group.target is None else self.group.target.std)
+
+    def query(self, schema: Schema) -> str:
+        """Return the query in words."""
+        each = [
+            one_line(family.labels([schema[n] for n in names])[row])
+            for (names, family), row in zip(self.group.parts(), self.rows, strict=True)
+        ]
+        return " and ".join(filter(None, each)) or "total"
+
+
+def extremes(plan: Plan) -> list[Extreme]:
     """Return the largest standard error of every group, in order, and the first query that attains it."""
     groups = plan.workload.groups
     if not plan.estimator.is_split:
@@ -88,7 +115,7 @@ class Entry:
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
 
-    def __init__(self, plan: Planned, scopes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]]) -> None:
         """Take a plan and, for every group, the scope of each of its families.
 
         Groups are equivalent only if they have the same scopes.
@@ -141,7 +168,7 @@ class VarianceTable:
         self.variances = np.array([len(own) / math.fsum(own) for own in noises])
         """The noise variance of every class, at which it costs as much."""
         unit = plan.budget.unit
-        changes = [unit.squared_change(total=not plan.measured[own[0]].attributes) for own in self.sets]
+        changes = [unit.change(plan.measured[own[0]].attributes) for own in self.sets]
         self.spent = np.array([len(own) * change for own, change in zip(self.sets, changes, strict=True)])
         """The privacy cost of every class at σ² = 1."""
 

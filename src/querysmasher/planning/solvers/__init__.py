@@ -28,11 +28,9 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.dense import is_thin, solve_dense
 from querysmasher.planning.solvers.design import Progress
-from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fourier
-from querysmasher.planning.solvers.roots import is_thin
-from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Block
 
@@ -92,7 +90,7 @@ def solve(
     fits = block.cells <= own.structured_cells and max(block.shape) <= own.axis_values
     if several and fits and solver != "dense":
         found = solve_structured(block, tolerance, progress)
-        if solver == "structured" or not has_uniform_centres(block):
+        if solver == "structured" or not all(centre.is_uniform for centre in block.centres):
             return found
         both = (found, solve_fourier(block))
         return both[in_order([solution.reached for solution in both])[0]]

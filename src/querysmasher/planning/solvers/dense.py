@@ -1,29 +1,168 @@
-"""The optimal strategy of a block small enough, or thin enough, to write out a root of its Gram."""
+"""Roots of a block's Gram matrix: independent rows R with RᵀR = G, over the block's cells.
+
+The Gram matrix itself is decomposed if that keeps every query, as it nearly always does: it is small and
+quick. It can lose queries that are far apart in weight or size, or nearly dependent. Then their rows are
+decomposed, which takes longer.
+
+The optimal strategy of a block small enough, or thin enough, to write out a root of its Gram.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, square_root
-from querysmasher.planning.grading import is_graded
+from querysmasher.arrays import TAME, Array, along_axes, square_root
+from querysmasher.planning.centre import complement
+from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
 from querysmasher.planning.lattice import Integers, independent
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import Progress
-from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.solvers.roots import RANK, block_root
+from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.strategies import DenseStrategy
-from querysmasher.planning.subworkload import Block
+from querysmasher.planning.subworkload import Block, Part, Piece
+
+RANK = 1e-10
+"""Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
+
+
+def is_thin(block: Block) -> bool:
+    """Return whether the block has far fewer queries than cells, all of them written out as rows."""
+    if any(len(term.pieces) > 1 or not term.pieces[0].part.thin for term in block.terms):
+        return False
+    rows = sum(len(piece.part.content) for piece in block.pieces)
+    return rows <= block.cells / 2 and rows**2 * block.cells <= limits().thin_work
+
+
+def stacked_rows(block: Block) -> Array:
+    """Return the rows of a thin block, with the roots of their coefficients."""
+    return np.concatenate([math.sqrt(term.coefficient) * term.pieces[0].part.content for term in block.terms])
+
+
+def block_root(block: Block, *, strict: bool = True) -> Array:
+    """Return independent rows R with RᵀR the block's Gram.
+
+    Unless `strict`, rows many orders of magnitude shorter than the longest may be missing. That is enough to
+    estimate the loss, and makes it smooth where a direction vanishes.
+    """
+    if is_thin(block):
+        return _thin_root(block, strict)
+    return _gram_root(block, strict)
+
+
+def _thin_root(block: Block, strict: bool) -> Array:
+    stacked = stacked_rows(block)
+    root = _tame_root(stacked)
+    if root is not None:
+        return root
+    _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
+    keep = values > RANK * values[0]
+    root = values[keep, None] * vectors[keep]
+    if not strict or (not is_graded(root) and spans(vectors[keep], stacked)):
+        return root
+    return graded_root(stacked)
+
+
+def _tame_root(rows: Array) -> Array | None:
+    """Return a root by way of the rows' Gram matrix, or None if that could lose some of them."""
+    values, turn = np.linalg.eigh(rows @ rows.T)
+    keep = values > values[-1] / TAME**2
+    root = np.asarray(turn[:, keep].T @ rows, dtype=float)
+    return root if spans(root / np.sqrt(values[keep])[:, None], rows) else None
+
+
+def _gram_root(block: Block, strict: bool) -> Array:
+    """Return R with RᵀR the block's Gram, computed inside the residual space, whose rank is known."""
+    inside = [complement(centre.weights) for centre in block.centres]
+    gram = np.zeros(())
+    for term in block.terms:
+        gram = gram + term.coefficient * _pieces_gram(term.pieces, inside)
+    root = full_root(gram)
+    if root is None:
+        root = square_root(gram, RANK)
+        rows = _block_rows(block, inside) if strict else root
+        if not spans(root / lengths(root)[:, None], rows):
+            root = graded_root(rows)
+    tensor = root.reshape(-1, *(len(f) for f in inside))
+    return np.ascontiguousarray(along_axes(tensor, 1, inside).reshape(len(root), -1))
+
+
+def full_root(gram: Array) -> Array | None:
+    """Return the Cholesky root, or None if the rank is not clearly full."""
+    try:
+        root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = np.diagonal(root)
+    return root if pivots.min() > 1e-7 * pivots.max() else None
+
+
+def _independent_rows(gram: Array) -> Array:
+    root = full_root(gram)
+    return square_root(gram, RANK) if root is None else root
+
+
+def _block_rows(block: Block, inside: list[Array]) -> Array:
+    """Return rows whose Gram is the block's, in the coordinates `inside` of the residual space."""
+    return np.concatenate(
+        [math.sqrt(term.coefficient) * _pieces_rows(term.pieces, inside) for term in block.terms]
+    )
+
+
+def _pieces_rows(pieces: Sequence[Piece], inside: list[Array]) -> Array:
+    """Return rows whose Gram is the product of pieces, in the coordinates `inside` of the residual space."""
+    result: Array = np.ones((1,))
+    order: list[int] = []
+    for piece in pieces:
+        rows = _part_rows(piece.part, [inside[a].T for a in piece.axes])
+        result = np.multiply.outer(result, rows.reshape(len(rows), *(len(inside[a]) for a in piece.axes)))
+        result = np.moveaxis(result, 1 + len(order), 1)
+        result = result.reshape(-1, *result.shape[2:])
+        order += piece.axes
+    cells = math.prod(len(f) for f in inside)
+    return result.transpose(0, *(1 + np.argsort(order))).reshape(-1, cells)
+
+
+def _part_rows(part: Part, maps: list[Array]) -> Array:
+    """Return at most as many rows as dimensions, whose Gram is the part's in the coordinates `maps`."""
+    own = part.rows
+    if own is None:
+        return _independent_rows(_part_gram(part, maps))
+    rows = along_axes(own.reshape(-1, *part.shape), 1, maps).reshape(len(own), -1)
+    return graded_root(rows) if len(rows) > rows.shape[1] else rows
+
+
+def _pieces_gram(pieces: Sequence[Piece], inside: list[Array]) -> Array:
+    """Return the Gram of the product of pieces in the coordinates `inside` of the residual space."""
+    result: Array = np.ones(())
+    order: list[tuple[int, int]] = []  # (side, axis) of every dimension of the result
+    for piece in pieces:
+        own = _part_gram(piece.part, [inside[a].T for a in piece.axes])
+        result = np.multiply.outer(result, own.reshape(*[len(inside[a]) for a in piece.axes] * 2))
+        order += [(side, a) for side in (0, 1) for a in piece.axes]
+    place = {key: i for i, key in enumerate(order)}
+    rows_then_columns = [place[side, axis] for side in (0, 1) for axis in range(len(inside))]
+    cells = math.prod(len(f) for f in inside)
+    return result.transpose(rows_then_columns).reshape(cells, cells)
+
+
+def _part_gram(part: Part, maps: list[Array]) -> Array:
+    """Return the Gram of one part in the coordinates `maps`."""
+    if part.thin:
+        rows = along_axes(part.content.reshape(-1, *part.shape), 1, maps).reshape(len(part.content), -1)
+        return rows.T @ rows
+    gram = along_axes(part.content.reshape(*part.shape, *part.shape), 0, [*maps, *maps])
+    cells = math.prod(m.shape[1] for m in maps)
+    return gram.reshape(cells, cells)
 
 
 def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
-    effort = 100 if block.cells <= limits().close_cells else 4 if block.cells <= limits().dense_cells else 1
-    target = tolerance / effort
+    target = tolerance / (100 if block.cells <= limits().close_cells else 4)
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block), target, progress)
         back = np.arange(root.shape[1])

@@ -61,8 +61,7 @@ __all__ = [
 def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
     """Rebuild a strategy of the named kind from the result of its `to_data`."""
     if not isinstance(kind, str) or kind not in KINDS:
-        msg = f"strategy: expected one of the kinds {', '.join(KINDS)}, got another"
-        raise PlanError(msg)
+        raise PlanError(f"strategy: expected one of the kinds {', '.join(KINDS)}, got another")
     return KINDS[kind].from_data(data)
 
 

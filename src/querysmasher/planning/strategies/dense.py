@@ -9,15 +9,15 @@ combinations of classes of values.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, in_order
+from querysmasher.arrays import CHUNK, Array, in_order
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -31,7 +31,7 @@ from querysmasher.planning.strategies.rounding import (
     round_rows,
     scaled,
 )
-from querysmasher.planning.strategies.span import CHUNK, Span
+from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -51,10 +51,6 @@ SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 
 def _lattice(value: Any) -> Integers | None:
     return None if value is None else integers(value, 2)
-
-
-def _matrix(value: Any) -> Array:
-    return floats(value, 2)
 
 
 class RowsStrategy(Strategy):
@@ -81,9 +77,15 @@ class RowsStrategy(Strategy):
         """The span of the rows of M·D^½."""
         return Span(np.ascontiguousarray(self.matrix), self._roots)  # the same digits as from a file
 
-    @abstractmethod
     def _over_cells(self, columns: Array) -> Array:
         """Return combinations of unit vectors of the columns over all cells."""
+        return (columns / self._roots)[:, self.partition.of_cells()]
+
+    def written_out(self) -> Array:
+        return self.matrix[:, self.partition.of_cells()]
+
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        return self.partition.maps, np.take(self.matrix, self.partition.labels, axis=1)
 
     def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
         """Return the sums of rows over the values of some axes within classes, with an axis for each."""
@@ -116,14 +118,6 @@ class RowsStrategy(Strategy):
         return self.span.coefficients(rows * self._roots)
 
     @property
-    def spread(self) -> float:
-        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
-        spans = [self.span] if self.lattice is None else [self.span, Span(self.lattice, self._roots)]
-        if not all(span.lengths.all() for span in spans):
-            return math.inf
-        return max(float(span.lengths.max() / span.lengths.min()) for span in spans)
-
-    @property
     def leverage(self) -> float:
         return float(np.einsum("ij,ij->j", self.matrix, self.matrix).max())
 
@@ -133,6 +127,8 @@ class RowsStrategy(Strategy):
         return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
+        if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
+            return True  # rows that span the whole residual space contain what lies in it by construction
         inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
@@ -179,30 +175,19 @@ class RowsStrategy(Strategy):
         return result
 
     def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        batch: list[Sequence[AxisRows]] = []
-        entries = 0
-        for factors in asked:
-            more = squared_lengths(factors).size * self.partition.labels.size
-            if batch and entries + more > CHUNK:
-                yield from self._together(batch)
-                batch, entries = [], 0
-            batch.append(factors)
-            entries += more
-        yield from self._together(batch)
-
-    def _together(self, batch: Sequence[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        """Do the same for few products, while the rows are read twice."""
-        if len(batch) < 2:
-            yield from super().variances_if_contained(batch)
-            return
-        columns = np.concatenate([own for factors in batch for own in self._products(factors)])
-        variances, inside = (_lengths(image(columns)) for image in (self.span.coefficients, self.span.inside))
-        start = 0
-        for factors in batch:
-            lengths = squared_lengths(factors)
-            own = slice(start, start := start + lengths.size)
-            contained = is_inside(inside[own].reshape(lengths.shape), lengths, math.prod(self.shape))
-            yield variances[own].reshape(lengths.shape) if contained else None
+        left, most = iter(asked), max(1, CHUNK // self.partition.labels.size)
+        while batch := list(islice(left, most)):
+            every = [squared_lengths(factors) for factors in batch]
+            ends = np.cumsum([lengths.size for lengths in every])
+            if ends[-1] > most:
+                yield from super().variances_if_contained(batch)
+                continue
+            columns = np.concatenate([own for factors in batch for own in self._products(factors)])
+            images = self.span.coefficients(columns), self.span.inside(columns)
+            squares = (np.split(_lengths(image), ends[:-1]) for image in images)
+            for lengths, variances, inside in zip(every, *squares, strict=True):
+                contained = is_inside(inside.reshape(lengths.shape), lengths, math.prod(self.shape))
+                yield variances.reshape(lengths.shape) if contained else None
 
     # --- integers ---
 
@@ -213,24 +198,28 @@ class RowsStrategy(Strategy):
         return Span.of(self.lattice).coefficients(self.matrix)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        squares = self.of_integers(rounded).combinations(self.matrix) ** 2
-        return float(squares.sum(axis=1).max()) * float(squared_sensitivity(rounded))
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return self.of_integers(rounded).span.is_independent()
+        again = self.of_integers(rounded)
+        if not again.span.is_independent():
+            return math.inf
+        return float(_lengths(again.combinations(self.matrix)).max()) * float(squared_sensitivity(rounded))
 
     # --- files ---
 
     def is_sound(self) -> bool:
-        matrix = self.matrix
-        if matrix.ndim != 2 or not self._fits() or not 0 < len(matrix) <= matrix.shape[1]:
+        try:
+            partition = self.partition
+        except PrivacyError:
             return False
-        sound = matrix.min() > -LARGEST and matrix.max() < LARGEST and self.span.is_independent()
-        return bool(sound) and (self.lattice is None or self._has_sound_lattice(self.lattice))
+        matrix = self.matrix
+        if partition.shape != self.shape or matrix.ndim != 2 or matrix.shape[1] != partition.columns:
+            return False
+        if not len(matrix) or matrix.min() <= -LARGEST or matrix.max() >= LARGEST:
+            return False
+        return self.span.is_independent() and (self.lattice is None or self._has_sound_lattice(self.lattice))
 
-    @abstractmethod
-    def _fits(self) -> bool:
-        """Return whether the rows are over the columns of the block's cells."""
+    def stands_on(self, centres: Sequence[Centre]) -> bool:
+        """Return whether the rows lie in the residual space: those that are not split lie in none."""
+        return not self.whole and is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
     def _has_sound_lattice(self, lattice: Integers) -> bool:
         """Return whether the lattice spans what the rows span."""
@@ -254,7 +243,7 @@ class DenseStrategy(RowsStrategy):
     """Any rows over the block's cells, inside a residual space."""
 
     kind = "dense"
-    stored: ClassVar = {"shape": wholes, "matrix": _matrix, "lattice": _lattice}
+    stored: ClassVar = {"shape": wholes, "matrix": partial(floats, ndim=2), "lattice": _lattice}
 
     shape: tuple[int, ...]
     matrix: Array
@@ -266,49 +255,29 @@ class DenseStrategy(RowsStrategy):
         labels = np.arange(math.prod(self.shape)).reshape(self.shape)
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
-    @cached_property
-    def _roots(self) -> Array:
-        return np.ones(self.matrix.shape[1])
-
-    def _over_cells(self, columns: Array) -> Array:
-        return columns
-
-    def written_out(self) -> Array:
-        return self.matrix
-
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        # rows that span the whole residual space contain what lies in it by construction
-        return self.rank == math.prod(n - 1 for n in self.shape) or super().contains(factors)
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Matrix(self._round(centres, bits))),))
-
-    def _round(self, centres: Sequence[Integers], bits: int) -> Integers:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return round_on_lattice(self._on_lattice, self.lattice, bits)
+            return self._in_integers(Matrix(round_on_lattice(self._on_lattice, self.lattice, bits)))
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
-            msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-            raise PlanError(msg)
+            raise PlanError(
+                f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
+            )
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
-        tried = [round_rows(rows, centres, bits, scale) for scale in (SCALES if few else (1.0,))]
-        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
+        tried = [
+            self._in_integers(Matrix(round_rows(rows, centres, bits, scale)))
+            for scale in (SCALES if few else (1.0,))
+        ]
+        return tried[in_order([self.rounding_loss(found) for found in tried])[0] if few else 0]
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         return cls(rounded.shape, factor.written_out())
-
-    def _fits(self) -> bool:
-        return self.matrix.shape[1] == math.prod(self.shape)
-
-    def stands_on(self, centres: Sequence[Centre]) -> bool:
-        return is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,7 +290,7 @@ class MergedStrategy(RowsStrategy):
         "shape": wholes,
         "maps": lambda maps: tuple(integers(one, 1) for one in items(maps)),
         "labels": integers,
-        "matrix": _matrix,
+        "matrix": partial(floats, ndim=2),
         "lattice": _lattice,
     }
 
@@ -338,15 +307,6 @@ class MergedStrategy(RowsStrategy):
         """Which cells share a column."""
         return Partition(self.maps, self.labels)
 
-    def _over_cells(self, columns: Array) -> Array:
-        return (columns / self._roots)[:, self.partition.of_cells()]
-
-    def written_out(self) -> Array:
-        return self.matrix[:, self.partition.of_cells()]
-
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        return self.maps, np.take(self.matrix, self.labels, axis=1)
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer rows on the same columns: there is no residual space in which to stay."""
         if self.lattice is not None:
@@ -354,8 +314,7 @@ class MergedStrategy(RowsStrategy):
         else:
             complete = len(self.matrix) == self.matrix.shape[1]
             rows = reduced(scaled(self.matrix if complete else completed(self.matrix), bits), bits)
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Merged(self.maps, self.labels, rows)),))
+        return self._in_integers(Merged(self.maps, self.labels, rows))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -363,25 +322,7 @@ class MergedStrategy(RowsStrategy):
         assert isinstance(factor, Merged)  # noqa: S101 - the registry has seen to it
         return cls(rounded.shape, factor.maps, factor.labels, factor.matrix.astype(float))
 
-    def _fits(self) -> bool:
-        try:
-            return self.partition.shape == self.shape and self.matrix.shape[1] == self.partition.columns
-        except PrivacyError:
-            return False
-
-    def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
-        """Return False: queries that are not split lie in no residual space, whatever the centres."""
-        return False
-
 
 def _lengths(rows: Array) -> Array:
     """Return the squared lengths of rows."""
     return np.einsum("ij,ij->i", rows, rows)
-
-
-def _mean_loss(rows: Array, rounded: Integers) -> float:
-    """Return the mean factor by which rounding multiplies the rows' variances, up to a constant."""
-    span = Span.of(rounded)
-    if not span.is_independent():
-        return math.inf
-    return float((span.coefficients(rows) ** 2).sum() * (span.rows.astype(float) ** 2).sum(axis=0).max())

@@ -130,34 +130,51 @@ class DiagonalStrategy(BasisStrategy):
         bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
 
-    @property
-    def spread(self) -> float:
-        squares = along_axes(self.weights, 0, [np.diag((b**2).sum(axis=1)) for b in self.bases])
-        return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
-
     def written_out(self) -> Array:
         product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        return _round_bases(self, centres, bits)
+        """Round the basis of every axis; the noise compensates for the lengths of its rows.
+
+        If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded
+        as one, and faint rows complete the rest, so that rounding stays inside the measured space.
+        """
+        factors, squares, weights = [], [], self.weights
+        for axis, (basis, centre) in enumerate(zip(self.bases, centres, strict=True)):
+            rows, back = _merged_and_completed(basis, centre)
+            lengths = np.abs(rows).max(axis=1)
+            added = [(0, len(rows) - len(basis) if a == axis else 0) for a in range(weights.ndim)]
+            spread = [-1 if a == axis else 1 for a in range(weights.ndim)]
+            weights = np.pad(weights, added) * (lengths**2).reshape(spread)
+            rows = rows / lengths[:, None]
+            joined = np.zeros(rows.shape[1], dtype=np.int64)
+            np.add.at(joined, back, centre)
+            joined //= np.gcd.reduce(joined)
+            factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
+            squares.append(rows**2)
+        faint = weights == 0
+        if faint.any():
+            leverage, more = (float(along_axes(w, 0, squares).max()) for w in (weights, faint.astype(float)))
+            weights = np.where(faint, FAINT**2 * leverage / more, weights)
+        levels = np.round(-GRAIN * np.log2(weights / weights.max()))
+        multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
+        return IntegerStrategy(self.shape, tuple(factors), multipliers)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        spans = (Span.of(factor.written_out()) for _, factor in rounded.factors)
+        spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
+        if not all(span.is_independent() for span in spans):
+            return math.inf
         squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
 
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return all(Span.of(factor.written_out()).is_independent() for _, factor in rounded.factors)
-
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         axes, factors = zip(*rounded.factors, strict=True)
         if axes != tuple((a,) for a in range(len(rounded.shape))):
-            msg = "strategy: expected one factor on all axes in order, or one per axis"
-            raise PlanError(msg)
+            raise PlanError("strategy: expected one factor on all axes in order, or one per axis")
         matrices = tuple(factor.written_out() for factor in factors)
         noise = np.ones(tuple(map(len, matrices))) if rounded.multipliers is None else rounded.multipliers
         return cls(matrices, 1.0 / noise)
@@ -172,13 +189,11 @@ class DiagonalStrategy(BasisStrategy):
 
     def is_sound(self) -> bool:
         bases, weights = self.bases, self.weights
-        if not bases or any(b.ndim != 2 or not 0 < len(b) <= b.shape[1] for b in bases):
-            return False
-        if weights.shape != tuple(map(len, bases)):
+        if not bases or weights.shape != tuple(map(len, bases)) or not weights.size:
             return False
         if not FAINTEST < weights.min() <= weights.max() < LARGEST:
             return False
-        return all(np.abs(b).max() < LARGEST and Span.of(b).is_independent() for b in bases)
+        return all(np.abs(b).max(initial=0.0) < LARGEST and Span.of(b).is_independent() for b in bases)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(is_residual(basis, [c]) for basis, c in zip(self.bases, centres, strict=True))
@@ -228,8 +243,15 @@ class FourierStrategy(BasisStrategy):
         return np.ascontiguousarray(image.reshape(cells, cells).T)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, _round_filter(self, bits)),))
+        """Round the filter with the roots of the spectrum as amplitudes; it sums to zero along every axis."""
+        kernel = np.fft.ifftn(np.sqrt(self.spectrum)).real.reshape(1, -1)
+        ones = [np.ones(n, dtype=np.int64) for n in self.shape]
+        made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
+        if np.any((_spectrum(made) == 0) & (self.spectrum > 0)):
+            raise PlanError(
+                "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            )
+        return self._in_integers(made)
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -243,9 +265,7 @@ class FourierStrategy(BasisStrategy):
 
     def is_sound(self) -> bool:
         spectrum = self.spectrum
-        if not spectrum.ndim or not spectrum.size or not spectrum.any():
-            return False
-        if spectrum.min() < 0 or spectrum.max() > LARGEST:
+        if not spectrum.ndim or not spectrum.any() or spectrum.min() < 0 or spectrum.max() > LARGEST:
             return False
         mirrored = spectrum[np.ix_(*(-np.arange(n) % n for n in spectrum.shape))]
         if np.abs(spectrum - mirrored).max() > CLOSE * spectrum.max():
@@ -256,34 +276,6 @@ class FourierStrategy(BasisStrategy):
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
-
-
-def _round_bases(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-    """Round the basis of every axis; the noise compensates for the lengths of its rows.
-
-    If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded as
-    one, and faint rows complete the rest, so that rounding stays inside the measured space.
-    """
-    factors, squares, weights = [], [], strategy.weights
-    for axis, (basis, centre) in enumerate(zip(strategy.bases, centres, strict=True)):
-        rows, back = _merged_and_completed(basis, centre)
-        lengths = np.abs(rows).max(axis=1)
-        added = [(0, len(rows) - len(basis) if a == axis else 0) for a in range(weights.ndim)]
-        spread = [-1 if a == axis else 1 for a in range(weights.ndim)]
-        weights = np.pad(weights, added) * (lengths**2).reshape(spread)
-        rows = rows / lengths[:, None]
-        joined = np.zeros(rows.shape[1], dtype=np.int64)
-        np.add.at(joined, back, centre)
-        joined //= np.gcd.reduce(joined)
-        factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
-        squares.append(rows**2)
-    faint = weights == 0
-    if faint.any():
-        leverage, more = (float(along_axes(w, 0, squares).max()) for w in (weights, faint.astype(float)))
-        weights = np.where(faint, FAINT**2 * leverage / more, weights)
-    levels = np.round(-GRAIN * np.log2(weights / weights.max()))
-    multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
-    return IntegerStrategy(strategy.shape, tuple(factors), multipliers)
 
 
 def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArray[np.intp]]:
@@ -302,14 +294,3 @@ def _spectrum(factor: Filter) -> Array:
     """Return the squared amplitudes of a filter, zero where they are rounding error."""
     amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
     return np.asarray(np.where(amplitudes > NOTHING * amplitudes.max(), amplitudes, 0.0) ** 2)
-
-
-def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
-    """Round the filter whose amplitudes are the roots of the spectrum; it sums to zero along every axis."""
-    kernel = np.fft.ifftn(np.sqrt(strategy.spectrum)).real.reshape(1, -1)
-    ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
-    made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
-    if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
-        msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-        raise PlanError(msg)
-    return made

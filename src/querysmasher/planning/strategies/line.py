@@ -23,7 +23,7 @@ from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import TooLargeError
 from querysmasher.fields import floats
 from querysmasher.planning.centre import Centre
@@ -35,8 +35,7 @@ from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Family, Places
 
 
 class AxisStrategy(Strategy):
@@ -58,8 +57,8 @@ class AxisStrategy(Strategy):
         """Return the strategy with factor × V."""
 
     @abstractmethod
-    def whole_rows(self) -> Array:
-        """Return B, with BᵀB = V, which takes memory."""
+    def answers_whole(self, tables: Array) -> Array:
+        """Return Bx for tables along their last axis, with BᵀB = V."""
 
     @property
     @abstractmethod
@@ -70,9 +69,15 @@ class AxisStrategy(Strategy):
     def covary_whole(self, rows: Array) -> Array:
         """Return rows times V⁻¹."""
 
-    @abstractmethod
     def transform_whole(self, rows: Array) -> Array:
-        """Return rows times B†."""
+        """Return rows times B† = V⁻¹Bᵀ."""
+        return self.answers_whole(self.covary_whole(rows))
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return q V⁻¹ qᵀ of any queries, given as rows."""
+        step = max(1, CHUNK // self.shape[0])
+        some = (rows[start : start + step] for start in range(0, len(rows), step))
+        return np.concatenate([np.zeros(0), *(np.einsum("ij,ij->i", q, self.covary_whole(q)) for q in some)])
 
     @abstractmethod
     def whole_variances(self, family: Family) -> Array:
@@ -98,11 +103,6 @@ class AxisStrategy(Strategy):
     def balance(self) -> Array:
         """w, around which V splits."""
         return np.asarray(self.inverse_ones / self.total_variance)
-
-    @property
-    def at_balance(self) -> Array:
-        """Bw = (1ᵀB†)ᵀ/τ."""
-        return self.transform_whole(np.ones(self.shape)) / self.total_variance
 
     # --- what is measured around the centre ---
 
@@ -137,15 +137,14 @@ class AxisStrategy(Strategy):
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         ((_, rows),) = factors
-        own = self._balanced(rows)
-        return np.einsum("ij,ij->i", own, self.covary_whole(own))
+        return self.of_rows(self._balanced(rows))
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:  # noqa: ARG002
         return True
 
     def written_out(self) -> Array:
-        rows = self.whole_rows()
-        return rows - (rows @ self.centre)[:, None]
+        rows = self.answers_whole(np.eye(self.shape[0])).T
+        return np.ascontiguousarray(rows - (rows @ self.centre)[:, None])
 
     @property
     def leverage(self) -> float:
@@ -196,10 +195,6 @@ class LineStrategy(AxisStrategy):
         """The covariance of every prefix with the total."""
         return np.cumsum(self.inverse_ones)
 
-    def of_rows(self, rows: Array) -> Array:
-        """Return the variances of any queries, given as rows."""
-        return np.einsum("ij,ij->i", rows, self.covary_whole(rows))
-
     def of_spans(self, first: Places, last: Places) -> Array:
         """Return the variances of sums of consecutive values."""
         around = first > last  # the complement of what lies between: its variance needs two cuts as well
@@ -232,11 +227,10 @@ class LineStrategy(AxisStrategy):
 
     def whole_variances(self, family: Family) -> Array:
         if family.rows > limits().variances // 8:
-            msg = (
+            raise TooLargeError(
                 f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
                 "memory; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
         return family.original.variances_on(self)
 
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
@@ -268,8 +262,8 @@ class MatrixAxis(LineStrategy):
     def scaled(self, factor: float) -> Self:
         return replace(self, matrix=self.matrix * math.sqrt(factor))
 
-    def whole_rows(self) -> Array:
-        return self.matrix
+    def answers_whole(self, tables: Array) -> Array:
+        return tables @ self.matrix.T
 
     @property
     def squares(self) -> Array:
@@ -310,21 +304,14 @@ class MatrixAxis(LineStrategy):
     def orthonormal(self) -> MatrixAxis:
         return MatrixAxis(np.eye(self.shape[0]))
 
-    @property
-    def spread(self) -> float:
-        lengths = np.linalg.norm(self.matrix, axis=1)
-        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        rows = reduced(scaled(self.written_out(), bits), bits)
-        return IntegerStrategy(self.shape, (((0,), Matrix(rows)),))
+        return self._in_integers(Matrix(reduced(scaled(self.written_out(), bits), bits)))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        own = self.of_integers(rounded)
-        return float(own.variances([((0,), self.written_out())]).max()) * own.leverage
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return self.of_integers(rounded).is_sound()
+        again = self.of_integers(rounded)
+        if not again.is_sound():
+            return math.inf
+        return float(again.variances([((0,), self.written_out())]).max()) * again.leverage
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

@@ -9,8 +9,7 @@ The variances of all prefixes follow from sums below the diagonal: with y_i = Σ
 Var_{i−1} = r_i(2y_i + r_i K_ii) if there is no U.
 
 Sums below the diagonal, y_i = Σ_{j<i} K_ij·x_j, take O(n log² n). The part t(i−j) is one convolution. The
-part t(i+j+shift) is cut in halves: the rows of the right half of a block see all of its left half, which is a
-convolution again; all blocks of one size are done together.
+part t(i+j+shift) is cut in halves: the right half sees all of the left half, which is a convolution again.
 
 Covariances of many pairs of prefixes take a few passes over the values. For l < h, the covariance of the
 prefixes up to l and up to h is Var(l) plus the sum of r_i K_ij r_j over i ≤ l < j ≤ h. The eigenvalues of K
@@ -46,12 +45,12 @@ from querysmasher.planning.strategies.line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
-from querysmasher.privacy.factors.reflection import NAMES, smooth_length
+from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Places
 
-SMALL = 16
-"""Blocks of fewer values than this are summed directly."""
+SMALL = 128
+"""Sums over at most so many values are written out."""
 
 LOWEST = 64
 """Number of frequencies that are added one by one."""
@@ -64,9 +63,6 @@ SAMPLES = 2_000
 
 SMOOTH = 0.1
 """Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
-
-CHUNK = 2_000_000
-"""Number of entries that are transformed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +109,10 @@ class MirroredStrategy(LineStrategy):
         """The free lags of S^½."""
         return self.reflection.kernel(np.sqrt(self.spectrum))
 
-    def whole_rows(self) -> Array:
-        return np.vstack([self.reflection.matrix(self._root), self.extra]) * self.diagonal
+    def answers_whole(self, tables: Array) -> Array:
+        image = tables * self.diagonal
+        filtered = self.reflection.apply(self._root, image)
+        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     @property
     def squares(self) -> Array:
@@ -134,19 +132,6 @@ class MirroredStrategy(LineStrategy):
         image = self.reflection.apply(self._inverse, self.extra)  # UK
         triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
         return np.asarray(np.linalg.solve(triangle, image))
-
-    def transform_whole(self, rows: Array) -> Array:
-        return self._answers(self.covary_whole(rows))
-
-    @property
-    def at_balance(self) -> Array:
-        return self._answers(self.balance)
-
-    def _answers(self, tables: Array) -> Array:
-        """Return Bx for tables along their last axis."""
-        image = tables * self.diagonal
-        filtered = self.reflection.apply(self._root, image)
-        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     def orthonormal(self) -> Self:
         ones = np.ones_like(self.spectrum), np.ones_like(self.diagonal)
@@ -199,18 +184,32 @@ class MirroredStrategy(LineStrategy):
         return result
 
     @cached_property
-    def _fit(self) -> _Fit:
-        return _Fit.of(self.reflection.second_differences, 1 / self.spectrum)
+    def _fit(self) -> tuple[Array, Array, float, float]:
+        """κ(λ) as a sum of poles: these, their weights, the constant, and the mean relative error."""
+        squares, inverse = self.reflection.second_differences, 1 / self.spectrum
+        first = min(LOWEST, squares.size // 2)
+        least = max(float(squares[first]), 1e-14) / 100
+        count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
+        poles = least * RATIO ** np.arange(count, dtype=float)
+        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
+        chosen = chosen[squares[chosen] > 0]
+        basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
+        basis /= inverse[chosen, None]
+        norms = np.sqrt((basis**2).sum(axis=0))
+        solution = np.linalg.lstsq(basis / norms, np.ones(chosen.size), rcond=1e-13)[0] / norms
+        misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
+        return poles, np.asarray(solution[:-1]), float(solution[-1]), misfit
 
     def _crossing(self, low: Places, high: Places) -> Array:
         """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
-        fit, scales, result = self._fit, 1 / self.diagonal, np.zeros(low.shape)
-        for pole, weight in zip(fit.poles.tolist(), fit.weights.tolist(), strict=True):
+        poles, weights, constant, _ = self._fit
+        scales, result = 1 / self.diagonal, np.zeros(low.shape)
+        for pole, weight in zip(poles.tolist(), weights.tolist(), strict=True):
             if weight:
                 result += weight * _resolvent(self.reflection, pole, scales, low, high)
         lowest = self.reflection.second_differences[:LOWEST, None]
         exact = 1 / self.spectrum[:LOWEST]
-        left = exact - fit.constant - (1 / (lowest + fit.poles)) @ fit.weights
+        left = exact - constant - (1 / (lowest + poles)) @ weights
         for k in np.flatnonzero(np.abs(left) > 1e-12 * np.abs(exact)).tolist():
             for wave in self.reflection.waves(k):
                 sums = np.cumsum(scales * wave)
@@ -220,7 +219,7 @@ class MirroredStrategy(LineStrategy):
     def between_prefixes(self, low: Places, high: Places) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
-        if ends.size * self.diagonal.size > limits().exact_range_work and self._fit.misfit < SMOOTH:
+        if ends.size * self.diagonal.size > limits().exact_range_work and self._fit[-1] < SMOOTH:
             cut = self._crossing(low, high)
             for row in self._correction:
                 sums = np.cumsum(row / self.diagonal)
@@ -243,7 +242,7 @@ class MirroredStrategy(LineStrategy):
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         if bits not in self._rounded:
-            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+            self._rounded[bits] = self._in_integers(self._round(bits))
         return self._rounded[bits]
 
     def _round(self, bits: int) -> Mirrored:
@@ -257,9 +256,10 @@ class MirroredStrategy(LineStrategy):
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
         found = self._unshifted(plain)
         if found.spectrum.min() <= 0.0:
-            msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            raise PlanError(msg)
-        return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
+            raise PlanError(
+                "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            )
+        return replace(plain, shift=np.rint(found.answers_whole(found.balance)).astype(np.int64))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -301,67 +301,16 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 
 def _mirrored_below(lags: Array, x: Array) -> Array:
     """Return Σ_{j<i} lags[i+j]·x_j."""
-    n = x.size
-    levels = max(0, (n // SMALL).bit_length())
-    block = -(-n // (1 << levels))
-    size = block << levels
-    padded, result = np.zeros(size), np.zeros(size)
-    padded[:n] = x
-    own = np.zeros(2 * size + 1)
-    own[: min(lags.size, own.size)] = lags[: own.size]
-    _add_small(own, padded, result, block)
-    while block < size:
-        _add_halves(own, padded, result, block)
-        block *= 2
-    return result[:n]
-
-
-def _add_small(lags: Array, x: Array, result: Array, block: int) -> None:
-    """Add what the values of each block add to later ones of the same block."""
-    starts = np.arange(0, x.size, block)
-    for a in range(1, block):
-        for b in range(a):
-            result[starts + a] += lags[2 * starts + a + b] * x[starts + b]
-
-
-def _add_halves(lags: Array, x: Array, result: Array, half: int) -> None:
-    """Add what the left half of each block of 2 × `half` values adds to its right half."""
-    starts = np.arange(0, x.size, 2 * half)
-    length = smooth_length(2 * half)
-    window = np.arange(2 * half - 1)
-    step = max(1, CHUNK // length)
-    for first in range(0, starts.size, step):
-        some = starts[first : first + step]
-        seen = lags[(2 * some + half)[:, None] + window]
-        left = x[some[:, None] + np.arange(half)[::-1]]  # reversed: a correlation is a convolution
-        product = np.fft.irfft(np.fft.rfft(seen, length) * np.fft.rfft(left, length), length)
-        result[some[:, None] + half + np.arange(half)] += product[:, half - 1 : 2 * half - 1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """κ(λ) as a sum of poles, with the root mean square of its relative error."""
-
-    poles: Array
-    weights: Array
-    constant: float
-    misfit: float
-
-    @classmethod
-    def of(cls, squares: Array, inverse: Array) -> _Fit:
-        """Fit the eigenvalues of K, given λ."""
-        first = min(LOWEST, squares.size // 2)
-        least = max(float(squares[first]), 1e-14) / 100
-        count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
-        poles = least * RATIO ** np.arange(count, dtype=float)
-        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
-        chosen = chosen[squares[chosen] > 0]
-        basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
-        basis /= inverse[chosen, None]
-        norms = np.sqrt((basis**2).sum(axis=0))
-        solution = np.linalg.lstsq(basis / norms, np.ones(chosen.size), rcond=1e-13)[0] / norms
-        misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
-        return cls(poles, np.asarray(solution[:-1]), float(solution[-1]), misfit)
+    n, half = x.size, x.size // 2
+    if n <= SMALL:
+        place = np.arange(n)
+        return np.tril(lags[np.add.outer(place, place)], -1) @ x
+    length = smooth_length(n)
+    seen, left = np.fft.rfft(lags[half : n + half - 1], length), np.fft.rfft(x[:half], length)
+    across = np.fft.irfft(seen * left.conj(), length)[: n - half]
+    return np.concatenate(
+        [_mirrored_below(lags, x[:half]), _mirrored_below(lags[2 * half :], x[half:]) + across]
+    )
 
 
 def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, high: Places) -> Array:

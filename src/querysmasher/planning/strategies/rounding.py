@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
@@ -26,9 +26,6 @@ LATTICE_BITS = 6
 """Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
 
 LARGEST_LATTICE = 2**50
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array."""
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
@@ -98,8 +95,7 @@ def enlarged(rows: Array, bits: int) -> Array:
     with np.errstate(all="ignore"):
         enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
     if not np.isfinite(enlarged).all():
-        msg = "plan: a strategy holds numbers that cannot be rounded"
-        raise PlanError(msg)
+        raise PlanError("plan: a strategy holds numbers that cannot be rounded")
     return enlarged
 
 
@@ -133,11 +129,10 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
     """
     cells = rows.shape[1]
     if cells > limits().completed_cells:
-        msg = (
+        raise PlanError(
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"
         )
-        raise PlanError(msg)
     inside: Array = np.ones((1, 1))
     for basis in bases:
         inside = np.asarray(np.kron(inside, basis), dtype=float)

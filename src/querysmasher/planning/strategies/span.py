@@ -17,10 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, solve_cholesky, solve_upper, wide_triangle
-
-CHUNK = 10_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long, and of a pseudo-inverse."""
+from querysmasher.arrays import CHUNK, Array, solve_cholesky, solve_upper, wide_triangle
 
 DEPENDENT = 1e-14
 """Rows closer than this fraction of their length to the span of others are in it."""

@@ -18,7 +18,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.privacy.factors.factor import Stored
+from querysmasher.privacy.factors.factor import Factor, Stored
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 AxisRows = tuple[tuple[int, ...], Array]
@@ -58,11 +58,6 @@ class Strategy(Stored, ABC):
     @abstractmethod
     def leverage(self) -> float:
         """The squared sensitivity max_j V[j,j]: one, in plans."""
-
-    @property
-    def spread(self) -> float:
-        """Ratio of the largest to the smallest row, or noise if all rows have the same size."""
-        return 1.0
 
     @abstractmethod
     def written_out(self) -> Array:
@@ -112,17 +107,18 @@ class Strategy(Stored, ABC):
         They stay inside the residual space around `centres`, and span what the strategy spans, or more.
         """
 
+    def _in_integers(self, factor: Factor) -> IntegerStrategy:
+        """Return rows in integers that are one factor on all axes."""
+        return IntegerStrategy(self.shape, ((tuple(range(len(self.shape))), factor),))
+
     def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
         """Return the maximum factor by which rounding multiplies the variance of a planned row.
 
-        Short rows correct the rounding error of a long one, at the price of their noise: if rows are far
-        apart, it takes more bits to make this negligible.
+        It is infinite if rows become dependent: answers to lost queries would be arbitrary. Short rows
+        correct the rounding error of a long one, at the price of their noise: if rows are far apart, it takes
+        more bits to make this negligible.
         """
         return 1.0  # if all rows have nearly the same size
-
-    def survives(self, rounded: IntegerStrategy) -> bool:  # noqa: ARG002
-        """Return whether rounding has left the rows independent: answers to lost queries are arbitrary."""
-        return True
 
     @classmethod
     @abstractmethod

@@ -16,7 +16,7 @@ count: at most one per leaf and level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, NoReturn, Self
@@ -29,17 +29,14 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLarg
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.trees import WeightedTree
 from querysmasher.planning.strategies.line import AxisStrategy
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
-from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Tree
 from querysmasher.privacy.factors.tree import OnForest
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
-
-CHUNK = 10_000_000
-"""Maximum number of entries of an intermediate array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +83,10 @@ class TreeStrategy(OnForest, AxisStrategy):
     def rank(self) -> int:
         return self.nodes.leaves.size - 1
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every value has its own leaf, so that all queries can be answered."""
-        return self.nodes.leaves.size == self.leaf_of.size
-
-    def whole_rows(self) -> Array:
-        sums = self.nodes.sums(np.eye(self.nodes.leaves.size))[self.measured][:, self.leaf_of]
-        return sums * np.sqrt(self.precisions[self.measured])[:, None]
+    def answers_whole(self, tables: Array) -> Array:
+        sums = self.nodes.sums(self.partition.sums(tables.reshape(-1, self.leaf_of.size).T))[self.measured]
+        sums *= np.sqrt(self.precisions[self.measured])[:, None]
+        return sums.T.reshape(*tables.shape[:-1], self.measured.size)
 
     @property
     def squares(self) -> Array:
@@ -121,11 +114,6 @@ class TreeStrategy(OnForest, AxisStrategy):
         flat = rows.reshape(-1, self.leaf_of.size).T
         return self.partition.sums(flat) / self.partition.sizes[:, None]
 
-    def transform_whole(self, rows: Array) -> Array:
-        image = self.covariances(self._merged(rows))[self.measured]
-        image *= np.sqrt(self.precisions[self.measured])[:, None]
-        return image.T.reshape(*rows.shape[:-1], self.measured.size)
-
     def covary_whole(self, rows: Array) -> Array:
         found = self.covariances(self._merged(rows))[self.nodes.leaves]
         return (found / self.partition.sizes[:, None])[self.leaf_of].T.reshape(rows.shape)
@@ -135,19 +123,9 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     # --- variances ---
 
-    def _squares_of(self, transform: Callable[[Array], Array], rows: Array) -> Array:
-        """Return the squared lengths of transformed rows, some at a time."""
-        step = max(1, CHUNK // len(self.nodes))
-        parts = (transform(rows[start : start + step]) for start in range(0, len(rows), step))
-        return np.concatenate([np.zeros(0), *(np.einsum("ij,ij->i", part, part) for part in parts)])
-
-    def variances(self, factors: Sequence[AxisRows]) -> Array:
-        ((_, rows),) = factors
-        return self._squares_of(self.transform, rows)
-
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.is_complete:
-            return True
+        if self.nodes.leaves.size == self.leaf_of.size:
+            return True  # every value has its own leaf
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
@@ -158,15 +136,14 @@ class TreeStrategy(OnForest, AxisStrategy):
         if levels is not None:
             return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
         if base.rows * len(self.nodes) > limits().node_entries:
-            msg = (
+            raise TooLargeError(
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
         rows = base.matrix()
         if not self.contains([((0,), rows)]):
             self._refuse()
-        return self._squares_of(self.transform_whole, rows)
+        return self.of_rows(rows)
 
     def _level_variances(self, groups: Integers | None, size: int) -> Array:
         """Return the variances of the counts of groups that partition the values, or of all values."""
@@ -210,11 +187,10 @@ class TreeStrategy(OnForest, AxisStrategy):
         return of_leaves if np.array_equal(of_leaves[self.leaf_of], groups) else None
 
     def _refuse(self) -> NoReturn:
-        msg = (
+        raise OutsideMeasuredSpaceError(
             "the queries cannot be answered: the plan measures coarser groups of values. Add these queries "
             "to the planned workload"
         )
-        raise OutsideMeasuredSpaceError(msg)
 
     # --- fewer values ---
 
@@ -249,11 +225,6 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     # --- integers ---
 
-    @property
-    def spread(self) -> float:
-        roots = np.sqrt(self.precisions)
-        return float(roots.max() / roots[self.nodes.leaves].min())
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer multiples of the counts of nodes; leaves take what others leave of the path sums."""
         finest = 2.0**bits - 1
@@ -265,9 +236,9 @@ class TreeStrategy(OnForest, AxisStrategy):
         multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
         found = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
         shift = np.zeros_like(multipliers)
-        shift[found.measured] = np.rint(found.at_balance)
-        own = (multipliers.astype(np.int64), shift.astype(np.int64))
-        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, *own)),))
+        shift[found.measured] = np.rint(found.answers_whole(found.balance))
+        whole = multipliers.astype(np.int64), shift.astype(np.int64)
+        return self._in_integers(Tree(self.leaf_of, self.parents, *whole))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ratios = self.of_integers(rounded).node_variances / self.node_variances
@@ -277,8 +248,8 @@ class TreeStrategy(OnForest, AxisStrategy):
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Tree)  # noqa: S101 - the registry has seen to it
-        found = cls(factor.leaf_of, factor.parents, factor.multipliers.astype(float) ** 2)
-        return found.around_shift(factor, factor.shift[factor.measured])
+        whole = cls(factor.leaf_of, factor.parents, factor.multipliers.astype(float) ** 2)
+        return whole.around_shift(factor, factor.shift[factor.measured])
 
     def is_sound(self) -> bool:
         try:

@@ -41,6 +41,5 @@ def is_factor(given: object) -> bool:
 def factor_from_data(kind: object, data: Mapping[str, Any]) -> Factor:
     """Rebuild a factor of the named kind from what its `to_data` returned."""
     if not isinstance(kind, str) or kind not in KINDS:
-        msg = f"factor: expected one of the kinds {', '.join(KINDS)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"factor: expected one of the kinds {', '.join(KINDS)}")
     return KINDS[kind].from_data(data)

@@ -23,6 +23,9 @@ Integers = NDArray[np.int64]
 WORD = 2**62
 """Bound on the size of entries, answers and draws of noise: the sum of two fits into 64 bits."""
 
+NEAR = 1e-6
+"""Columns whose squared lengths differ by less than this fraction may change places in floating point."""
+
 
 class Stored:
     """An operator that files hold as plain data, with arrays: a planned strategy or an integer factor."""
@@ -107,6 +110,12 @@ def given(value: Any) -> Any:
     return value
 
 
+def require(holds: object, message: str) -> None:
+    """Raise an error with this message unless a condition holds."""
+    if not holds:
+        raise PrivacyError(message)
+
+
 def words(what: str, given: object, dimensions: int | None = None) -> Integers:
     """Return a read-only copy of a non-empty array of 64-bit integers.
 
@@ -114,12 +123,9 @@ def words(what: str, given: object, dimensions: int | None = None) -> Integers:
     negative in 64 bits.
     """
     array: NDArray[Any] = given if type(given) is np.ndarray else np.empty(0)
-    if array.dtype != np.int64 or not array.size or dimensions not in (None, array.ndim):
-        msg = f"{what}: expected a non-empty array of 64-bit integers with the right number of dimensions"
-        raise PrivacyError(msg)
-    if array.min() <= -WORD or array.max() >= WORD:
-        msg = f"{what}: its integers are too large"
-        raise PrivacyError(msg)
+    fits = array.dtype == np.int64 and array.size and dimensions in (None, array.ndim)
+    require(fits, f"{what}: expected a non-empty array of 64-bit integers of the right dimension")
+    require(array.min() > -WORD and array.max() < WORD, f"{what}: its integers are too large")
     copy: Integers = array.copy(order="K")
     copy.flags.writeable = False
     return copy

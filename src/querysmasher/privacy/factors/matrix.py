@@ -24,14 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.errors import PrivacyError
-from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, words
+from querysmasher.privacy.factors.factor import NEAR, Factor, Integers, given, largest_of, require, words
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
-
-NEAR = 1e-6
-"""Columns whose squared lengths differ by less than this fraction may change places in floating point."""
 
 Tables = NDArray[Any]
 """Tables of 64-bit integers or doubles; sums have the same type."""
@@ -121,14 +117,11 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that every class and every column is used; keep read-only copies."""
-        if type(self.maps) is not tuple or not self.maps:
-            msg = "partition: expected a tuple of maps, one per axis"
-            raise PrivacyError(msg)
+        require(type(self.maps) is tuple, "partition: expected a tuple of maps, one per axis")
         maps = tuple(words("partition: a map of values to classes", one, 1) for one in self.maps)
         labels = words("partition: its labels", self.labels, len(maps))
-        if labels.shape != tuple(_count("a map of values to classes", one) for one in maps):
-            msg = "partition: its labels do not have one axis per map, as long as the map has classes"
-            raise PrivacyError(msg)
+        classes = tuple(_count("a map of values to classes", one) for one in maps)
+        require(labels.shape == classes, "partition: expected labels for all combinations of classes")
         _count("its labels", labels)
         object.__setattr__(self, "maps", maps)
         object.__setattr__(self, "labels", labels)
@@ -151,7 +144,8 @@ class Partition:
     @cached_property
     def sizes(self) -> Array:
         """Number of cells of every column."""
-        coarse = reduce(np.multiply.outer, (np.bincount(one).astype(float) for one in self.maps))
+        counts = (np.bincount(one).astype(float) for one in self.maps)
+        coarse: Array = reduce(np.multiply.outer, counts, np.ones(()))
         return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
 
     @cached_property
@@ -184,10 +178,9 @@ class Partition:
 
 def _count(what: str, numbers: Integers) -> int:
     """Return how many numbers there are, 0 .. k - 1; refuse gaps."""
-    low, high = int(numbers.min()), int(numbers.max())
-    if low < 0 or high >= numbers.size or not np.bincount(numbers.ravel()).all():
-        msg = f"partition: expected {what} to use every integer from 0 to its largest"
-        raise PrivacyError(msg)
+    high = int(numbers.max())
+    holds = numbers.min() >= 0 and high < numbers.size and np.bincount(numbers.ravel()).all()
+    require(holds, f"partition: expected {what} to use every integer from 0 to its largest")
     return high + 1
 
 
@@ -207,9 +200,7 @@ def _sums(tables: Tables, axis: int, order: tuple[Integers, Integers] | None) ->
 
 def _listed(maps: Any) -> tuple[Any, ...]:
     """Return the maps that a file lists."""
-    if type(maps) is not list:
-        msg = "strategy: expected a list of maps in a merged matrix"
-        raise PrivacyError(msg)
+    require(type(maps) is list, "strategy: expected a list of maps in a merged matrix")
     return tuple(maps)
 
 
@@ -232,9 +223,8 @@ class Merged(Columns):
         self._keep(matrix=2)
         object.__setattr__(self, "maps", self.partition.maps)
         object.__setattr__(self, "labels", self.partition.labels)
-        if self.matrix.shape[1] != self.partition.columns:
-            msg = "strategy: expected as many columns in a merged matrix as its labels name"
-            raise PrivacyError(msg)
+        fits = self.maps and self.matrix.shape[1] == self.partition.columns
+        require(fits, "strategy: expected as many columns in a merged matrix as its labels name")
 
     @cached_property
     def partition(self) -> Partition:

@@ -13,7 +13,7 @@ circular  t(i−j)                     t(n−d) = t(d)                DFT, circu
 ========  =========================  ===========================  ====================================
 
 Eigenvalues are in the order of increasing frequency. For `circular`, each stands for a frequency and its
-mirror image. Everything here is ordinary floating point; exact products are those of `convolution`.
+mirror image. Everything here is ordinary floating point; exact products are those of `filter`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ ENDS = {
 """The sign (0: none) and the shift of t(i+j+shift); s, a and b of t(P−d) = s·t(d) with P = an + b; and the
 first frequency k of waves with the angle 2πk/P."""
 
+CHUNK = 4_000_000
+"""Number of entries that are transformed at a time."""
+
 NAMES = tuple(ENDS)
 """The ways to continue a filter beyond the ends."""
 
@@ -59,8 +62,7 @@ class Reflection:
     def __post_init__(self) -> None:
         """Refuse an unknown name, or a size that is not a positive integer."""
         if self.name not in NAMES or type(self.size) is not int or self.size < 1:
-            msg = f"filter: expected one of {', '.join(NAMES)} and a positive number of values"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"filter: expected one of {', '.join(NAMES)} and a positive number of values")
 
     @property
     def sign(self) -> int:
@@ -136,14 +138,6 @@ class Reflection:
         same: Any = np.full(self.size, t[0]) if not self.sign else t[0] + self.sign * beyond
         return same
 
-    def matrix(self, kernel: Entries) -> Entries:
-        """Return the filter's matrix, which takes memory: for few values and for tests."""
-        t, place = self.lags(kernel), np.arange(self.size)
-        matrix: Any = t[np.abs(np.subtract.outer(place, place))]
-        if self.sign:
-            matrix = matrix + self.sign * t[np.add.outer(place, place) + self.shift]
-        return matrix
-
     def image(self, kernel: Array, length: int) -> Image:
         """Return the transform of a filter for `product`, padded to `length` (at least `padding`)."""
         t, n = self.lags(kernel), self.size
@@ -188,7 +182,7 @@ class Reflection:
         image = self.image(kernel, length)
         flat = tables.reshape(-1, self.size)
         result = np.empty_like(flat, dtype=float)
-        step = max(1, 4_000_000 // length)
+        step = max(1, CHUNK // length)
         for first in range(0, len(flat), step):
             some = flat[first : first + step].astype(float)
             result[first : first + step] = self.product(image, np.fft.rfft(some, length), length)

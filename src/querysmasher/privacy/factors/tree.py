@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.errors import PrivacyError
-from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of
+from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, require
 from querysmasher.privacy.factors.matrix import Partition, Tables
 
 
@@ -36,11 +35,10 @@ class Nodes:
 
     def __post_init__(self) -> None:
         """Refuse parents that are not those of a forest in order."""
-        own = self.parents
-        ordered = own.size and own[0] == -1 and bool(np.all(own[1:] >= own[:-1]))
-        if not ordered or not np.all(own < np.arange(own.size)):
-            msg = "forest: expected the parents of nodes in order of depth, -1 for roots"
-            raise PrivacyError(msg)
+        parents = self.parents
+        ordered = parents.size and parents[0] == -1 and np.all(parents[1:] >= parents[:-1])
+        ordered = ordered and np.all(parents < np.arange(parents.size))
+        require(ordered, "forest: expected the parents of nodes in order of depth, -1 for roots")
 
     def __len__(self) -> int:
         """Count the nodes."""
@@ -49,12 +47,11 @@ class Nodes:
     @cached_property
     def levels(self) -> tuple[slice, ...]:
         """The nodes at each depth, roots first."""
-        found, start = [], 0
-        stop = int(np.searchsorted(self.parents, 0))
-        while start < stop:
-            found.append(slice(start, stop))
-            start, stop = stop, int(np.searchsorted(self.parents, stop))
-        return tuple(found)
+        levels, start = [], 0
+        while start < (stop := int(np.searchsorted(self.parents, start))):
+            levels.append(slice(start, stop))
+            start = stop
+        return tuple(levels)
 
     @cached_property
     def families(self) -> tuple[tuple[Integers, Integers], ...]:
@@ -136,15 +133,12 @@ class Tree(OnForest, Factor):
         """Check that the arrays describe a forest over the values; keep read-only copies."""
         self._keep(leaf_of=1, parents=1, multipliers=1, shift=1)
         nodes, multipliers, shift = self.nodes, self.multipliers, self.shift
-        if len(nodes) != multipliers.size or self.partition.columns != nodes.leaves.size:
-            msg = "strategy: expected a multiplier for every node of a tree"
-            raise PrivacyError(msg)
-        if multipliers.min() < 0 or not multipliers[nodes.leaves].all():
-            msg = "strategy: expected positive multipliers for the leaves of a tree, and no negative ones"
-            raise PrivacyError(msg)
-        if shift.shape != multipliers.shape or shift[multipliers == 0].any():
-            msg = "strategy: expected a shift for every node of a tree that is measured"
-            raise PrivacyError(msg)
+        fits = len(nodes) == multipliers.size and self.partition.columns == nodes.leaves.size
+        require(fits, "strategy: expected a multiplier for every node of a tree")
+        positive = multipliers.min() >= 0 and multipliers[nodes.leaves].all()
+        require(positive, "strategy: expected positive multipliers for a tree's leaves, no negative ones")
+        fits = shift.shape == multipliers.shape and not shift[multipliers == 0].any()
+        require(fits, "strategy: expected a shift for every node of a tree that is measured")
 
     @cached_property
     def measured(self) -> Integers:

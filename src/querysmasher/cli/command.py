@@ -1,0 +1,173 @@
+"""How a command is declared, and how it ends: its options, exit codes, and errors without a traceback."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from querysmasher.cli.output import complain, print_json
+from querysmasher.errors import DataError, FileError, PrivacyError, QuerySmasherError, TooLargeError
+from querysmasher.release.outputs import FORMATS
+
+SPEC = Path("release.toml")
+"""The default spec file."""
+
+SpecPath = Annotated[Path, typer.Argument(help="The spec file.", show_default=True)]
+ReleasePath = Annotated[Path, typer.Argument(help="A folder that `querysmasher release` wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
+DataPath = Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")]
+OutPath = Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")]
+Resume = Annotated[
+    Path | None, typer.Option(help="Complete the draft of an unfinished run, without measuring again.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
+]
+ErrorShare = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the budget that measures the errors of estimates, 0 to 0.5, instead of the spec's."
+    ),
+]
+Number = Annotated[float | None, typer.Option(help="With `create`: the limit.")]
+
+
+if TYPE_CHECKING:
+    AnswerFormat: TypeAlias = str
+else:
+    AnswerFormat = enum.StrEnum("AnswerFormat", {name: name for name in (*(f.name for f in FORMATS), "none")})
+
+
+class Action(enum.StrEnum):
+    """What to do with a ledger."""
+
+    show = "show"
+    verify = "verify"
+    create = "create"
+
+
+class ExitCode(enum.IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    BUG = 1
+    INPUT = 2
+    PRIVACY = 3
+    FILES = 4
+    DATA = 5
+    TOO_LARGE = 6
+    NOT_VERIFIED = 7
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.OK: "success",
+    ExitCode.BUG: "a bug in querysmasher: please report it",
+    ExitCode.INPUT: "invalid input: an option, the spec, a codebook, or a query that cannot be answered",
+    ExitCode.PRIVACY: "refused: the privacy guarantee would not hold, or a check of `verify` failed",
+    ExitCode.FILES: "a file is missing or damaged, exists already, or cannot be written",
+    ExitCode.DATA: "the table does not fit the schema",
+    ExitCode.TOO_LARGE: "too large for every available method, or for the memory of this machine",
+    ExitCode.NOT_VERIFIED: "not verified: no check of `verify` failed, but one could not be made",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; no partial output is left",
+}
+
+_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (KeyboardInterrupt, ExitCode.INTERRUPTED),
+    (PrivacyError, ExitCode.PRIVACY),
+    (FileError, ExitCode.FILES),
+    (DataError, ExitCode.DATA),
+    (TooLargeError, ExitCode.TOO_LARGE),
+    (QuerySmasherError, ExitCode.INPUT),
+    (MemoryError, ExitCode.TOO_LARGE),
+    (OSError, ExitCode.FILES),
+    (ImportError, ExitCode.INPUT),  # an option needs a package that is not installed
+)
+"""Error types with their exit codes; the first match counts."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Return the exit code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.BUG)
+
+
+class CutShortError(Exception):
+    """An error after the budget was spent, and what became of the release."""
+
+    def __init__(self, error: BaseException, left: str, kept: Path | None) -> None:
+        """Take the error, a text about what is left, and the path of the release."""
+        super().__init__(left)
+        self.error = error
+        self.left = left
+        self.kept = kept
+
+
+def command(
+    app: typer.Typer, module: str, short_help: str, *examples: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command, declared by its signature, which the function of that name in a module of `cli` runs.
+
+    The module is imported when the command runs, so that help starts fast. Errors are reported in one
+    paragraph on standard error; with the option `as_json`, also as JSON on standard output.
+    """
+
+    def add(declared: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(declared)
+        def run(**options: Any) -> None:
+            try:
+                getattr(import_module(f"querysmasher.cli.{module}"), declared.__name__)(**options)
+            except (typer.Exit, BrokenPipeError):  # the second: the reader of our output has closed it
+                raise
+            except CutShortError as error:
+                code, message = (
+                    exit_code(error.error),
+                    f"{_message(error.error).removesuffix('.')}. {error.left}",
+                )
+                more = {"measured": True, "kept": None if error.kept is None else str(error.kept)}
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, no traceback
+                code, message, more = exit_code(error), _message(error), {}
+            else:
+                return
+            # Here the error is gone, whose frames may contain private data.
+            complain(message)
+            if options["as_json"]:
+                print_json({"error": {"code": int(code), "message": message, **more}})
+            raise typer.Exit(int(code))
+
+        epilog = "\n".join(["\b\nExamples:", *(f"  {line}" for line in examples)])
+        return app.command(declared.__name__, short_help=short_help, epilog=epilog)(run)
+
+    return add
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; no partial output is left."
+    if exit_code(error) is ExitCode.BUG:
+        return (
+            f"this is a bug in querysmasher, {type(error).__name__} at {_line(error)}. Please "
+            "report it. Its message is withheld, because it might quote the data."
+        )
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror or type(error).__name__}{where}"
+    if isinstance(error, QuerySmasherError):
+        return ". ".join([error.for_spec(), *getattr(error, "__notes__", ())])
+    return str(error) or "not enough memory."
+
+
+def _line(error: BaseException) -> str:
+    """Return the file and line of the error, in this package if possible."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "querysmasher" in Path(frame.filename).parts]
+    last = (ours or frames)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"

@@ -1,0 +1,163 @@
+"""`querysmasher check` and `ledger`, for custodians: what does not fit in a table, what was spent on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from querysmasher.cli.command import Action, ExitCode
+from querysmasher.cli.output import print_json, print_pairs, print_table, say, tell
+from querysmasher.cli.specs import opened
+from querysmasher.data.check import HEAD, NOTICE
+from querysmasher.data.check import check as check_table
+from querysmasher.errors import BudgetError, FileError
+from querysmasher.formatting import count
+from querysmasher.measuring import check_options
+from querysmasher.privacy.bound import Bound
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, number, readable, zCDP
+from querysmasher.privacy.entries import DELTA, Chain
+from querysmasher.privacy.ledger import Ledger
+from querysmasher.report.guarantees import total_words
+
+AMOUNTS = ("rho", "mu", "epsilon", "delta", "cost")
+"""Options that state a limit."""
+
+
+def check(spec: Path, data: Path | None, as_json: bool) -> None:
+    """Show what in the table does not fit the schema."""
+    read = opened(spec)
+    asked = {name for group in read.workload.groups for name in group.attributes}
+    names = [name for name in read.schema.names if name in asked]
+    measuring, budget = read.measuring, read.budget
+    check_options(budget, measuring.unknown, measuring.max_records)
+    if measuring.person is not None:
+        Bound.drawn(measuring.person, budget.unit)  # refuses what `release` refuses
+    problems = check_table(
+        read.schema,
+        read.table(data).open(),
+        names,
+        max_records=measuring.max_records,
+        unknown=measuring.unknown,
+        person=measuring.person,
+        records_per_person=budget.records_per_person,
+    )
+    verdict = problems.verdict('[measure] unknown = "drop"')
+    if as_json:
+        print_json({**problems.to_json(), "verdict": verdict})
+    else:
+        tell(NOTICE)
+        print_table(HEAD, [column.cells() for column in problems], numbers=False)
+        tell(verdict)
+    if not problems.ok:
+        raise typer.Exit(int(ExitCode.DATA))
+
+
+def ledger(
+    file: Path,
+    action: Action,
+    head: str | None,
+    at_delta: float | None,
+    neighbours: str,
+    records_per_person: int,
+    label: str | None,
+    as_json: bool,
+    **amounts: float | None,
+) -> None:
+    """Show, check or create a ledger; the amounts are those of its limit."""
+    given = {name: value for name in AMOUNTS if (value := amounts[name]) is not None}
+    if action is Action.create:
+        if file.exists():
+            msg = f"{str(file)!r} already exists; a ledger is never replaced"
+            raise FileError(msg)
+        book = Ledger(file, limit=_limit(given, neighbours, records_per_person), label=label)
+    elif given:
+        msg = f"--{next(iter(given))}: the limit is stated only with `create`; an existing one never changes"
+        raise BudgetError(msg)
+    else:
+        book = Ledger(file, label=label)
+    chain = book.verify(head)
+    at = book.limit.stated_delta or DELTA if at_delta is None else number("delta", at_delta)
+    if as_json:
+        print_json({**_json(book, chain, at), "action": action.value})
+    elif action is Action.verify:
+        say(_verdict(book, chain, head))
+    else:
+        _show(book, chain, at)
+
+
+def _limit(given: dict[str, float], neighbours: str, records_per_person: int) -> Budget:
+    """Return the limit that the options state."""
+    kinds: dict[tuple[str, ...], type[Budget]] = {
+        ("rho",): zCDP,
+        ("mu",): GaussianDP,
+        ("epsilon", "delta"): ApproxDP,
+        ("cost",): PrivacyCost,
+    }
+    if tuple(given) not in kinds:
+        got = " and ".join(f"--{name}" for name in given) or "none of them"
+        msg = f"expected --rho, or --mu, or --cost, or --epsilon and --delta, got {got}"
+        raise BudgetError(msg)
+    return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
+
+
+def _show(book: Ledger, chain: Chain, delta: float) -> None:
+    print_pairs(
+        [
+            ("Data", book.label),
+            ("Limit", book.limit.describe().removeprefix("The release satisfies ")),
+            ("Spent", total_words(chain.total, delta)),
+            ("Left", chain.total.left_words(book.limit, delta)),
+            ("Note", "rho adds up over releases. Epsilon does not: it follows from the sum of rho."),
+            ("Head", chain.head),
+        ]
+    )
+    print_table(
+        ("entry", "time (UTC)", "rho", "noise", "plan", "digest"),
+        (
+            (
+                str(e.number),
+                e.time[:19].replace("T", " "),
+                f"{readable(float(e.cost) / 2):.6g}",
+                e.noise,
+                e.plan[:12],
+                e.digest[:12],
+            )
+            for e in chain.entries
+        ),
+        text=("time (UTC)", "noise", "plan", "digest"),
+    )
+
+
+def _verdict(book: Ledger, chain: Chain, head: str | None) -> str:
+    noted = "the digest given is in the chain; " if head is not None else ""
+    return (
+        f"OK: {count(len(chain.entries), 'entry', 'entries')} about {book.label!r}, none changed since it "
+        f"was written; {noted}"
+        f"the exact sum is within the limit. Head: {chain.head}"
+    )
+
+
+def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
+    total = chain.total
+    return {
+        "label": book.label,
+        "limit": book.limit.to_json(),
+        "ledger": book.identity,
+        "spent": {
+            "cost": str(total.cost),
+            "rho": float(total.rho),
+            "mu": total.mu,
+            "epsilon": total.epsilon_at(delta),
+            "delta": delta,
+        },
+        "left": {
+            "cost": str(total.left(book.limit)),
+            "rho": float(total.left(book.limit) / 2),
+            "epsilon": total.epsilon_left(book.limit, delta),
+            "delta": delta,
+        },
+        "head": chain.head,
+        "entries": [e.to_data() for e in chain.entries],
+    }

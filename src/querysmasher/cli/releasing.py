@@ -1,0 +1,233 @@
+"""`querysmasher release` and `explore`: measure a table and write a folder that may be published."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyarrow import csv
+
+from querysmasher.cli.command import SPEC, AnswerFormat
+from querysmasher.cli.draft import Draft, check_place, drafting, resuming
+from querysmasher.cli.folder import load_plan, load_release
+from querysmasher.cli.output import note, print_json, print_pairs, say
+from querysmasher.cli.querying import example_for
+from querysmasher.cli.specs import opened, warn_if_large
+from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import readable
+from querysmasher.privacy.distributions import distribution_of
+from querysmasher.release.comparing import sha256
+from querysmasher.release.outputs import (
+    ANSWERS,
+    DESCRIPTION,
+    ERRORS,
+    ESTIMATES,
+    PLAN,
+    RELEASE,
+    SUMMARY,
+    format_of,
+)
+from querysmasher.release.published import exploration_summary, planned_summary, summary_of
+from querysmasher.release.release import Release
+from querysmasher.release.verify import digests
+from querysmasher.release.writing import document
+from querysmasher.spec import Spec
+from querysmasher.spec.spec import Source
+
+SPENT = (
+    "Every measurement spends the budget again: releases about the same people add up, including those that "
+    "are replaced or discarded. Query this release instead, which has no privacy cost."
+)
+
+
+def release(**options: Any) -> None:
+    """Plan, measure the table and write the folder; or complete the draft of an unfinished run."""
+    _run("release", **options)
+
+
+def explore(**options: Any) -> None:
+    """Explore the table and write the folder; or complete the draft of an unfinished run."""
+    _run("explore", **options)
+
+
+def _run(
+    name: str,
+    *,
+    spec: Path,
+    data: Path | None,
+    out: Path | None,
+    answers: AnswerFormat | None,
+    resume: Path | None,
+    error_share: float | None,
+    seed: int | None,
+    force: bool,
+    as_json: bool,
+    plan: Path | None = None,
+) -> None:
+    """Measure a table, planned in advance or explored, and write the folder."""
+    explores = name == "explore"
+    read = opened(spec).buying(error_share)
+    if explores and read.least:
+        msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
+        raise SpecError(msg)
+    folder, form = out or read.folder, read.output.answers if answers is None else answers
+    if form != "none":
+        format_of(f"{ANSWERS}.{form}").check()
+    command = shlex.join(
+        ["querysmasher", name, *([] if spec == SPEC else [str(spec)]), *(["--out", str(out)] if out else [])]
+    )
+    planned: Plan | None = None
+    if resume is not None:
+        planned, measured = _left_over(resume, read, explores)
+        with resuming(folder, resume, force, command) as draft, draft.spent():
+            summary, names = _finish(draft, read, planned, measured, form)
+    else:
+        if data is not None:
+            read = replace(read, source=Source(data, style=read.source.style if read.source else {}))
+        source = read.table()
+        _check_ledger(read, seed)
+        check_place(folder, force, command)
+        source.check()
+        if not explores:
+            planned = _planned(read) if plan is None else _stored(plan, read)
+        with drafting(folder, force, command, 8 * planned.measurements if planned else 0) as draft:
+            if planned is None:
+                measured = read.explore(source.open(), seed=seed)
+            else:
+                planned.save(draft.folder / PLAN)
+                measured = read.measure(planned, source.open(), seed=seed)
+            with draft.spent():
+                measured = _described(measured, read, draft.folder / PLAN)
+                draft.keep(measured)
+                summary, names = _finish(draft, read, planned, measured, form)
+    if as_json:
+        print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
+    else:
+        _show(folder, names, summary, measured, explores)
+
+
+def _check_ledger(read: Spec, seed: int | None) -> None:
+    """Open the ledger before planning, which may take long, and refuse a simulation."""
+    if read.ledger is None:
+        return
+    if seed is not None:
+        msg = (
+            "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
+            "ledger from the spec"
+        )
+        raise PrivacyError(msg)
+    read.ledger.open().check_unit(read.budget)
+    if read.least:
+        return  # planning finds what it costs
+    left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
+    if left is not None and left < cost:
+        note(
+            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
+            "The measurement will probably be refused."
+        )
+
+
+def _planned(read: Spec) -> Plan:
+    """Plan, with a note if it takes long."""
+    warn_if_large(read)
+    return read.plan()
+
+
+def _stored(path: Path, read: Spec) -> Plan:
+    """Return a plan saved by `plan --save`; refuse one for another spec."""
+    stored = load_plan(path)
+    same = (stored.asked or stored.workload) == read.workload and stored.purpose == read.planning.purpose
+    if not same or not read.fits(stored.budget):
+        what = "budget" if same else "workload"
+        msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
+        raise PlanError(msg)
+    return stored
+
+
+def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Release]:
+    """Return the plan, if any, and the release that a run left behind; refuse those of another spec."""
+    measured = load_release(path)
+    was_explored = measured.exploration is not None and measured.exploration.was_explored
+    same = {
+        "workload": was_explored == explores and (measured.asked or measured.workload) == read.workload,
+        "budget": read.fits(measured.plan.budget),
+        "noise": measured.noise.name == read.measuring.noise,
+        "person": measured.person == read.measuring.person,
+        "policy for unknown values": measured.counted.unknown in (None, read.measuring.unknown),
+        "report_dropped": (measured.left_out is not None) == read.measuring.report_dropped,
+    }
+    for what, is_same in same.items():
+        if not is_same:
+            msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
+            raise PlanError(msg)
+    if read.ledger is not None and measured.entry not in read.ledger.open().entries:
+        msg = (
+            f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
+            "would publish what nobody has counted"
+        )
+        raise PrivacyError(msg)
+    stored = (path if path.is_dir() else path.parent) / PLAN
+    if explores:
+        return None, measured
+    return load_plan(stored) if stored.is_file() else read.plan(), measured
+
+
+def _described(measured: Release, read: Spec, plan: Path) -> Release:
+    """Return the release with the words of the spec, today's date if it has none, and digests."""
+    words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
+    digest = {"plan_digest": sha256(plan)} if plan.is_file() else {}
+    return measured.described(**words, spec_digest=sha256(read.path), **digest)
+
+
+def _finish(
+    draft: Draft, read: Spec, planned: Plan | None, measured: Release, form: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Write the other files of the release folder and publish it; return its summary and its files."""
+    summary = {**summary_of(measured), **exploration_summary(measured)}
+    names = [RELEASE, SUMMARY]
+    if planned is not None:
+        summary |= planned_summary(planned, measured)
+        names.insert(1, PLAN)
+        if not (draft.folder / PLAN).is_file():
+            planned.save(draft.folder / PLAN)
+    if form != "none":
+        name = f"{ANSWERS}.{form}"
+        measured.write(measured.workload, draft.folder / name, **read.output.reliability)
+        names += [name, DESCRIPTION]
+    if read.estimate is not None or measured.asked is not None:
+        estimate, stated = measured.estimate(), None if read.estimate is None else read.estimate.answers
+        if (stated or form) != "none":
+            names.append(f"{ESTIMATES}.{stated or form}")
+            estimate.write(estimate.workload, draft.folder / names[-1])
+        csv.write_csv(estimate.errors().to_frame(), draft.folder / ERRORS)
+        names.append(ERRORS)
+    summary["digests"] = digests(draft.folder)
+    (draft.folder / SUMMARY).write_bytes(document(summary))
+    draft.publish()
+    return summary, names
+
+
+def _show(folder: Path, names: list[str], summary: dict[str, Any], measured: Release, explored: bool) -> None:
+    """Print what was measured and written, and the command to run next."""
+    achieved, then = [], f"report {folder}"
+    if not explored:
+        error = f", expected error ± {summary['expected_error']:.3g}" if "expected_error" in summary else ""
+        achieved = [("Answers", f"{summary['queries']:,} queries{error}")]
+        example = example_for(measured)
+        then = f"answer {folder}" + (f' "{example}"' if example else "")
+    print_pairs(
+        [
+            ("Guarantee", measured.guarantee),
+            *([] if measured.left_out is None else [("Left out", measured.left_out.words())]),
+            ("Ledger", measured.record),
+            *achieved,
+            *([("Error", summary["estimate"]["error"])] if summary.get("estimate") else []),
+            ("Written", ", ".join(str(folder / name) for name in names)),
+            ("Remember", SPENT),
+        ]
+    )
+    say(f"Next: `querysmasher {then}`")

@@ -1,0 +1,443 @@
+"""`querysmasher init` and `plan`: a first spec file, and what to expect of it, without data.
+
+The time and memory of a large task are estimated in advance. The constants are those of one core of an
+ordinary machine; only the order of magnitude is meaningful.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from querysmasher.cli.command import SPEC
+from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
+from querysmasher.endings import check_archive_name, check_ending
+from querysmasher.errors import SpecError
+from querysmasher.files import replacing
+from querysmasher.formatting import count
+from querysmasher.planning.limits import limits
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import SHARE
+from querysmasher.privacy.budget import Budget, readable
+from querysmasher.privacy.distributions import distribution_of
+from querysmasher.progress import Bar
+from querysmasher.release.store import MEMORY_BYTES
+from querysmasher.report.expectations import Expectation, ExpectedTable, facts, noise_factor, together
+from querysmasher.report.guarantees import delta_of, promise
+from querysmasher.report.left_out import Counted
+from querysmasher.report.words import ways_words
+from querysmasher.spec import Spec, read_codebook, read_spec, template
+from querysmasher.workload.workload import Group, Workload
+
+FAMILIES = {
+    "identity": "records with each value",
+    "prefix": "records up to each value",
+    "range": "records from one value to another, for all pairs",
+    "circular": "records from one value to another, for all pairs, wrapping around at the end",
+}
+
+KEYS = {
+    'weighing("tables")': '[[workload]] weighting = "tables"',
+    'objective="worst"': '[plan] objective = "worst"',
+}
+"""Python's arguments, and the keys of a spec that mean the same."""
+
+PEOPLE = 5_000
+"""Number of fictitious people."""
+
+MOST_ROWS = 40
+"""Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
+
+
+SET_SECONDS = 1e-4
+"""Seconds to plan one attribute set."""
+DENSE_SECONDS = 1.2e-9
+"""Seconds to solve a block of n cells, times n cubed."""
+STRUCTURED_SECONDS = 2e-5
+"""Seconds to solve a large block, times its cells."""
+CLOSED = ("identity", "circular")
+"""Families of one attribute that are solved by a formula."""
+SEARCH = 40
+"""Number of times a block is solved to choose the centres."""
+NOISE_SECONDS = 4e-7
+"""Seconds to measure one number."""
+BASE_BYTES = 200_000_000
+"""Bytes for Python and the libraries."""
+GRAM_BYTES = 32
+"""Bytes for the matrices of an attribute, times its squared number of values."""
+BIG_SECONDS, BIG_BYTES = 20.0, 2e9
+MOST_SETS = 3_000_000
+"""Maximum number of attribute sets considered separately; more are only counted."""
+
+
+def opened(path: Path) -> Spec:
+    """Read a spec file, and print its remarks on standard error."""
+    read = read_spec(path)
+    for remark in read.remarks:
+        note(f"Remark: {remark}.")
+    return read
+
+
+def init(spec: Path, codebook: Path | None, example: bool, force: bool, as_json: bool) -> None:
+    """Write a first spec file, and a table that fits it if wanted."""
+    if codebook is not None and example:
+        msg = "--example: its fictitious people do not fit your codebook; use only one of the two options"
+        raise SpecError(msg)
+    check_ending(spec, (".toml",))
+    people = spec.parent / "people.csv"
+    for path in [spec, people] if example else [spec]:
+        check_free(path, force)
+    name = None
+    if codebook is not None:
+        read_codebook(codebook)
+        path, folder = codebook.resolve(), spec.parent.resolve()
+        name = (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+    with replacing(spec) as temporary:
+        temporary.write_text(template(name), encoding="utf-8")
+    written = [str(spec)]
+    if example:
+        write_people(people)
+        written.append(str(people))
+    if as_json:
+        print_json({"written": written})
+        return
+    say(f"Written: {', '.join(written)}")
+    where = "" if spec == SPEC else f" {spec}"
+    say(f"Next: edit {spec}, then run `querysmasher plan{where}`. It needs no data.")
+
+
+def write_people(path: Path) -> None:
+    """Write a CSV table of fictitious people that fit the template, the same each time."""
+    draw = np.random.default_rng(2026)
+    age = np.minimum(99, draw.gamma(4.0, 10.0, PEOPLE)).astype(int)
+    income = np.minimum(100_000, draw.lognormal(10.0, 0.7, PEOPLE)).round(2)
+    hour = draw.normal(8.5, 3.0, PEOPLE).round().astype(int) % 24
+    sex = np.where(draw.random(PEOPLE) < 0.51, "F", "M")
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["sex", "age", "income", "hour"])
+        writer.writerows(zip(sex.tolist(), age.tolist(), income.tolist(), hour.tolist(), strict=True))
+
+
+def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool) -> None:
+    """Plan without data, and show what to expect."""
+    read = opened(spec)
+    if save is not None:
+        check_archive_name(save)
+        check_free(save, force)
+    guess = warn_if_large(read)
+    planned = read.plan()
+    if save is not None:
+        planned.save(save)
+    expected = Expectations(planned, read)
+    if as_json:
+        print_json({**expected.to_json(every), "estimate": guess.to_json()})
+        return
+    show(expected, every)
+    if save is not None:
+        say(f"Written: {save}")
+
+
+def show(expected: Expectations, every: bool) -> None:
+    """Print what is planned."""
+    planned, source = expected.plan, expected.spec.source
+    workload = planned.workload
+    print_pairs(
+        [
+            (
+                "Asked",
+                f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
+            ),
+            *(
+                (name.capitalize(), _for_spec(text))
+                for name, text in facts(planned, expected.factor, expected.promise)
+            ),
+            ("In other words", expected.equivalents()),
+            *([("Ledger", said)] if (said := expected.ledger()) else []),
+            *([("Note", said)] if (said := expected.sparse()) else []),
+            ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
+        ]
+    )
+    rows = expected.rows(every)
+    listed = ExpectedTable(rows, workload.schema)
+    print_table(listed.header, listed.cells, text=[ExpectedTable.QUERY])
+    tell(
+        "The expected error is the root mean square of the standard errors of the queries. The budget share "
+        "is what is spent on exactly the attributes of a row: rows on the same attributes show the same "
+        "share, unless their queries are measured as they are. Answers also use what is measured on subsets "
+        "of these attributes."
+    )
+    for family, words in FAMILIES.items():
+        if any(f"({family})" in row.label for row in rows):
+            tell(f"{family + ':':10}{words}")
+
+
+def _for_spec(text: str) -> str:
+    """Return a remark with the keys of a spec instead of Python's arguments."""
+    for python, key in KEYS.items():
+        text = text.replace(python, key)
+    return text
+
+
+def promised(spec: Spec, budget: Budget) -> str:
+    """Return the guarantee of a spec under a budget, and which records are counted."""
+    measuring = spec.measuring
+    counted = Counted(measuring.person, budget.records_per_person, measuring.unknown)
+    return promise(budget, counted, measuring.report_dropped)
+
+
+def left_for_answers(spec: Spec) -> float:
+    """Return the share of the budget that is not spent on the errors of estimates or on records left out."""
+    return (1 - SHARE if spec.measuring.report_dropped else 1.0) * (1 - spec.error_share)
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """A plan and the spec it was made for."""
+
+    plan: Plan
+    spec: Spec
+
+    @property
+    def factor(self) -> float:
+        """Ratio of the errors under the noise of the spec to those under the default noise.
+
+        What the errors of estimates, and the number of records left out, cost is missing elsewhere.
+        """
+        factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
+        return factor / math.sqrt(left_for_answers(self.spec))
+
+    @property
+    def promise(self) -> str:
+        """The guarantee, and which records are counted."""
+        return promised(self.spec, self.plan.budget)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square error over all queries."""
+        return self.plan.rmse * self.factor
+
+    @cached_property
+    def groups(self) -> list[Expectation]:
+        """A row per group."""
+        rows = []
+        with Bar("Predicting", len(self.plan.workload.groups)) as bar:
+            for row in self.plan.summary():
+                rows.append(row.scaled(self.factor))
+                bar.advance()
+        return rows
+
+    def rows(self, every: bool) -> list[Expectation]:
+        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        rows = self.groups
+        return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
+
+    def sparse(self) -> str | None:
+        """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
+
+        A table of C cells with expected error s has an average count below s if there are fewer than C s
+        records. The number of records is not known here, so the remark says up to which one it holds.
+        """
+        if self.plan.asked is not None or self.spec.estimate is not None:
+            return None
+        tables = [
+            (row.queries * row.rmse, row.queries) for row in self.groups if row.rmse and row.group.is_marginal
+        ]
+        covered = 0
+        for records, queries in sorted(tables, reverse=True):
+            covered += queries
+            if records <= limits().usual_records:  # sparse only in smaller tables than is assumed elsewhere
+                break
+            if 2 * covered > self.plan.workload.query_count:
+                return _sparse(readable(records, up=False, digits=2), self.spec)
+        return None
+
+    def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
+        """Sum up the rows of each entry of the workload by number of attributes."""
+        if self.plan.asked is not None:  # what is measured is not what is asked for
+            yield from _by_ways("measured", rows)
+            return
+        for entry in self.spec.entries:
+            yield from _by_ways(entry.kind, islice(rows, len(entry.workload.groups)))
+
+    def equivalents(self) -> str:
+        """Return the budget in other definitions of privacy, at its own δ if it has one."""
+        budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
+        cost, delta = noise.allowed_cost(budget), delta_of(budget)
+        epsilon = budget.epsilon_at(delta, discrete=not noise.is_gaussian)
+        gaussian = f", Gaussian DP with mu = {_up(math.sqrt(cost))}" if noise.is_gaussian else ""
+        return (
+            f"zCDP with rho = {_up(cost / 2)}{gaussian}, (epsilon, delta) = ({_up(epsilon)}, {delta!r}); "
+            f"privacy cost {_up(cost)}"
+        )
+
+    def ledger(self) -> str | None:
+        """Return what the ledger of the spec has left, if it has one that exists."""
+        place, noise = self.spec.ledger, distribution_of(self.spec.measuring.noise)
+        left = None if place is None else place.left()
+        if place is None or left is None:
+            return None
+        cost = noise.allowed_cost(self.plan.budget)
+        less = ", which is more" if cost > left else ""
+        spends = f"this spends up to rho = {readable(cost / 2):.6g}{less}"
+        return f"{str(place.path)!r} has left {place.left_words()}; {spends}"
+
+    def to_json(self, every: bool) -> dict[str, Any]:
+        """Return plain data."""
+        plan = self.plan
+        return {
+            "queries": plan.workload.query_count,
+            "expected_error": self.rmse,
+            "objective": plan.objective,
+            "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
+            "gap": plan.gap,
+            "least_cost": plan.least_cost,
+            "guarantee": self.promise,
+            "equivalents": self.equivalents(),
+            "privacy_cost": plan.privacy_cost,
+            "budget": plan.budget.to_json(),
+            "ledger": self.ledger(),
+            "sparse": self.sparse(),
+            "noise": self.spec.measuring.noise,
+            "measurements": plan.measurements,
+            "groups": [
+                {
+                    "asked": row.label,
+                    "queries": row.queries,
+                    "expected_error": row.rmse,
+                    "largest_error": row.largest,
+                    "largest_error_of": None
+                    if row.extreme is None
+                    else row.extreme.query(plan.workload.schema),
+                    "budget_share": row.budget_share,
+                }
+                for row in self.rows(every)
+            ],
+        }
+
+
+def _sparse(records: float, spec: Spec) -> str:
+    """Say up to which number of records most counts are small, and what helps."""
+    explored = all(group.is_marginal for group in spec.workload) and not spec.least
+    return (
+        f"with fewer than {records:,.0f} records, most of these counts are cells of tables whose average "
+        "count is below its expected error. Estimates are usually closer to the truth there: "
+        f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
+    )
+
+
+def _up(amount: float) -> str:
+    """Return an amount in four digits, rounded up: a budget that is copied suffices."""
+    return f"{readable(amount, digits=4):.4g}"
+
+
+def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
+    """Sum up rows by number of attributes."""
+    by_ways: dict[int, list[Expectation]] = {}
+    for row in rows:
+        by_ways.setdefault(len(row.attributes), []).append(row)
+    for ways, own in by_ways.items():
+        yield together(f"{kind}: {ways_words(ways)}", own)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time and memory to plan and measure a workload, without reading the table."""
+
+    planning_seconds: float
+    measuring_seconds: float
+    memory_bytes: float
+    measurements: int
+
+    @property
+    def is_big(self) -> bool:
+        """Whether to warn the user before it starts."""
+        return self.planning_seconds + self.measuring_seconds > BIG_SECONDS or self.memory_bytes > BIG_BYTES
+
+    def __str__(self) -> str:
+        """Return the estimate in words."""
+        return (
+            f"planning may take about {_duration(self.planning_seconds)}, measuring about "
+            f"{_duration(self.measuring_seconds)} in addition to reading the table, with about "
+            f"{self.memory_bytes / 1e9:.1f} GB of memory"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "planning_seconds": round(self.planning_seconds, 1),
+            "measuring_seconds": round(self.measuring_seconds, 1),
+            "memory_bytes": round(self.memory_bytes),
+        }
+
+
+def warn_if_large(spec: Spec) -> Estimate:
+    """Estimate time and memory of a spec, with a note if it takes long."""
+    guess = estimate(spec.workload, spec.searches_centres)
+    if guess.is_big:
+        note(f"This is a large task: {guess}.")
+    return guess
+
+
+def estimate(workload: Workload, searches_centres: bool) -> Estimate:
+    """Estimate time and memory of planning and measuring from the shape of the workload alone."""
+    sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
+    kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
+    for group in workload:
+        kinds.setdefault(frozenset(group.attributes), set()).add(_kind(group))
+    mixed = {
+        (tuple(sorted(sizes[a] for a in one)), frozenset(own))
+        for one, own in kinds.items()
+        if len(one) > 1 and (len(own) > 1 or any(joint for joint, _ in own))
+    }
+    solving = math.fsum(_solving(math.prod(shape)) for shape, _ in mixed)
+    ordered = {
+        sizes[names[0]]
+        for group in workload
+        for names, family in group.parts()
+        if len(names) == 1 and str(family) not in CLOSED
+    }
+    solving += math.fsum(DENSE_SECONDS * n**3 for n in ordered)
+    sets, numbers = _closure(list(kinds), sizes)
+    cells = max(math.prod(sizes[a] for a in one) for one in kinds)
+    longest = max((sizes[a] for one in kinds for a in one), default=0)
+    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets + GRAM_BYTES * longest**2
+    planning = 3 * sets * SET_SECONDS + (SEARCH if searches_centres else 1) * solving
+    return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
+
+
+def _kind(group: Group) -> tuple[bool, object]:
+    """Return whether the group ties attributes together, and its families."""
+    parts = sorted((len(names), str(family)) for names, family in group.parts())
+    return any(width > 1 for width, _ in parts), tuple(parts)
+
+
+def _solving(cells: int) -> float:
+    return DENSE_SECONDS * cells**3 if cells <= limits().dense_cells else STRUCTURED_SECONDS * cells
+
+
+def _closure(sets: list[frozenset[str]], sizes: dict[str, int]) -> tuple[int, int]:
+    """Return the number of subsets of the attribute sets, and the number of values measured on them."""
+    upper = sum(2 ** len(one) for one in sets)
+    if upper > MOST_SETS:
+        return upper, sum(math.prod(sizes[a] for a in one) for one in sets)
+    below = {
+        frozenset(part) for one in sets for way in range(len(one) + 1) for part in combinations(one, way)
+    }
+    return len(below), sum(math.prod(sizes[a] - 1 for a in one) for one in below)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1.5:
+        return "a second"
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

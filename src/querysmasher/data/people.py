@@ -1,0 +1,325 @@
+"""To whom records belong: the names of persons, and streams from which at most k records of each are kept.
+
+A name is an integer, a text or bytes, of one kind in the whole table, and is compared exactly. An integer is
+the same in every width, also as a float or a decimal without a fraction. A record without a name (null, NaN,
+an empty field of a CSV file) belongs to nobody, so no bound could hold for whoever it is about: the table is
+refused, or the record is dropped, like one with a missing value.
+
+So is one whose name has lost digits or characters, because several persons may share what is left: a float
+from which on floats of its width do not distinguish integers (2^53, or 2^24 in 32 bits), a text that such a
+float was written as ("4.611686018427388e+18"), a text with the character that replaces unreadable ones.
+
+Whether a table is refused must not depend on one record if records are dropped. Each Python object is then
+named by itself, and names are the same if they are written alike: 7, "7" and b"7" are one person.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from querysmasher.data.counting import Codes, Limits
+from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
+from querysmasher.errors import DataError
+from querysmasher.privacy.bound import Bound
+from querysmasher.privacy.counts import Counts
+
+WORK_BYTES = 40
+"""Memory per record for choosing, besides its codes and the name of its person."""
+
+LOST = (
+    r"^[+-]?(?:[0-9]+(?:[.,][0-9]+)?[eE]\+[0-9]+|[0-9]+[.,][0-9]+[eE][0-9]+|(?:9[0-9]{15}|[0-9]{17,})[.,]0+)$"
+    "|\N{REPLACEMENT CHARACTER}"
+)
+"""Texts that have lost digits or characters; "7E12" may be a name, "7E+12" and "7.0E12" are floats."""
+
+SHARED = "so several persons may share a name; store names as integers or texts from the start"
+
+KINDS = {
+    pa.int64(): "integers",
+    pa.uint64(): "unsigned 64-bit integers",
+    pa.large_string(): "texts",
+    pa.large_binary(): "bytes",
+}
+"""The kinds of names, by the Arrow type that holds them."""
+
+
+def can_name(kind: Any) -> bool:
+    """Return whether a column of this Arrow type can hold names of persons."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):  # a UUID, for example
+        return can_name(kind.storage_type)
+    if types.is_dictionary(kind):
+        return can_name(kind.value_type)
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return numbers or types.is_null(kind) or _is_text(kind) or _is_bytes(kind)
+
+
+def names_of(column: Any, title: str, drop: bool = False) -> Any:
+    """Return a column as an Arrow array of one of `KINDS`; a missing name is null.
+
+    Args:
+        column: an Arrow array, Python objects, or the strings of a CSV file.
+        title: the name of the column.
+        drop: whether an unsuitable name is null, instead of a reason to refuse the table.
+    """
+    if isinstance(column, Texts):
+        names = column.column
+        return _texts(pc.if_else(pc.equal(names, ""), pa.scalar(None, names.type), names), title, drop)
+    if isinstance(column, np.ndarray):
+        return pa.array(map(_name, column), pa.large_binary()) if drop else _objects(column, title)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    types, kind = pa.types, column.type
+    if not can_name(kind):
+        raise _refused(title, str(kind).split("[")[0].split("(")[0].split("<")[0])
+    if isinstance(kind, pa.BaseExtensionType):
+        return names_of(column.storage, title, drop)
+    if types.is_dictionary(kind):
+        return names_of(column.dictionary_decode(), title, drop)
+    if _is_text(kind):
+        return _texts(column.cast(pa.large_string()), title, drop)
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return (_floats if types.is_floating(kind) else _decimals)(column, title, drop)
+    if kind == pa.uint64():
+        return column
+    return column.cast(pa.large_binary() if _is_bytes(kind) else pa.int64())
+
+
+def _is_text(kind: Any) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+
+
+def _is_bytes(kind: Any) -> bool:
+    types = pa.types
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+
+
+def _texts(names: Any, title: str, drop: bool) -> Any:
+    """Return texts that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
+    lost = pc.match_substring_regex(names, pattern=LOST).fill_null(False)
+    if not drop:
+        if pc.any(lost, min_count=0).as_py():
+            raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
+        return names
+    names = names.cast(pa.large_binary())
+    return pc.if_else(lost, pa.scalar(None, names.type), names)
+
+
+def _floats(column: Any, title: str, drop: bool) -> Any:
+    """Return floats that are integers as integers."""
+    values = np.asarray(column.cast(pa.float64()).fill_null(np.nan), dtype=np.float64)
+    missing = np.isnan(values)
+    whole = np.where(missing, 0.0, values)
+    limit = EXACT[str(column.type)]
+    odd = ~(np.abs(whole) < limit) | (whole != np.floor(whole))
+    if odd.any() and not drop:
+        raise _refused(title, _not_integers(limit))
+    return pa.array(np.where(odd, 0.0, whole).astype(np.int64), mask=missing | odd)
+
+
+def _decimals(column: Any, title: str, drop: bool) -> Any:
+    """Return decimals that are integers as integers."""
+    try:
+        return column.cast(pa.decimal256(76, column.type.scale)).cast(pa.int64())  # as narrow ones cannot be
+    except pa.ArrowInvalid:  # which quotes the number
+        pass
+    values = [None if value is None else plain_number(value) for value in column.to_pylist()]
+    names = [value if type(value) is int and value in INT64 else None for value in values]
+    if names.count(None) > column.null_count and not drop:
+        raise _refused(title, "decimals that are not 64-bit integers")
+    return pa.array(names, pa.int64())
+
+
+def _objects(column: NDArray[np.object_], title: str) -> Any:
+    """Return Python objects of one kind."""
+    plain = [value.item() if isinstance(value, np.generic) else value for value in column]
+    plain = [None if value is None or _is_missing(value) else value for value in plain]
+    kinds = {type(value) for value in plain if value is not None}
+    if kinds <= {int, float}:
+        exact = min(map(_exact, column), default=EXACT_FLOATS)
+        whole = [_name(value) for value in column]
+        if whole.count(None) > plain.count(None):
+            raise _refused(title, _not_integers(exact))
+        numbers = [None if name is None else int(name) for name in whole]
+        if all(number is None or number in INT64 for number in numbers):
+            return pa.array(numbers, pa.int64())
+        raise _refused(title, "integers beyond 64 bits")
+    if kinds == {uuid.UUID}:
+        return pa.array([None if value is None else str(value) for value in plain], pa.large_string())
+    if kinds == {str}:
+        return _texts(pa.array(plain, pa.large_string()), title, drop=False)
+    if kinds == {bytes}:
+        return pa.array(plain, pa.large_binary())
+    raise _refused(title, "values of another kind, or of several kinds")
+
+
+def _name(value: Any) -> bytes | None:
+    """Return the name that a Python object is, or None; it does not depend on other records."""
+    exact = _exact(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, decimal.Decimal):
+        value = plain_number(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < exact:
+        value = int(value)
+    if isinstance(value, str):
+        return None if re.search(LOST, value) else _bytes(value)
+    named = isinstance(value, int | bytes | uuid.UUID) and not isinstance(value, bool)
+    return _bytes(value) if named else None
+
+
+def _exact(value: Any) -> int:
+    """Return from where on floats of this one's width do not distinguish integers."""
+    narrow = {np.float16: EXACT["halffloat"], np.float32: EXACT["float"]}
+    return narrow.get(type(value), EXACT_FLOATS)
+
+
+def _not_integers(exact: int) -> str:
+    power = exact.bit_length() - 1
+    return f"numbers that are not integers below 2^{power}; floats lose digits from there on, {SHARED}"
+
+
+def _is_missing(value: Any) -> bool:
+    return type(value).__name__ in MISSING_TYPES or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
+
+
+def _refused(title: str, found: str) -> DataError:
+    return DataError(f"person: expected a column of integers, texts or bytes in {title!r}, got {found}")
+
+
+class OneKind:
+    """Refuses names of a second kind: a person would have two of them."""
+
+    def __init__(self, title: str) -> None:
+        """Start with no kind."""
+        self._title = title
+        self._kind: Any = None
+
+    def note(self, names: Any, is_stated: bool = False) -> None:
+        """Check the kind of some names; where none is there, only if the type of the column states it."""
+        if names.null_count == len(names) and not is_stated:
+            return
+        if self._kind is None:
+            self._kind = names.type
+        if names.type != self._kind:
+            raise _refused(self._title, f"both {KINDS[self._kind]} and {KINDS[names.type]}")
+
+
+def chosen(bound: Bound, codes: Codes) -> Codes:
+    """Return the records that are counted, of all records of some persons, and how many are left out."""
+    if not codes.rows:
+        return Codes(codes.columns, 0)
+    encoded = pc.dictionary_encode(codes.names)
+    persons = np.asarray(encoded.indices).astype(np.int64)
+    names = encoded.dictionary
+    known = slice(None) if codes.unknown is None else np.flatnonzero(~codes.unknown)
+    columns = [column[known] for column in codes.columns.values()]
+    kept = np.zeros(codes.rows, dtype=bool)
+    kept[known] = bound.kept(persons[known], lambda place: _bytes(names[place].as_py()), columns)
+    out = bound.binned(np.bincount(persons[~kept], minlength=len(names)))
+    return Codes({name: column[kept] for name, column in codes.columns.items()}, int(kept.sum()), out=out)
+
+
+def _bytes(name: str | bytes | int | uuid.UUID) -> bytes:
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+
+
+def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) -> Generator[Codes]:
+    """Yield the records that are counted, from a table that `read` yields in chunks, the same each time.
+
+    Memory: about `limits.people_bytes`, and the records of one person. A table that does not fit is read once
+    more for each share of the persons.
+    """
+    shares = 0
+    held, size = _held(read, limits.people_bytes)
+    if held is None:
+        shares = -(-3 * size // (2 * limits.people_bytes))  # with room, because no two are of the same size
+    elif held:
+        yield from _cut(chosen(bound, joined(held)), limits.chunk_rows)
+    del held
+    for share in range(shares):
+        with closing(read()) as chunks:
+            parts = [_of_share(chunk, shares, share) for chunk in chunks]
+        if parts:
+            yield from _cut(chosen(bound, joined(parts)), limits.chunk_rows)
+
+
+def _held(read: Callable[[], Generator[Codes]], room: int) -> tuple[list[Codes] | None, int]:
+    """Return all chunks, or None if they take more than `room` bytes, and how much they take."""
+    held: list[Codes] = []
+    size = 0
+    with closing(read()) as chunks:
+        for chunk in chunks:
+            size += chunk.size + WORK_BYTES * chunk.rows + (chunk.names.nbytes if chunk.rows else 0)
+            if size <= room:
+                held.append(chunk)
+            else:
+                held.clear()
+    return (held if size <= room else None), size
+
+
+def _of_share(codes: Codes, shares: int, share: int) -> Codes:
+    """Return the records of every person of one share; any function of the name will do."""
+    if not codes.rows:
+        return codes
+    encoded = pc.dictionary_encode(codes.names)
+    own = np.array([hash(name) % shares == share for name in encoded.dictionary.to_pylist()])
+    return codes.where(own[np.asarray(encoded.indices)])
+
+
+def _cut(codes: Codes, rows: int) -> Iterator[Codes]:
+    for start in range(0, max(codes.rows, 1), rows):
+        size = min(rows, codes.rows - start)
+        columns = {name: column[start : start + size] for name, column in codes.columns.items()}
+        yield Codes(columns, size, out=None if start else codes.out)
+
+
+def bounded_in_order(bound: Bound, chunks: Iterable[Codes]) -> Iterator[Codes]:
+    """Yield the records that are counted, from chunks that are sorted by name.
+
+    Memory: one chunk and the records of one person. Refuse chunks that are not sorted: a person's records
+    must be together.
+    """
+    rest: Codes | None = None
+    for chunk in chunks:
+        if not chunk.rows:
+            continue
+        codes = chunk if rest is None else joined([rest, chunk])
+        names = codes.names
+        if not pc.all(pc.greater_equal(names[1:], names[:-1]), min_count=0).as_py():
+            raise DataError("data: the engine did not sort the records by person")
+        last = np.asarray(pc.equal(names, names[-1]))
+        yield chosen(bound, codes.where(~last))
+        rest = codes.where(last)
+    if rest is not None:
+        yield chosen(bound, rest)
+
+
+def joined(held: list[Codes]) -> Codes:
+    """Return several chunks as one."""
+    if len(held) == 1:
+        return held[0]
+    columns = {name: np.concatenate([codes.columns[name] for codes in held]) for name in held[0].columns}
+    parts = [codes.names for codes in held if codes.rows and codes.names is not None]
+    names = pa.concat_arrays(parts) if parts else None
+    unknown = None
+    if any(codes.unknown is not None for codes in held):
+        masks = (np.zeros(c.rows, dtype=bool) if c.unknown is None else c.unknown for c in held)
+        unknown = np.concatenate([*masks])
+    return Codes(columns, sum(codes.rows for codes in held), names, unknown, summed(held))
+
+
+def summed(held: Iterable[Codes]) -> Counts | None:
+    """Return how many were left out of several chunks, or None for nothing."""
+    outs = [codes.out for codes in held if codes.out is not None]
+    return np.sum(outs, axis=0, dtype=np.int64) if outs else None

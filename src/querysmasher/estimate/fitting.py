@@ -1,0 +1,257 @@
+"""Tables with given margins, for many of one shape at a time: of maximum entropy, or the nearest.
+
+Iterative proportional fitting scales a table to one margin after the other. It converges to the table of
+maximum entropy among those with these margins if there is one and the first table is a product of functions
+of the margins. Margins that do not fit together exactly, as noisy ones may, are met nearly; the last one
+exactly.
+
+Arrays have a leading axis that runs over tables. With C the centring along every axis, the margins of a table
+determine its *lower part* L = x − Cx. The Euclidean projection of x onto the tables with given
+margins is L + Cx. Dykstra's algorithm alternates it with the projection onto non-negative tables, and
+converges to the projection onto the intersection, if there is one. With m the table before negative cells are
+removed and y = max(m, 0) after, and m − y as correction, its step is m ← L + Cy + (m − y) = m + L − (y − Cy).
+With M_a the mean along axis a, I − C = I − Π(I − M_a) = Σ_a Π_{b<a}(I − M_b) M_a: the step needs the means of
+y along each axis only, and all else happens in tables that have an axis less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from querysmasher.arrays import Array
+
+SWEEPS = 8
+"""Number of rounds through all margins."""
+
+CONVERGED = 1e-12
+"""Share of the records by which a margin may be wrong at the end."""
+
+NEARLY = 1e-9
+"""Share of the records that a table may lack."""
+
+SMALLEST = 1e-140
+"""Shares of the records that count as zero."""
+
+Axes = tuple[int, ...]
+"""Axes of a table, without the leading one, which runs over tables."""
+
+
+def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -> Array:
+    """Return tables scaled to the margins, in place; cells that are zero stay zero."""
+    axes = range(tables.ndim - 1)
+    spread = [
+        (
+            tuple(a + 1 for a in axes if a not in kept),
+            margin.reshape(len(tables), *(tables.shape[a + 1] if a in kept else 1 for a in axes)),
+        )
+        for kept, margin in margins.items()
+    ]
+    for _ in range(sweeps):
+        for dropped, margin in spread:
+            tables *= quotient(margin, summed(tables, dropped))
+    return tables
+
+
+def summed(tables: Array, axes: Axes) -> Array:
+    """Return sums over some axes, which stay with length 1: faster than `sum` along short axes.
+
+    The sums of a table are the same, to the last bit, whichever other tables there are.
+    """
+    for axis in axes:
+        shape = tables.shape
+        width = shape[axis]
+        after = math.prod(shape[axis + 1 :])
+        ones = _ones(width)
+        flat = tables.reshape(shape[0], -1, width) if after == 1 else tables.reshape(-1, width, after)
+        sums = flat @ ones if after == 1 else np.matmul(ones, flat)
+        tables = sums.reshape(*shape[:axis], 1, *shape[axis + 1 :])
+    return tables
+
+
+@lru_cache(maxsize=64)
+def _ones(width: int) -> Array:
+    ones = np.ones(width)
+    ones.flags.writeable = False
+    return ones
+
+
+def triples(pairs: Mapping[Axes, Array]) -> Array:
+    """Return tables of maximum entropy on three attributes with given pairs.
+
+    Such a table is a product of functions f(a, b), g(a, c) and h(b, c), and stays one at every step of
+    iterative proportional fitting. Its sums over c are f times the product of the matrices g and hᵀ: so all
+    steps are products of matrices, and the table itself is needed only at the end.
+    """
+    first, second, third = (pairs[axes] for axes in ((0, 1), (0, 2), (1, 2)))
+    scale = 1.0 / np.maximum(first.sum(axis=(1, 2)), 1e-300)[:, None, None]
+    first, second, third = (np.ascontiguousarray(own) * scale for own in (first, second, third))
+    g = quotient(second, second.sum(axis=2, keepdims=True))
+    h = quotient(quotient(third, third.sum(axis=2, keepdims=True)), third.sum(axis=1, keepdims=True))
+    f = np.zeros_like(first)
+    for _ in range(SWEEPS):
+        sums = np.matmul(g, h.transpose(0, 2, 1))
+        wrong = np.abs(f * sums - first).max(axis=(1, 2), initial=0.0) > CONVERGED
+        if not wrong.any():
+            break
+        moving = wrong[:, None, None]  # each table stops by itself, whichever others there are
+        f = np.where(moving, _divided(first, sums), f)
+        g = np.where(moving, _divided(second, np.matmul(f, h)), g)
+        h = np.where(moving, _divided(third, np.matmul(f.transpose(0, 2, 1), g)), h)
+    result = (f / scale)[:, :, :, None] * g[:, :, None, :]
+    result *= h[:, None]
+    return result
+
+
+def _divided(margin: Array, sums: Array) -> Array:
+    """Return a quotient, and zero where the sums vanish: no product of three quotients exceeds a number."""
+    return np.divide(margin, sums, out=np.zeros_like(margin), where=sums > SMALLEST)
+
+
+def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
+    """Return the product of all pairs, divided by the singles as often as these occur too many times.
+
+    With two attributes that depend on a third only through one, this is the table itself; in general it is
+    near.
+    """
+    count, sizes = len(singles[0]), [own.shape[1] for own in singles]
+    axes = range(len(sizes))
+    result = np.ones((count, *sizes))
+    for kept, margin in pairs.items():
+        result *= margin.reshape(count, *(sizes[a] if a in kept else 1 for a in axes))
+    for axis, own in enumerate(singles):
+        times = sum(axis in kept for kept in pairs) - 1
+        spread = [count, *(sizes[a] if a == axis else 1 for a in axes)]
+        scale = own / np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
+        power = scale if times < 0 else quotient(np.ones_like(own), scale**times)
+        result *= power.reshape(spread)
+    return result
+
+
+def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
+    """Return what tables on three attributes consist of but for their residuals, from their pairs."""
+    count, sizes = len(singles[0]), [own.shape[1] for own in singles]
+    result = np.zeros((count, *sizes))
+    margins: dict[Axes, Array] = {**pairs, **{(axis,): own for axis, own in enumerate(singles)}}
+    margins[()] = singles[0].sum(axis=1)
+    for kept, margin in margins.items():
+        spread = [sizes[a] if a in kept else 1 for a in range(3)]
+        others = math.prod(sizes[a] for a in range(3) if a not in kept)
+        result += margin.reshape(count, *spread) * ((-1) ** len(kept) / others)
+    return result
+
+
+def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
+    """Return tables with the sum of the singles, in place.
+
+    Margins that contradict each other leave no cell for some records: these are spread over the cells of
+    `masks` as if attributes were independent.
+    """
+    spread = tuple(range(1, tables.ndim))
+    totals = singles[0].sum(axis=1)
+    missing = totals - tables.sum(axis=spread)
+    lost = missing > NEARLY * totals
+    if lost.any():
+        shares = start([own[lost] for own in singles], {}) * (masks[lost] if masks.ndim else masks)
+        scale = quotient(missing[lost], shares.sum(axis=spread))
+        tables[lost] += shares * scale.reshape(-1, *[1] * len(spread))
+    return tables
+
+
+def quotient(upper: Array, lower: Array) -> Array:
+    """Return a quotient, and zero where nothing is to be divided."""
+    there = lower > 0
+    if there.all():
+        return upper / lower
+    return np.divide(upper, lower, out=np.zeros(np.broadcast(upper, lower).shape), where=there)
+
+
+STEPS = 30
+"""Number of steps of Dykstra's algorithm; what is left is repaired exactly."""
+
+EXACT = 1e-13
+"""Means that are wrong by less than this fraction of the largest cell are right."""
+
+
+def onto_simplex(values: Array, total: float) -> Array:
+    """Return the nearest points x ≥ 0 with sum `total` ≥ 0, one per row."""
+    ordered = -np.sort(-values, axis=-1)
+    excess = (np.cumsum(ordered, axis=-1) - total) / np.arange(1, values.shape[-1] + 1)
+    kept = np.maximum((ordered > excess).sum(axis=-1, keepdims=True), 1)
+    level = np.take_along_axis(excess, kept - 1, axis=-1)
+    return np.maximum(values - level, 0.0)
+
+
+def centred(tables: Array) -> Array:
+    """Return C x: what is left after the means along every axis but the first are taken off."""
+    result = np.array(tables, dtype=float)
+    for axis in range(1, result.ndim):
+        result -= mean(result, axis)
+    return result
+
+
+def mean(tables: Array, axis: int) -> Array:
+    """Return the means along an axis, which stays with length 1."""
+    return summed(tables, (axis,)) / tables.shape[axis]
+
+
+def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
+    """Return non-negative tables near to the given ones, with nearly the margins that `lower` consists of."""
+    moved = centred(tables)
+    moved += lower
+    axes = range(1, tables.ndim)
+    wanted = [mean(lower, axis) for axis in axes]
+    rest = tuple(axes)
+    nearly = EXACT * np.abs(moved).max(axis=rest, initial=0.0, keepdims=True)
+    for _ in range(steps - 1):
+        current = np.maximum(moved, 0.0)
+        wrong = [own - mean(current, axis) for axis, own in zip(axes, wanted, strict=True)]
+        moving = np.zeros(nearly.shape, dtype=bool)
+        for own in wrong:
+            moving |= np.abs(own).max(axis=rest, initial=0.0, keepdims=True) > nearly
+        if not moving.any():
+            break
+        for axis, own in zip(axes, wrong, strict=True):
+            step = own * moving  # each table stops by itself, whichever others there are
+            for earlier in range(1, axis):
+                step = step - mean(step, earlier)
+            moved += step
+    return np.maximum(moved, 0.0, out=moved)
+
+
+def with_margins(tables: Array, rows: Array, columns: Array) -> Array:
+    """Return non-negative pairs near to the given ones with exactly these margins, which have equal sums.
+
+    Rows and columns that are too heavy are scaled down, and the deficits are filled up by their product. This
+    moves at most twice what the margins were wrong by.
+    """
+    tables = tables * np.minimum(1.0, quotient(rows, tables.sum(axis=2)))[:, :, None]
+    tables *= np.minimum(1.0, quotient(columns, tables.sum(axis=1)))[:, None, :]
+    left = np.maximum(rows - tables.sum(axis=2), 0.0)
+    below = np.maximum(columns - tables.sum(axis=1), 0.0)
+    missing = left.sum(axis=1)
+    tables += left[:, :, None] * quotient(below, missing[:, None])[:, None, :]
+    return tables
+
+
+CELLS = 1_000_000
+"""Maximum number of cells of a batch, unless a single table has more."""
+
+
+def batches(places: Sequence[Axes], sizes: Sequence[int]) -> Iterator[list[Axes]]:
+    """Iterate over lists of sets with the same sizes in the same order."""
+    by_shape: dict[tuple[int, ...], list[Axes]] = {}
+    for place in places:
+        by_shape.setdefault(tuple(sizes[a] for a in place), []).append(place)
+    for shape, own in by_shape.items():
+        step = max(1, CELLS // max(1, math.prod(shape)))
+        yield from (own[start : start + step] for start in range(0, len(own), step))
+
+
+def arranged(values: Array, positions: Axes) -> Array:
+    """Return a table over increasing attributes with its axes in another order."""
+    ordered = sorted(positions)
+    return values.transpose([ordered.index(p) for p in positions])

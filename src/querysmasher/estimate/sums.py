@@ -1,0 +1,326 @@
+"""Unbiased answers shrunk around the estimate, in the space of what was measured.
+
+Sums of many cells, such as prefixes and ranges, are measured far better than their cells. A release measures
+y = Bx + noise of equal variance σ² on each attribute set. Let ŷ = B·target, where the target is what the
+other sets say about this one. With B = USVᵀ, and M the Gram matrix of the queries asked for, an error e in
+the basis U has the squared error eᵀS⁻¹VᵀMVS⁻¹e in the answers. In the basis of the eigenvectors of this
+matrix the noise is still white, and its eigenvalues l are what each direction weighs. (Where B is best for
+the queries, these are the squared singular values of B; they are taken if M is no product over attributes.)
+Directions whose weights l differ by less than a factor of two form a block. With e the part of y − ŷ in
+a block, the rule of James and Stein,
+
+    ê = max(0, 1 − cσ²/‖e‖²) · e,      c = Σ l / max l − 2  if positive, else 0,
+
+has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
+of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
+reconstructs them. Queries that are measured as they are, not split, share their noise with the tables that a
+target would be made of: they are not shrunk.
+
+Then the nearest answers that counts can be are taken: non-negative, and non-decreasing along prefixes. Every
+step is a projection onto a convex set that contains the true answers, so that none increases the
+distance to them. The last step only removes what the projections along several axes leave, which is tiny.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.fitting import Axes, arranged, fitted
+from querysmasher.estimate.model import Model
+from querysmasher.planning.centre import Centre
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
+from querysmasher.release.reconstruction import Reconstruction, summed
+from querysmasher.release.release import Release
+from querysmasher.workload.family import Family
+from querysmasher.workload.workload import Group
+
+LARGEST = 4_000_000
+"""Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
+
+SWEEPS = 3
+"""Number of rounds that give a target the margins of shrunk tables on one attribute."""
+
+ROUNDS = 5
+"""Number of projections along each axis, if there are several."""
+
+FAINT = 1e-9
+"""Squared singular values below this fraction of the largest are rounding errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """A strategy in a basis in which directions have weights, one basis per factor."""
+
+    axes: tuple[tuple[int, ...], ...]
+    """The axes of the attribute set on which each factor stands."""
+    matrices: tuple[Array, ...]
+    """The factors B."""
+    bases: tuple[Array, ...]
+    """Orthonormal vectors that span the answers of each, as columns."""
+    weights: Array
+    """What each direction weighs, over the multiples of the noise, with an axis per factor."""
+    multiples: Array
+    """The multiples of the noise."""
+
+    def predicted(self, table: Array) -> Array:
+        """Return B·x, with an axis per factor."""
+        left = list(range(table.ndim))
+        for axes, matrix in zip(self.axes, self.matrices, strict=True):
+            at = [left.index(a) for a in axes]
+            shaped = matrix.reshape(len(matrix), *(table.shape[i] for i in at))
+            table = np.tensordot(table, shaped, axes=(at, list(range(1, shaped.ndim))))
+            left = [*(a for a in left if a not in axes), -1]
+        return table
+
+    def turned(self, change: Array) -> Array:
+        """Return answers in the bases."""
+        for basis in self.bases:
+            change = np.tensordot(change, basis, axes=(0, 0))
+        return change
+
+    def turned_back(self, change: Array) -> Array:
+        """Return answers from their coordinates in the bases."""
+        for basis in self.bases:
+            change = np.tensordot(change, basis, axes=(0, 1))
+        return change
+
+
+def turn(
+    measured: IntegerMeasured, strategies: list[IntegerStrategy], grams: Mapping[int, Array] | None = None
+) -> Turned:
+    """Return the bases of a set's strategies.
+
+    `grams` are the Gram matrices of the queries asked for, by axis, as they act on residuals.
+    """
+    axes, matrices, bases, weights, multiples = [], [], [], np.ones(()), np.ones(())
+    for (on, _), strategy in zip(measured.blocks, strategies, strict=True):
+        own = np.ones(())
+        for inner, factor in strategy.factors:
+            matrix = factor.written_out()
+            if strategy.multipliers is None:
+                basis, squares = _directions(
+                    matrix, None if len(inner) > 1 else (grams or {}).get(on[inner[0]])
+                )
+            else:  # rows with different noise stay as they are
+                basis, squares = np.eye(len(matrix)), (matrix**2).sum(axis=1)
+            axes.append(tuple(on[a] for a in inner))
+            matrices.append(matrix)
+            bases.append(basis)
+            own = np.multiply.outer(own, squares)
+        noise = np.ones(own.shape) if strategy.multipliers is None else strategy.multipliers.astype(float)
+        weights = np.multiply.outer(weights, own / noise)
+        multiples = np.multiply.outer(multiples, noise)
+    return Turned(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
+
+
+def _directions(matrix: Array, gram: Array | None) -> tuple[Array, Array]:
+    """Return orthonormal vectors that span what a matrix answers, and their weights."""
+    basis, values, rows = np.linalg.svd(matrix, full_matrices=False)
+    sure = values**2 > FAINT * values[0] ** 2
+    basis, values, rows = basis[:, sure], values[sure], rows[sure]
+    if gram is not None:
+        weights, turned = np.linalg.eigh(rows @ gram @ rows.T / np.multiply.outer(values, values))
+        if weights[-1] > 0:
+            return basis @ turned, np.maximum(weights, FAINT * weights[-1])
+    return basis, values**2
+
+
+def shrink(change: Array, weights: Array, noise: Array) -> Array:
+    """Return coordinates shrunk towards zero, block by block of similar weights."""
+    levels = np.floor(np.log2(weights / weights.max()) + 1e-9).astype(np.int64)
+    block: NDArray[np.int64] = (-levels).ravel()
+    count = int(block.max()) + 1
+    flat = weights.ravel()
+    energy = np.bincount(block, weights=(change**2 / noise).ravel(), minlength=count)
+    heaviest = np.zeros(count)
+    np.maximum.at(heaviest, block, flat)
+    sums = np.bincount(block, weights=flat, minlength=count)
+    spare = np.maximum(np.divide(sums, heaviest, out=np.zeros(count), where=heaviest > 0) - 2, 0.0)
+    kept = np.maximum(0.0, 1.0 - np.divide(spare, energy, out=np.zeros(count), where=energy > 0))
+    return change * kept[block].reshape(change.shape)
+
+
+class ShrunkStore:
+    """The answers of a release, shrunk around the estimate when they are asked for."""
+
+    def __init__(self, release: Release, model: Model, asked: Mapping[int, Family | None]) -> None:
+        """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
+        self._release = release
+        self._model = model
+        self._asked = asked
+        self._grams: dict[object, Array] = {}
+        self._turned: dict[object, Turned] = {}
+        self._singles: dict[int, Array] = {}
+
+    @cached_property
+    def reconstruction(self) -> Reconstruction:
+        """Marginals from the shrunk answers."""
+        release = self._release
+        return Reconstruction(release.plan, release.centres, self, release.public_total, release.estimator)
+
+    def __getitem__(self, number: int) -> Array:
+        """Return the shrunk answers of one attribute set."""
+        plan = self._release.plan
+        measured = plan.measured[number]
+        answers = self._release.store[number].astype(float)
+        strategies = [plan.strategies[n] for _, n in measured.blocks]
+        cells = math.prod(plan.schema.sizes[a] for a in measured.attributes)
+        entries = [factor.rows * factor.cells for s in strategies for _, factor in s.factors]
+        if not measured.attributes or max(cells, *entries) > LARGEST:
+            return answers
+        known = {axis: own for axis, a in enumerate(measured.attributes) if (own := self._asked.get(a))}
+        centres = [self._release.centres[a] for a in measured.attributes]
+        key = (measured.blocks, *((axis, own.key, centres[axis]) for axis, own in known.items()))
+        if key not in self._turned:
+            grams = {axis: self._gram(own, centres[axis]) for axis, own in known.items()}
+            self._turned[key] = turn(measured, strategies, grams)
+        turned = self._turned[key]
+        predicted = turned.predicted(self._target(measured.attributes))
+        change = turned.turned(answers.reshape(predicted.shape) - predicted)
+        variance, extra = plan.noise(measured, self._release.noise.distribution)
+        kept = shrink(change, turned.weights, variance * turned.multiples + extra)
+        return (predicted + turned.turned_back(kept)).ravel()
+
+    def _gram(self, family: Family, centre: Centre) -> Array:
+        """Return the Gram matrix of queries, as they act on residuals around a centre."""
+        key = (family.key, centre)
+        if key not in self._grams:
+            around = np.eye(family.cells) - centre.weights[:, None]
+            self._grams[key] = around.T @ family.gram() @ around
+        return self._grams[key]
+
+    def _target(self, place: Place) -> Array:
+        """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
+        target = self._model.target(place)
+        if len(place) == 1:
+            return target
+        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(place)}
+        return fitted(target[None].copy(), singles, SWEEPS)[0]
+
+    def _single(self, attribute: int) -> Array:
+        """Return the shrunk table on one attribute, made non-negative through its prefix sums."""
+        if attribute not in self._singles:
+            single = self._model.single(attribute)
+            if [m.attributes for m in self._release.plan.measured].count((attribute,)) == 1:
+                values = self.reconstruction.marginal((attribute,), complete=False)
+                sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
+                sums[-1] = self._model.total
+                single = np.diff(sums, prepend=0.0)
+            self._singles[attribute] = single
+        return self._singles[attribute]
+
+
+class Sums:
+    """Answers to the queries that a release measured, shrunk around the estimate."""
+
+    def __init__(self, release: Release, model: Model) -> None:
+        """Take the noisy answers and the estimate."""
+        self._release = release
+        self._model = model
+        self._known: list[tuple[dict[int, Family | None], Reconstruction]] = []
+
+    def answers(self, group: Group) -> Array | None:
+        """Return the answers to a group, with an axis per family, or None if it was not measured."""
+        try:
+            self._release.estimator.check(group)
+        except OutsideMeasuredSpaceError:
+            return None
+        return self._possible(group, _answered(self._release, self._reconstruction(group), group))
+
+    def _reconstruction(self, group: Group) -> Reconstruction:
+        """Return what answers a group; groups that ask for the same of each attribute share it."""
+        release = self._release
+        if not release.estimator.is_split:
+            return release.reconstruction
+        wanted: dict[int, Family | None] = {}
+        for names, family in group.parts():
+            is_small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
+            for a in release.plan.schema.positions(names):
+                wanted[a] = family if is_small else None
+        for asked, made in self._known:
+            if all(_key(family) == _key(asked.get(a, family)) for a, family in wanted.items()):
+                asked.update(wanted)
+                return made
+        made = ShrunkStore(release, self._model, wanted).reconstruction
+        self._known.append((wanted, made))
+        return made
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [family.original for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
+        public_total = self._release.public_total
+        if public_total is not None and all(map(_counts, families)):
+            answers = np.minimum(answers, float(public_total))
+        positions = self._release.plan.schema.positions(group.attributes)
+        mask = self._model.zeros.possible(tuple(sorted(positions)))
+        return answers if mask is None else answers * (of_cells(group, positions, mask.astype(float)) != 0)
+
+
+def _key(family: Family | None) -> object:
+    return None if family is None else family.key
+
+
+def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
+    """Return the answers to a group that was measured."""
+    places = release.plan.schema.positions(group.attributes)
+    return summed(group, reconstruction.marginal(places, complete=False))
+
+
+def largest_count(release: Release) -> float:
+    """Return the largest unbiased answer to a planned query, which counts at most all records."""
+    found = [0.0]
+    for group in release.workload:
+        matrices = [f.matrix() for f in group.families if f.rows * f.cells <= LARGEST]
+        counts = len(matrices) == len(group.families) and all(np.isin(m, (0, 1)).all() for m in matrices)
+        if counts and group.rows <= LARGEST:
+            found.append(float(_answered(release, release.reconstruction, group).max()))
+    return max(found)
+
+
+def of_cells(group: Group, positions: Place, values: Array) -> Array:
+    """Return answers as sums of the cells of a table on increasing attributes."""
+    result = arranged(values, positions)
+    return result if all(family.counts_values for family in group.families) else summed(group, result)
+
+
+def with_total(group: Group, answers: Array, total: float) -> Array:
+    """Return answers of which those about all records are exactly the public number."""
+    often = reduce(np.multiply.outer, (_often(family.original) for family in group.families))
+    return np.where(np.isnan(often), answers, often * total)
+
+
+def _counts(family: Family) -> bool:
+    """Return whether every query counts some cells once, and no other."""
+    return family.closed_form or bool(np.isin(family.matrix(), (0, 1)).all())
+
+
+def _often(family: Family) -> Array:
+    """Return how often each query counts every cell; not a number if it does not count all equally often."""
+    if family.closed_form:
+        return np.where(family.answers(np.ones(family.shape)) == family.cells, 1.0, np.nan)
+    matrix = family.matrix()
+    return np.where(matrix.min(axis=1) == matrix.max(axis=1), matrix.max(axis=1), np.nan)
+
+
+def plausible(answers: Array, axes: Sequence[int]) -> Array:
+    """Return answers that are non-negative and non-decreasing along some axes, near to the given ones."""
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - it would be most of a command's start
+
+    for _ in range(ROUNDS if len(axes) > 1 else 1):
+        for axis in axes:
+            answers = np.apply_along_axis(lambda line: isotonic_regression(line).x, axis, answers)
+    answers = np.maximum(answers, 0.0)
+    for axis in axes if len(axes) > 1 else ():
+        answers = np.maximum.accumulate(answers, axis=axis)
+    return answers

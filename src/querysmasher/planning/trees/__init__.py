@@ -1,1 +1,0 @@
-"""Hierarchies of up to a million values, planned on the nodes of their tree."""

@@ -1,0 +1,197 @@
+"""Exact counts, which leave `measurement` only with noise: how a table is asked for them, and which are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.schema import Schema
+
+Counts = NDArray[np.int64]
+"""A dense table of exact counts: one axis per attribute."""
+
+
+class Counter(Protocol):
+    """A table that can be counted. Its results are exact, so they are for `measurement` only."""
+
+    def marginals(self, sets: Sequence[tuple[str, ...]]) -> Iterator[Counts]:
+        """Yield the counts of each attribute set, in the order given; the empty set is the total."""
+        ...
+
+    def records(self) -> int:
+        """Return the number of counted records."""
+        ...
+
+    def left_out(self) -> Counts:
+        """Return how many records were dropped; with persons, how many lack some, by bins of `Dropped`."""
+        ...
+
+
+AttributeSet = tuple[str, ...]
+
+
+def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
+    """Return the sets that no other set contains, in the order given.
+
+    >>> maximal_sets([(), ("a",), ("a", "b"), ("c",), ("b", "a")])
+    [('a', 'b'), ('c',)]
+    """
+    order = sorted(range(len(sets)), key=lambda place: -len(sets[place]))
+    index = _Index()
+    kept = []
+    for place in order:
+        if index.first_covering(sets[place]) is None:
+            index.add(sets[place])
+            kept.append(place)
+    return [sets[place] for place in sorted(kept)]
+
+
+def smallest_covers(
+    schema: Schema, sets: Sequence[AttributeSet], maximal: Sequence[AttributeSet]
+) -> dict[AttributeSet, list[AttributeSet]]:
+    """Assign each set to the covering set with the fewest cells; raise `KeyError` if nothing covers it.
+
+    >>> schema = Schema.of(a=9, b=3, c=2)
+    >>> smallest_covers(schema, [("b",), ("a",)], [("a", "b"), ("b", "c")])
+    {('a', 'b'): [('a',)], ('b', 'c'): [('b',)]}
+    """
+    sizes = dict(zip(schema.names, schema.sizes, strict=True))
+    ordered = sorted(maximal, key=lambda names: math.prod(sizes[name] for name in names))
+    index = _Index()
+    for names in ordered:
+        index.add(names)
+    covers: dict[AttributeSet, list[AttributeSet]] = {names: [] for names in maximal}
+    for names in sets:
+        first = index.first_covering(names)
+        if first is None:
+            raise KeyError(f"no set covers {names!r}")
+        covers[ordered[first]].append(names)
+    return covers
+
+
+def lower_marginals(
+    names: AttributeSet, table: Counts, sets: Sequence[AttributeSet]
+) -> Iterator[tuple[AttributeSet, Counts]]:
+    """Yield each set with its counts, summed from the table of a larger set, in no particular order.
+
+    Sums are shared between the sets. The counts of the whole set are a view of the table itself.
+
+    >>> import numpy as np
+    >>> dict(lower_marginals(("a", "b"), np.array([[1, 2], [3, 4]]), [("b",), ("b", "a")]))["b",]
+    array([4, 6])
+    """
+    wanted: dict[frozenset[str], list[AttributeSet]] = {}
+    for one in sets:
+        wanted.setdefault(frozenset(one), []).append(one)
+    for found, axes, counts in _summed(table, names, 0, list(wanted)):
+        for one in wanted[found]:
+            yield one, counts.transpose([axes.index(name) for name in one])
+
+
+def _summed(
+    table: Counts, names: AttributeSet, axis: int, wanted: list[frozenset[str]]
+) -> Iterator[tuple[frozenset[str], AttributeSet, Counts]]:
+    """Process axis by axis: sum over it for the sets without it, keep it for those with it."""
+    if axis == len(names):
+        yield from ((found, names, table) for found in wanted)
+        return
+    name = names[axis]
+    without = [one for one in wanted if name not in one]
+    if without:
+        rest = names[:axis] + names[axis + 1 :]
+        yield from _summed(np.asarray(table.sum(axis=axis)), rest, axis, without)
+    if len(without) < len(wanted):
+        yield from _summed(table, names, axis + 1, [one for one in wanted if name in one])
+
+
+class _Index:
+    """An index of sets: bit i of an attribute is set if set i contains it."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, int] = {}
+        self._count = 0
+
+    def add(self, names: AttributeSet) -> None:
+        for name in names:
+            self._holders[name] = self._holders.get(name, 0) | 1 << self._count
+        self._count += 1
+
+    def first_covering(self, names: AttributeSet) -> int | None:
+        """Return the index of the first added set that contains all the names."""
+        bits = (1 << self._count) - 1
+        for name in names:
+            bits &= self._holders.get(name, 0)
+        return (bits & -bits).bit_length() - 1 if bits else None
+
+
+KEPT_CELLS = 2**26
+"""Maximum number of cells kept between phases, 8 bytes each; beyond it, every phase counts again."""
+
+SMALL = 2
+"""Maximum number of attributes of a set that is kept, too, if it follows from larger ones."""
+
+
+class CountedOnce:
+    """A table that is counted once, for several phases of measurement: smaller sets follow from the largest.
+
+    The exact counts of the largest attribute sets stay in this object, which only `measurement` reads, until
+    the last phase is over. If they do not fit, every phase counts the table again: the guarantee is the same,
+    because it holds for whatever counts each phase sees of a table that does not change; only time is lost.
+    """
+
+    def __init__(
+        self, schema: Schema, counter: Counter, sets: Sequence[AttributeSet], most: int = KEPT_CELLS
+    ) -> None:
+        """Take a table, and the attribute sets that phases will probably ask for."""
+        self._schema = schema
+        self._counter = counter
+        self._sets = maximal_sets(list(sets))
+        self._fits = sum(math.prod(schema.shape(names)) for names in self._sets) <= most
+        self._covers = {names: names for names in self._sets}
+        self._kept: dict[AttributeSet, Counts] = {}
+
+    @property
+    def counts_once(self) -> bool:
+        """Whether the counts fit, so that the table is counted only once."""
+        return self._fits
+
+    def records(self) -> int:
+        """Return the number of counted records."""
+        return self._counter.records()
+
+    def left_out(self) -> Counts:
+        """Return what the table knows of records that were left out."""
+        return self._counter.left_out()
+
+    def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        """Yield the counts of each attribute set, in the order given."""
+        if not self._fits:
+            yield from self._counter.marginals(sets)
+            return
+        others = [names for names in sets if names not in self._covers]
+        try:
+            covers = smallest_covers(self._schema, others, self._sets) if others else {}
+        except KeyError:  # nobody expected a set
+            yield from self._counter.marginals(sets)
+            return
+        self._covers |= {names: own for own, asked in covers.items() for names in asked}
+        if not self._kept:
+            found = zip(self._sets, self._counter.marginals(self._sets), strict=True)
+            self._kept = dict(found)
+        for names in sets:
+            if names not in self._kept:
+                own = self._covers[names]
+                ((_, counts),) = lower_marginals(own, self._kept[own], [names])
+                if len(names) > SMALL:
+                    yield counts
+                    continue
+                self._kept[names] = counts
+            yield self._kept[names]
+
+    def __repr__(self) -> str:
+        """Say how often the table is counted, and nothing about it."""
+        return f"CountedOnce({len(self._sets)} sets)" if self._fits else "CountedOnce(again in every phase)"

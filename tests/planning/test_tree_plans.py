@@ -1,0 +1,331 @@
+"""Hierarchies planned on their nodes, alone and beside other attributes: against dense least squares."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.planning.limits import limited, limits
+from tests.builders import COST, SPLIT, as_lines
+from tests.planning.test_large import SCHEMA, check_variances, planned
+from tests.planning.test_trees import trees
+from tests.release.tables import simulations
+
+
+def sized_trees(size, leaves=None):
+    """Hierarchies of so many values."""
+    return trees(size, leaves, least=size)
+
+
+@st.composite
+def workloads(draw, most=3):
+    """Groups on small attributes, some with a hierarchy, its values or a few of its levels on attribute a."""
+    tree = draw(sized_trees(7, leaves=True))
+    coarse = qs.hierarchy(SCHEMA, "a", *(level.tolist() for level in tree.groups[:1]))
+    asked = qs.queries(SCHEMA, a=tree)
+    for _ in range(draw(st.integers(0, most))):
+        names = {name: draw(st.sampled_from(["identity", "prefix"])) for name in "bc" if draw(st.booleans())}
+        if draw(st.booleans()):
+            names["a"] = draw(st.sampled_from([tree, coarse, "identity"]))
+        asked = asked + draw(st.sampled_from([1.0, 0.2, 7.0])) * qs.queries(SCHEMA, names)
+    return asked
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(workloads())
+def test_variances_are_those_of_least_squares(workload):
+    plan = planned(workload)
+    check_variances(plan, 1.0 * workload)
+    assert plan.privacy_cost == pytest.approx(1.0)
+    assert any(method.method == "tree" for method in plan.methods)
+    weights = np.concatenate([group.query_weights() for group in workload])
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert 0 <= plan.gap < 0.2
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(workloads(), st.data())
+def test_queries_that_were_not_planned(workload, data):
+    plan = planned(workload)
+    rows = data.draw(st.lists(st.integers(-1, 2), min_size=7, max_size=7))
+    other = data.draw(sized_trees(7))
+    check_variances(plan, qs.queries(SCHEMA, a=np.array([rows])) + qs.queries(SCHEMA, a=other))
+
+
+@settings(max_examples=10, deadline=None)
+@given(workloads())
+def test_a_public_total(workload):
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
+    plan = planned(workload, budget)
+    assert plan.privacy_cost == pytest.approx(1.0)
+    weights = np.concatenate([group.query_weights() for group in workload])
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+
+
+TWO = qs.Schema.of(a=12, b=9)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(sized_trees(12, leaves=True), sized_trees(9, leaves=True), st.booleans(), st.booleans())
+def test_two_hierarchies_asked_separately_are_certified(first, second, public, total):
+    """Against the plan with matrices: the bound holds for every plan, and the gap is moderate."""
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
+    workload = qs.queries(TWO, a=first) + qs.queries(TWO, b=second)
+    workload = workload + qs.marginals(TWO, 0) if total and not public else workload
+    with as_lines(5), limited(**SPLIT):
+        plan = qs.plan(workload, budget)
+    dense = qs.plan(workload, budget, centering="uniform")
+    assert plan.weighted_rmse / (1 + plan.gap) <= dense.weighted_rmse * (1 + 1e-6)
+    assert plan.gap < 2
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_homes_and_workplaces(neighbours):
+    schema = qs.Schema.of(home=2_000, work=2_000)
+    state = np.repeat(np.arange(20), 100)
+    homes, works = (qs.hierarchy(schema, name, state) for name in schema.names)
+    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
+    plan = qs.plan(qs.queries(schema, home=homes) + qs.queries(schema, work=works), budget)
+    assert plan.gap < 0.02
+
+
+GROUPS = [0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3]
+SMALL = qs.Schema(
+    [qs.Ordinal("age", range(6)), qs.Categorical("sex", ["F", "M"]), qs.Ordinal("town", range(12))]
+)
+TREE = qs.hierarchy(SMALL, "town", country=[0] * 12, state=[g // 2 for g in GROUPS], county=GROUPS)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        qs.queries(SMALL, town=TREE),
+        qs.queries(SMALL, town=TREE) + 0.1 * qs.queries(SMALL, town="identity"),
+        qs.queries(SMALL, town=TREE, age="prefix", sex="identity"),
+        qs.all_kway(SMALL, [1, 2, 3], {"town": TREE}),
+        qs.queries(SMALL, town=TREE, age="prefix").weighing("tables") + qs.marginals(SMALL, 0),
+    ],
+)
+def test_the_switch_is_seamless_in_accuracy(workload):
+    """The same workload with matrices and on nodes: the error differs by a fraction of a percent."""
+    dense = qs.plan(workload, COST)
+    plan = planned_on_nodes(workload, COST)
+    assert {m.method for m in plan.methods} & {"tree"}
+    assert not {m.method for m in dense.methods} & {"tree"}
+    assert plan.weighted_rmse == pytest.approx(dense.weighted_rmse, rel=0.006)
+
+
+def test_the_error_is_certified_against_the_dense_optimum():
+    workload = qs.queries(SMALL, town=TREE)
+    plan = planned_on_nodes(workload, COST)
+    best = qs.plan(workload, COST, mechanism="whole", tolerance=1e-6)
+    assert plan.rmse / (1 + plan.gap) <= best.rmse * (1 + 1e-6)
+    assert plan.rmse <= best.rmse * 1.001
+    assert plan.limit().excess == pytest.approx(plan.gap, abs=1e-5)
+
+
+@cache
+def planned_on_nodes(workload, budget):
+    with as_lines(10), limited(**SPLIT):
+        return qs.plan(workload, budget)
+
+
+def released(seed, workload=None, budget=COST):
+    asked = qs.all_kway(SMALL, [1, 2, 3], {"town": TREE}) if workload is None else workload
+    return qs.measure(planned_on_nodes(asked, budget), DATA, seed=seed)
+
+
+DATA = pd.DataFrame(
+    {
+        name: np.random.default_rng(i).integers(0, n, 3_000)
+        for i, (name, n) in enumerate((("age", 6), ("sex", 2), ("town", 12)))
+    }
+).assign(sex=lambda frame: np.array(["F", "M"])[frame["sex"]])
+
+
+def cell_counts():
+    counts = np.zeros(SMALL.sizes, dtype=np.int64)
+    np.add.at(counts, (DATA["age"], (DATA["sex"] == "M").astype(int), DATA["town"]), 1)
+    return counts
+
+
+def truth(workload):
+    counts, answers = cell_counts(), []
+    for group in workload:
+        places = SMALL.positions(group.attributes)
+        table = counts.sum(axis=tuple(p for p in range(3) if p not in places))
+        ordered = [p for p in range(3) if p in places]
+        table = table.transpose([ordered.index(p) for p in places])
+        for _, family in group.parts():
+            table = np.moveaxis(family.answers(table), 0, -1)
+        answers.append(table.ravel())
+    return np.concatenate(answers)
+
+
+@pytest.mark.slow
+def test_answers_are_unbiased_and_standard_errors_right_in_simulation():
+    """Over 60 releases, whitened: false alarms below one in 10⁴."""
+    workload = qs.queries(SMALL, town=TREE, sex="identity") + qs.queries(SMALL, town=TREE)
+    release = released(0)
+    covariance = release.covariance(workload)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), release.answer(workload).std, rtol=1e-9)
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-9 * values.max()
+    whiten = vectors[:, kept] / np.sqrt(values[kept])
+    plan, counts = planned_on_nodes(release.workload, COST), cell_counts()
+    simulated = [one.answer(workload).values for one in simulations(plan, counts, range(61))]
+    np.testing.assert_array_equal(simulated[0], release.answer(workload).values)
+    errors = np.array(simulated[1:]) - truth(workload)
+    white = errors @ whiten
+    count = white.size
+    assert abs(white.mean()) < 4 / math.sqrt(count)
+    assert abs((white**2).mean() - 1) < 4 * math.sqrt(2 / count)
+    np.testing.assert_allclose(errors @ vectors[:, ~kept], 0, atol=1e-6)  # what is consistent has no error
+
+
+@pytest.mark.slow
+def test_plans_and_releases_come_back_from_files(tmp_path):
+    release = released(5)
+    plan = planned_on_nodes(release.workload, COST)
+    plan.save(tmp_path / "x.plan")
+    again = qs.Plan.load(tmp_path / "x.plan")
+    assert again.variances(plan.workload).tobytes() == plan.variances(plan.workload).tobytes()
+    release.save(tmp_path / "x.release")
+    loaded = qs.Release.load(tmp_path / "x.release")
+    assert loaded.answer().values.tobytes() == release.answer().values.tobytes()
+    assert loaded.answer().std.tobytes() == release.answer().std.tobytes()
+    assert loaded.workload == release.workload
+    assert loaded.at("state").table("state", "sex").figures.std.shape
+    assert plan.report(tmp_path / "plan.html").stat().st_size
+    assert release.report(tmp_path / "release.html").stat().st_size
+    assert "tree" in str(plan)
+
+
+def test_marginals_are_consistent_at_every_level():
+    release = released(6)
+    towns = np.asarray(release.marginal("town", "sex"))
+    np.testing.assert_allclose(release.marginal("town"), towns.sum(axis=1))
+    counties = [towns[np.array(GROUPS) == group].sum(axis=0) for group in range(4)]
+    np.testing.assert_allclose(release.at("county").marginal("county", "sex"), counties)
+    np.testing.assert_allclose(release.marginal("sex"), towns.sum(axis=0))
+    answers = release.answer(qs.queries(SMALL, town=TREE))
+    np.testing.assert_allclose(answers.values, TREE.matrix() @ towns.sum(axis=1))
+
+
+@pytest.mark.parametrize("name", ["country", "state", "county"])
+def test_statistics_at_a_level_are_those_of_the_same_queries(name):
+    """Computed over a few nodes, against rows over all values."""
+    release = released(7)
+    at = release.at(name)
+    level = TREE.groups[TREE.titles.index(name)]
+    rows = (level == np.arange(level.max() + 1)[:, None]).astype(float)
+    workload = qs.queries(SMALL, town=rows, age="prefix")
+    coarse = qs.queries(at.coarsening.schema, {name: "identity", "age": "prefix"})
+    found, expected = at.answer(coarse), release.answer(workload)
+    np.testing.assert_allclose(found.values, expected.values)
+    np.testing.assert_allclose(found.std, expected.std)
+    np.testing.assert_allclose(at.covariance(coarse), release.covariance(workload), atol=1e-9)
+    union = release.at("town", {"a": [0, 1, 2, 3, 11], "b": [4, 5, 6, 7, 8, 9, 10]})
+    one = release.answer(qs.queries(SMALL, town=[[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1]]))
+    np.testing.assert_allclose(union.answer().std[0], one.std[0])
+    np.testing.assert_allclose(union.answer().values[0], one.values[0])
+
+
+def test_groups_without_values_cannot_answer_values(refuses):
+    coarse = qs.hierarchy(SMALL, "town", state=[g // 2 for g in GROUPS], county=GROUPS, leaves=False)
+    release = released(8, qs.queries(SMALL, town=coarse, sex="identity"))
+    assert release.answer(qs.queries(SMALL, town=coarse)).std.shape == (6,)
+    np.testing.assert_allclose(
+        release.at("state").marginal("state"), release.answer(qs.queries(SMALL, town=coarse)).values[:2]
+    )
+    for call in (
+        lambda: release.answer(qs.queries(SMALL, town="identity")),
+        lambda: release.answer("town == 3"),
+        lambda: release.marginal("town"),
+        lambda: release.at("town", [0, 1] * 6).answer(),
+    ):
+        with refuses(OutsideMeasuredSpaceError, ValueError):
+            call()
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_hierarchy_beside_prefixes_on_one_large_attribute(refuses):
+    n = limits().axis_values + 1
+    schema = qs.Schema.of(x=n)
+    tree = qs.hierarchy(schema, "x", np.arange(n) // 100)
+    assert qs.plan(qs.queries(schema, x=tree) + qs.queries(schema, x="prefix"), COST).gap < 0.01
+    other = qs.hierarchy(schema, "x", np.arange(n) % 70)
+    with refuses(TooLargeError, ValueError, "some group is not a range", "prefixes"):
+        qs.plan(qs.queries(schema, x=other) + qs.queries(schema, x="prefix"), COST)
+    with refuses(TooLargeError, ValueError, "nest"):
+        qs.plan(qs.queries(schema, x=tree) + qs.queries(schema, x=other), COST)
+
+
+def test_too_many_cells_are_refused_before_any_work(refuses):
+    schema = qs.Schema.of(x=100_000, age=116, sex=2)
+    tree = qs.hierarchy(schema, "x", np.arange(100_000) // 100)
+    with refuses(TooLargeError, ValueError, "23,200,000", "20,000,000"):
+        qs.plan(qs.queries(schema, x=tree, age="prefix", sex="identity"), COST)
+
+
+def test_the_limit_of_a_large_tree_is_its_certificate():
+    schema = qs.Schema.of(x=3_000, sex=2)
+    tree = qs.hierarchy(schema, "x", np.arange(3_000) // 100, [0] * 3_000)
+    plan = qs.plan(qs.queries(schema, x=tree), COST)
+    assert plan.limit().excess == plan.gap < 1e-4
+    crossed = qs.plan(qs.queries(schema, x=tree, sex="identity"), COST)
+    assert "large attributes" in str(crossed.limit())
+
+
+@pytest.mark.slow
+def test_what_a_plan_and_a_release_of_many_values_say(tmp_path):
+    """Nothing is written out over values × values."""
+    n = 30_000
+    schema = qs.Schema.of(x=n, sex=2)
+    tree = qs.hierarchy(schema, "x", state=np.arange(n) // 3_000, county=np.arange(n) // 100)
+    plan = qs.plan(qs.queries(schema, x=tree), COST)
+    assert "the optimum of any mechanism" in str(plan)
+    assert plan.worst == pytest.approx(math.sqrt(plan.variances(plan.workload).max()))
+    assert "not computed" not in str(plan)
+    crossed = qs.plan(qs.all_kway(schema, [1, 2], {"x": tree, "sex": "identity"}), COST)
+    assert "of the best possible plan of this kind" in str(crossed)
+    data = pd.DataFrame({"x": np.arange(60_000) % n, "sex": np.arange(60_000) // n})
+    release = qs.measure(crossed, data, seed=1)
+    frame = release.marginal("x", "sex").to_frame("pandas")
+    assert frame.shape[0] == 2 * n
+    expected = release.answer(qs.queries(schema, x="identity", sex="identity"))
+    np.testing.assert_allclose(frame["std"], expected.std)
+    np.testing.assert_allclose(frame["value"], expected.values)
+    with pytest.raises(TooLargeError, match="totals=False"):
+        release.table("x", "sex", percent="row")
+    assert release.at("county").table("county", "sex", percent="row").figures.values.size == 301 * 3
+
+
+def test_few_other_queries_beside_a_hierarchy():
+    n = 2_000
+    schema = qs.Schema.of(x=n)
+    tree = qs.hierarchy(schema, "x", np.arange(n) // 100)
+    plan = qs.plan(qs.queries(schema, x=tree) + qs.where(schema, "x < 150"), COST)
+    alone = qs.plan(qs.queries(schema, x=tree), COST)
+    assert [m.method for m in plan.methods] == ["tree"]
+    assert plan.gap < 0.01
+    variances = plan.variances(plan.workload)
+    np.testing.assert_allclose(variances[:-1], alone.variances(alone.workload), rtol=5e-3)
+    assert plan.weighted_loss == pytest.approx(variances.sum())
+
+
+def test_levels_that_do_not_nest_are_refused_before_planning(refuses):
+    with refuses(WorkloadError, ValueError, "nest"):
+        qs.hierarchy(SMALL, "town", [0, 1] * 6, [0] * 5 + [1] * 7)

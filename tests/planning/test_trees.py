@@ -1,0 +1,218 @@
+"""The best strategies for hierarchies, against the dense optimum over all strategies on small trees."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning.lines import trees as trees_module
+from querysmasher.planning.lines.forest import best_precisions, solve_tree
+from querysmasher.planning.lines.trees import WeightedTree, merge_alike, nested
+from querysmasher.planning.solvers.design import solve_design
+from querysmasher.privacy.factors import Nodes
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.levels import Hierarchy
+from tests.profiles import fewer
+
+WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0, 40.0])
+
+
+def by_appearance(groups):
+    found = {}
+    return np.array([found.setdefault(group, len(found)) for group in groups])
+
+
+@st.composite
+def trees(draw, most=9, leaves=None, least=1):
+    """A family of nested levels over shuffled values, coarse and fine in any order."""
+    n = draw(st.integers(least, most))
+    fine = np.array(draw(st.permutations(range(n))))
+    levels = []
+    for _ in range(draw(st.integers(0, 3))):
+        size = int(fine.max()) + 1
+        merged = np.array(draw(st.lists(st.integers(0, max(0, size // 2)), min_size=size, max_size=size)))
+        fine = by_appearance(merged[fine])
+        levels.append(fine)
+    levels = draw(st.permutations(levels))
+    own = draw(st.booleans()) if leaves is None else leaves
+    own = own or not levels
+    names = tuple(tuple(range(int(level.max()) + 1)) for level in levels)
+    weights = tuple(draw(st.lists(WEIGHTS, min_size=len(levels) + own, max_size=len(levels) + own)))
+    return Hierarchy((n,), tuple(map(by_appearance, levels)), names, own, weights)
+
+
+def weighted_rows(families, weights):
+    rows = [
+        f.matrix() * np.sqrt((1.0 if f.weights is None else f.weights[:, None]) * w)
+        for f, w in zip(families, weights, strict=True)
+    ]
+    return np.concatenate(rows)
+
+
+def dense_optimum(rows):
+    """The root of the least loss of any strategy: over distinct columns, as merging them loses nothing."""
+    columns = np.unique(rows, axis=1)
+    _, values, right = np.linalg.svd(columns, full_matrices=False)
+    keep = values > 1e-10 * values[0]
+    return solve_design(values[keep, None] * right[keep], np.full(columns.shape[1], 1.0), 1e-6)
+
+
+@settings(max_examples=60)
+@given(trees(), st.booleans(), st.sampled_from([0.0, 0.0, 2.0]))
+def test_the_solution_is_near_the_dense_optimum_and_its_certificate_holds(tree, twice, total):
+    families, weights = [tree], [1.0]
+    if twice:
+        families, weights = [tree, Identity(tree.shape)], [1.0, 0.5]
+    rows = weighted_rows(families, weights)
+    if total:
+        rows = np.concatenate([rows, np.full((1, tree.cells), math.sqrt(total))])
+    found = solve_tree(nested(families, weights, total), 1e-3)
+    best = dense_optimum(rows)
+    own = found.strategy
+    whole = np.einsum("ij,ij->", rows, own.covary_whole(rows))  # with what the total says
+    assert found.reached == pytest.approx(math.sqrt(whole), rel=1e-9)
+    assert own.leverage + 1 / own.total_variance == pytest.approx(1, rel=1e-9)
+    assert found.bound <= best.upper * (1 + 1e-7)
+    assert best.value * (1 - 1e-7) <= found.reached <= best.upper * 1.01
+    assert found.gap < 0.01
+    assert own.is_sound()
+
+
+@fewer(50)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
+def test_regular_trees_are_optimal(branches, data):
+    """One precision per level, in closed form: the optimum over all strategies."""
+    n = math.prod(branches)
+    sizes = list(itertools.accumulate(branches, int.__mul__))[:-1]
+    levels = tuple(np.arange(n) // (n // size) for size in sizes)
+    names = tuple(tuple(range(size)) for size in sizes)
+    weights = tuple(data.draw(WEIGHTS) for _ in range(len(sizes) + 1))
+    tree = Hierarchy((n,), levels, names, True, weights)
+    found = solve_tree(nested([tree], [1.0]), 1e-3)
+    assert found.gap < 2e-5
+    assert found.reached <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
+
+
+@settings(max_examples=40)
+@given(trees(), st.data())
+def test_slopes_are_derivatives(tree, data):
+    asked = nested([tree], [1.0])
+    count = len(asked.nodes)
+    a = np.array(data.draw(st.lists(st.floats(0.1, 3), min_size=count, max_size=count)))
+    copies = np.array(
+        data.draw(st.lists(st.sampled_from([1.0, 1.0, 2.0, 5.0]), min_size=count, max_size=count))
+    )
+    own = WeightedTree(asked.nodes, copies, asked.weights)
+    loss, slopes = own.slopes(a)
+    for place in range(count):
+        step = np.zeros(count)
+        step[place] = 1e-6 * a[place]
+        assert slopes[place] == pytest.approx(
+            (own.loss(a - step) - own.loss(a + step)) / (2e-6 * a[place]), rel=1e-4, abs=1e-6 * loss
+        )
+    assert slopes @ a == pytest.approx(loss)  # homogeneous of degree -1
+
+
+@settings(max_examples=60)
+@given(trees(most=14))
+def test_merging_alike_siblings_changes_nothing(tree):
+    asked = nested([tree], [1.0])
+    alike = merge_alike(asked.nodes, asked.weights)
+    single = WeightedTree(asked.nodes, np.ones(len(asked.nodes)), asked.weights)
+    assert alike.tree.counts[alike.node_of].size == len(asked.nodes)
+    assert np.array_equal(np.bincount(alike.node_of), alike.tree.counts)
+    precisions, _ = best_precisions(alike.tree)
+    whole, _ = best_precisions(single)
+    assert single.loss(precisions[alike.node_of]) == pytest.approx(alike.tree.loss(precisions))
+    assert alike.tree.loss(precisions) == pytest.approx(single.loss(whole), rel=1e-4)
+
+
+def test_a_collision_of_words_is_noticed(monkeypatch):
+    """Nothing is merged that is not alike, even if the words of different subtrees were equal."""
+    monkeypatch.setattr(trees_module, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
+    nodes = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2, 2]))
+    alike = merge_alike(nodes, np.ones(8))
+    assert len(alike.tree.nodes) == 8
+    regular = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2]))
+    assert len(merge_alike(regular, np.ones(7)).tree.nodes) == 3
+
+
+def test_groups_with_the_same_values_are_one_node():
+    schema = qs.Schema([qs.Categorical("town", list("abcd"))])
+    levels = ["north", "north", "south", "islands"], ["n1", "n2", "s", "i"]
+    tree = qs.hierarchy(schema, "town", *levels)
+    asked = nested([tree, Identity((4,))], [1.0, 10.0], 5.0)
+    assert sorted(asked.weights) == [1, 5, 12, 12, 13, 13]
+    assert np.array_equal(asked.nodes.sums(np.ones(4))[[0]], [4])
+
+
+def test_families_that_do_not_nest():
+    schema = qs.Schema.of(x=4)
+    one, other = (qs.hierarchy(schema, "x", level) for level in ([0, 0, 1, 1], [0, 1, 0, 1]))
+    assert nested([one, Identity((4,))], [1.0, 1.0]) is not None
+    assert nested([one, Prefix((4,))], [1.0, 1.0]) is None
+    assert nested([one, other], [1.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(("spread", "most"), [(1, 0.01), (4, 0.03), (8, 0.1)])
+def test_wild_weights_are_solved_and_certified(spread, most):
+    """Every node has a weight of its own, from e^-spread to e^spread: the certificate says how good it is."""
+    rng = np.random.default_rng(spread)
+    groups = by_appearance(np.sort(rng.integers(0, 12, 60)).tolist())
+    coarse = by_appearance((groups // 4).tolist())
+    tree = Hierarchy((60,), (coarse, groups), tuple(tuple(range(int(g.max()) + 1)) for g in (coarse, groups)))
+    asked = nested([tree], [1.0], 1.0)
+    wild = asked.weights * np.exp(rng.uniform(-spread, spread, len(asked.weights)))
+    found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild), 1e-3)
+    rows = found.strategy.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
+    best = dense_optimum(rows[:, found.strategy.leaf_of])
+    assert found.bound <= best.upper * (1 + 1e-7)
+    assert found.bound >= best.value * (1 - 1e-3)
+    assert found.gap < most
+
+
+def test_nothing_to_measure(refuses):
+    asked = nested([Identity((3,))], [1.0])
+    with refuses(PlanError, ValueError, "zero"):
+        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)), 1e-3)
+
+
+@fewer(40)
+@given(trees(leaves=True), st.data())
+def test_the_variances_of_any_groups(tree, data):
+    """Groups that are nodes or not, of levels that nest or not, against rows written out."""
+    strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
+    n = tree.cells
+    groups = by_appearance(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    other = Hierarchy((n,), (groups,), (tuple(range(int(groups.max()) + 1)),), data.draw(st.booleans()))
+    for family in (tree, other, Identity((n,)), Prefix((n,))):
+        expected = strategy.variances([((0,), family.matrix())])
+        scale = strategy.whole_variances(family).max()
+        np.testing.assert_allclose(strategy.query_variances(family), expected, rtol=1e-9, atol=1e-13 * scale)
+        assert strategy.loss(family, weighted=False) == pytest.approx(expected.sum(), abs=1e-10 * scale)
+    assume(tree.weights is not None)
+    expected = tree.weights @ strategy.query_variances(tree)
+    assert strategy.loss(tree) == pytest.approx(expected)
+
+
+@fewer(50)
+@given(trees(), st.data())
+def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
+    strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
+    groups = by_appearance(data.draw(st.lists(st.integers(0, 2), min_size=tree.cells, max_size=tree.cells)))
+    parts = strategy.parts(groups)
+    if parts.max() + 1 == len(parts) and strategy.nodes.leaves.size < len(parts):
+        return  # the strategy does not separate what the groups do
+    assert len({(p, g) for p, g in zip(parts, groups, strict=True)}) == parts.max() + 1
+    small = strategy.pruned(parts)
+    assert small.is_sound()
+    rows = data.draw(st.lists(st.integers(-2, 2), min_size=len(small.leaf_of), max_size=len(small.leaf_of)))
+    query = np.array(rows, dtype=float)[None]
+    wide = strategy.variances([((0,), query[:, parts])])
+    np.testing.assert_allclose(small.variances([((0,), query)]), wide, rtol=1e-9, atol=1e-12)
+    assert small.total_variance == pytest.approx(strategy.total_variance)
