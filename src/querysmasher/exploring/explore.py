@@ -17,7 +17,7 @@ With very many records, the budget is spent as by the plan of least error, in pa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,9 @@ from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
 """Minimum privacy cost: the noise of its smallest shares can be drawn."""
+
+LEAST = 1e-5
+"""Sets whose share of a phase is smaller are not measured."""
 
 
 @scrubbed
@@ -137,8 +140,8 @@ def explore(
     quietly("looking for the table", check_source, schema, data, wanted, unknown, bound)
     entry = None
     if ledger is not None:
-        request = request_digest(workload, budget, max_records, options, dropped)
-        entry = ledger.charge_budget(budget, request, source.distribution, person)
+        digest = request_digest(workload, budget, max_records, options, dropped)
+        entry = ledger.charge_budget(budget, digest, source.distribution, person)
     with noting(entry), one_core():
         counter = quietly("opening the table", open_table, schema, data, wanted, unknown, None, bound)
         once = CountedOnce(schema, counter, request.counted)
@@ -147,10 +150,6 @@ def explore(
         counted = with_left_out(counted, dropped, phases, source, progress)
         journal = Journal(workload, phases, record, options, progress, entry, counted)
         return Course(request, journal).run()
-
-
-LEAST = 1e-5
-"""Sets whose share of a phase is smaller are not measured."""
 
 
 @dataclass(eq=False)
@@ -188,7 +187,7 @@ class Course:
         """Measure pairs and triples where their distances ask for them."""
         pairs, triples = self.request.pairs, self.request.triples
         looking = 1 - self._direct.weight
-        parts = Parts.of_noise(self.request.singles, self._noises(self.request.singles), self.journal.model())
+        parts = Parts.of_noise(self.request.singles, self.journal.model())
         distances, sd, profiles = self._compare(PAIRS, list(pairs), looking * PAIR_SCORES * budget)
         spare -= looking * PAIR_SCORES * budget
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
@@ -236,9 +235,3 @@ class Course:
     @property
     def _change(self) -> int:
         return self.journal.budget.unit.change()
-
-    def _noises(self, places: Iterable[Place]) -> list[float]:
-        """Return the variance of the noise on the residuals of some sets."""
-        evidence = self.journal.model().evidence
-        found = [evidence.noisy(place) for place in places]
-        return [0.0 if one is None else one.variance for one in found]

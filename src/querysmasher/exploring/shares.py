@@ -241,9 +241,11 @@ class Parts:
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @classmethod
-    def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
-        """Return single attributes that were measured with noise of these variances."""
+    def of_noise(cls, places: Iterable[Place], model: Model) -> Parts:
+        """Return single attributes, with the variances that their noise leaves."""
         profiles = [Profile.of(model.single(a)) for (a,) in places]
+        measured = map(model.evidence.noisy, places)
+        noises = [0.0 if noisy is None else noisy.variance for noisy in measured]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
