@@ -41,7 +41,7 @@ from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
 from querysmasher.workload.builders import asked_of, check_workload
-from querysmasher.workload.storage import workload_from_data, workload_to_data
+from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Group, Workload
 
 MAX_ANSWERS = 500_000_000
