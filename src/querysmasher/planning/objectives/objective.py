@@ -85,8 +85,8 @@ def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
         for names, family in group.parts():
             if not family.fits_memory and named.isdisjoint(names):
                 msg = (
-                    "workload: targets and objective='worst' are limited to families that can be written out, "
-                    f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
+                    "workload: targets and objective='worst' are limited to families that can be written "
+                    f"out, got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
                     "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
                 )
                 raise TooLargeError(msg)
