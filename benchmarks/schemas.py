@@ -4,7 +4,7 @@ from itertools import combinations
 
 import querysmasher as qs
 from benchmarks.draw import drawn_weights
-from querysmasher.workload.joint import AbsDifference, Affine, Random
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries
 
 # sizes of the categorical and of the numeric attributes
 REAL = {
@@ -113,7 +113,7 @@ def marginals_and_prefix(n):
 
 def tolerance(workload):
     """1e-4, but 1e-3 where a subworkload that is no product has over 1,000 cells."""
-    joint = [f for g in workload for f in g.families if isinstance(f, Affine | AbsDifference | Random)]
+    joint = [f for g in workload for f in g.families if isinstance(f, Affine | AbsDifference | RandomQueries)]
     return 1e-3 if max((f.cells for f in joint), default=0) > 1_000 else 1e-4
 
 

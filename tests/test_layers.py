@@ -16,7 +16,7 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import KINDS
 from querysmasher.privacy.noise import SOURCES
 from querysmasher.workload.family import Family
-from querysmasher.workload.storage import FAMILIES
+from querysmasher.workload.registry import FAMILIES
 
 ROOT = Path(querysmasher.__file__).parent
 

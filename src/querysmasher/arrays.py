@@ -27,17 +27,11 @@ CHUNK = 10_000_000
 TAME = 1e3
 """Condition number up to which rows may be squared: it loses six of sixteen digits."""
 
-CLEARLY = 2.0
-"""An estimated condition number must be this many times smaller."""
-
 SMALL_PIVOTS = 9_000
 """Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
 TIE = 1e-9
 """Numbers that differ by less than this fraction are equal: which is larger depends on the processor."""
-
-POWERS = 10
-"""Number of powers from which eigenvalues are estimated."""
 
 
 def one_core() -> AbstractContextManager[object]:
@@ -137,29 +131,10 @@ def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Arr
 
 
 def tame_root(gram: Array) -> Array | None:
-    """Return the Cholesky root R with RᵀR = gram if its condition number is clearly at most `TAME`.
-
-    Powers of the matrix and of its inverse, applied to any vector, grow with their largest eigenvalues.
-    """
-    try:
-        factor = np.asarray(np.linalg.cholesky(gram), dtype=float)
-    except np.linalg.LinAlgError:
-        return None
-    start = np.random.default_rng(0).standard_normal((len(gram), 1))
-    largest = _growth(lambda v: gram @ v, start)
-    inverse = _growth(lambda v: solve_cholesky(factor, v), start)
-    return factor.T if largest * inverse * CLEARLY**2 <= TAME**2 else None
-
-
-def _growth(apply: Callable[[Array], Array], start: Array) -> float:
-    """Return the mean growth of a vector: at most the largest eigenvalue, and seldom below half of it."""
-    vector = start / np.linalg.norm(start)
-    logarithm = 0.0
-    for _ in range(POWERS):
-        vector = apply(vector)
-        length = float(np.linalg.norm(vector))
-        vector, logarithm = vector / length, logarithm + math.log(length)
-    return math.exp(logarithm / POWERS)
+    """Return the Cholesky root R with RᵀR = gram if its condition number is clearly below `TAME`."""
+    values = np.linalg.eigvalsh(gram)
+    is_tame = values[-1] < (1 - 1e-6) * TAME**2 * values[0]
+    return np.asarray(np.linalg.cholesky(gram), dtype=float).T if is_tame else None
 
 
 def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:

@@ -278,13 +278,7 @@ class Explained:
         """Refuse to multiply."""
         self._refuse("*", other)
 
-    def __radd__(self, other: object) -> Any:
-        """Refuse to add."""
-        self._refuse("+", other)
-
-    def __rmul__(self, other: object) -> Any:
-        """Refuse to multiply."""
-        self._refuse("*", other)
+    __radd__, __rmul__ = __add__, __mul__
 
     def _refuse(self, sign: str, other: object) -> NoReturn:
         problem = f"{sign}: not defined for {_with_article(type(self).__name__)} and {as_given(other)}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
-from querysmasher.estimate.evidence import Evidence, ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
@@ -173,8 +173,8 @@ class Journal:
     def model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
         if self._known is None:
-            sources = (ReleasedResiduals(self.release()),) if self._plans else ()
-            self._known = Model(Evidence(self.asked.schema, sources))
+            nothing = Evidence(self.asked.schema, lambda _: None)
+            self._known = Model(Evidence.of_release(self.release()) if self._plans else nothing)
         return self._known
 
     def release(self) -> Release:

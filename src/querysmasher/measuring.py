@@ -23,13 +23,13 @@ from querysmasher.planning.estimating import Place
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE, Dropped, check_budget, rest
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import NoiseSource, noise_source
-from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import (

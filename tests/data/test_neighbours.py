@@ -27,7 +27,7 @@ from querysmasher.data.encoding import Encoder
 from querysmasher.data.framing import CSV
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 tables = st.lists(neighbours.records, min_size=1, max_size=8)

@@ -26,7 +26,7 @@ from querysmasher.data.counting import Limits
 from querysmasher.data.framing import CSV
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 ATTRIBUTES = {

@@ -24,7 +24,7 @@ from querysmasher.data.people import bounded_in_order
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
 
 SCHEMA = Schema.of(a=3, b=2, c=40)

@@ -43,8 +43,13 @@ def noisy(schema, records, place, variance, rng):
     return Noisy(tuple(place), residual(exact) + residual(noise), variance)
 
 
+def told(schema, residuals, distances=None):
+    """What noisy residuals of different sets say, and distances of pairs."""
+    return Evidence(schema, {one.attributes: one for one in residuals}.get, distances)
+
+
 def evidence(schema, records, order, variance, seed=0):
     """Noisy residuals of all sets of up to `order` attributes."""
     rng = np.random.default_rng(seed)
     places = [p for k in range(order + 1) for p in itertools.combinations(range(len(schema)), k)]
-    return Evidence.of(schema, [noisy(schema, records, place, variance, rng) for place in places])
+    return told(schema, [noisy(schema, records, place, variance, rng) for place in places])

@@ -235,16 +235,6 @@ def test_counts_of_nested_sets_do_not_decrease():
         assert (np.diff(values) >= 0).all()
 
 
-def test_phases_are_combined():
-    first, _ = release_of(lambda s: qs.marginals(s, 1))
-    second, _ = release_of(lambda s: qs.marginals(s, 2), seed=1)
-    both = Estimate((first, second), second.workload, second.estimate().about)
-    known = both.model.evidence.noisy((0,))
-    parts = [one.estimate().model.evidence.noisy((0,)) for one in (first, second)]
-    assert 1 / known.variance == pytest.approx(sum(1 / one.variance for one in parts))
-    assert both.answer().values.min() >= 0
-
-
 @settings(max_examples=20)
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.estimate.evidence import Evidence, Noisy
+from querysmasher.estimate.evidence import Noisy
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import settled
-from tests.estimate.tables import counted, evidence, noisy, people, residual
+from tests.estimate.tables import counted, evidence, noisy, people, residual, told
 
 numbers = st.floats(-50, 50, allow_nan=False)
 
@@ -29,7 +29,7 @@ def small_evidence(draw):
         measured.append(
             Noisy(place, residual(values.reshape(shape)), draw(st.sampled_from([1e-6, 1.0, 1e4])))
         )
-    return Evidence.of(schema, measured)
+    return told(schema, measured)
 
 
 @given(small_evidence(), st.booleans())
@@ -80,7 +80,7 @@ def test_an_unmeasured_pair_follows_the_chain_through_a_third_attribute():
     schema, records = people(100_000)
     rng = np.random.default_rng(0)
     places = [(), (0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3)]
-    model = Model(Evidence.of(schema, [noisy(schema, records, p, 1.0, rng) for p in places]))
+    model = Model(told(schema, [noisy(schema, records, p, 1.0, rng) for p in places]))
     exact = counted(schema, records, (0, 2))
     independent = np.multiply.outer(exact.sum(axis=1), exact.sum(axis=0)) / len(records)
     wrong, ours = np.abs(independent - exact).sum(), np.abs(model.table((0, 2)) - exact).sum()
@@ -90,24 +90,14 @@ def test_an_unmeasured_pair_follows_the_chain_through_a_third_attribute():
     assert np.abs(model.table((0, 3)) - far).sum() < 0.2 * np.abs(apart - far).sum()
 
 
-class Compared:
-    """A source that measured the distances of pairs from independence, and nothing else."""
-
-    def __init__(self, distance):
-        self.distance = {(0, 2): distance}.get
-
-    def noisy(self, _):
-        return None
-
-
 @pytest.mark.parametrize("distance", [-50.0, 0.0, 30.0, 1e9])
 def test_an_unmeasured_pair_is_no_farther_from_independence_than_it_was_found_to_be(distance):
     schema, records = people(100_000)
     rng = np.random.default_rng(0)
     places = [(), (0,), (1,), (2,), (0, 1), (1, 2)]
-    known = Evidence.of(schema, [noisy(schema, records, p, 1.0, rng) for p in places])
-    free = Model(known)
-    bound = Model(known + Evidence(schema, (Compared(distance),)))
+    known = [noisy(schema, records, p, 1.0, rng) for p in places]
+    free = Model(told(schema, known))
+    bound = Model(told(schema, known, {(0, 2): distance}))
     independent = free.pairs.independent((0, 2))
     chain = np.abs(free.table((0, 2)) - independent).sum()
     found = bound.table((0, 2))
@@ -127,17 +117,6 @@ def test_a_triple_that_was_not_measured_has_maximum_entropy_given_its_pairs():
             sums = np.expand_dims(slow.sum(axis=axis), axis)
             slow = slow * np.divide(np.expand_dims(pair, axis), sums, out=np.zeros_like(sums), where=sums > 0)
     assert np.abs(table - slow).sum() < 0.01 * len(records)
-
-
-def test_several_measurements_of_one_set_are_averaged_by_their_precision():
-    schema = qs.Schema.of(a=2)
-    first = Noisy((0,), np.array([3.0, -3.0]), 1.0)
-    second = Noisy((0,), np.array([9.0, -9.0]), 2.0)
-    both = Evidence.of(schema, [first]) + Evidence.of(schema, [second])
-    mean = both.noisy((0,))
-    assert mean.values.tolist() == pytest.approx([5.0, -5.0])
-    assert mean.variance == pytest.approx(2 / 3)
-    assert Evidence.of(schema, [first, second]).noisy((0,)).variance == pytest.approx(2 / 3)
 
 
 def test_tables_of_several_sets_are_those_of_each():

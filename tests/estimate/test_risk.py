@@ -14,7 +14,7 @@ from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
-from tests.estimate.tables import evidence, people, residual
+from tests.estimate.tables import evidence, people, residual, told
 from tests.release.tables import frame, marginal, simulations
 
 positive = st.floats(1e-3, 1e3)
@@ -68,7 +68,7 @@ def test_a_model_that_fits_is_taken_as_it_is():
 
 def test_two_cells_are_not_shrunk():
     noisy = [Noisy((), np.array(40.0), 400.0), Noisy((0,), np.array([5.0, -5.0]), 200.0)]
-    model = settled(Model(Evidence.of(qs.Schema.of(a=2), noisy)), [(0,)])
+    model = settled(Model(told(qs.Schema.of(a=2), noisy)), [(0,)])
     assert model.weights[1] < 0.05
     assert model.table((0,)) == pytest.approx([25.0, 15.0], abs=0.5)
 
@@ -91,7 +91,7 @@ def noisy_evidence(sizes, places, seed=0, public=False):
                 others = math.prod(sizes[a] for a in table if a not in place)
                 result += known[place].values.reshape([sizes[a] if a in place else 1 for a in table]) / others
         tables.append(result)
-    return Evidence.of(schema, list(known.values())), tables
+    return told(schema, list(known.values())), tables
 
 
 PLACES = [(0, 1), (0, 2), (1, 2)]
@@ -141,7 +141,7 @@ def test_the_nearest_non_negative_tables(public):
 def test_tables_that_fall_back_add_up_and_have_their_zeros():
     known, _ = noisy_evidence((2, 3, 2), PLACES, seed=1)
     schema = known.schema.impossible("x0 == 0 and x1 == 2")
-    model = settled(Model(Evidence(schema, known.sources)), PLACES)
+    model = settled(Model(Evidence(schema, known.noisy)), PLACES)
     assert min(model.weights.values()) < 1
     assert model.table((0, 1))[0, 2] == 0
     for place in PLACES:
@@ -261,7 +261,7 @@ def test_the_total_moves_no_farther_than_is_safe():
     """Also where the sets gain so much that all together may be moved the whole way."""
     rng = np.random.default_rng(0)
     singles = [Noisy((a,), residual(rng.normal(0, 10, 7)), 100.0) for a in range(3)]
-    known = Evidence.of(qs.Schema.of(a=7, b=7, c=7), [Noisy((), np.array(60.0), 400.0), *singles])
+    known = told(qs.Schema.of(a=7, b=7, c=7), [Noisy((), np.array(60.0), 400.0), *singles])
     _, moved = _moved(Model(known), Space(known, [(0,), (1,), (2,)]))
     assert Model(known).total < 50
     assert moved[0] == pytest.approx(60 - math.sqrt(ALONE * 400))

@@ -16,7 +16,7 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
 from querysmasher.workload.family import Family
-from querysmasher.workload.storage import FAMILIES
+from querysmasher.workload.registry import FAMILIES
 from tests.builders import COST, as_lines, has_lines, plan_split
 from tests.planning.test_large import check_variances
 from tests.planning.toy_strategy import CountAxis, StepStrategy

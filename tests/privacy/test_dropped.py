@@ -18,9 +18,9 @@ import querysmasher as qs
 from querysmasher.data.sources import open_table
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.privacy.accounting import BINS, SHARE, Dropped, ends, privacy_cost, rest
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.measurement import measure_dropped
 from querysmasher.privacy.noise import noise_source
-from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.exploration import spent

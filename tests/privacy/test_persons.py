@@ -15,7 +15,7 @@ import querysmasher as qs
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.unit import Unit
 
 KEY = bytes(range(32))

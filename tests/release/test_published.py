@@ -197,7 +197,7 @@ def test_a_page_is_written_again_and_compared(folder):
         (script, f"{script}document.body.textContent='epsilon = 0.001';"),  # before the chart libraries
         ("vegaEmbed", "vegaembed"),
         ("</body>", "<p>epsilon = 0.001</p></body>"),
-        ("</html>\n", "</html>\n<script>alert()</script>"),
+        ("</html>", "</html>\n<script>alert()</script>"),
         ("\n", "\r\n"),
         ("<!DOCTYPE html>", "\ufeff<!DOCTYPE html>"),
         ("querysmasher", "Querysmasher"),

@@ -386,8 +386,7 @@ ALONE = """
 import sys
 import querysmasher as qs
 from querysmasher.planning.mechanisms import mechanism
-from querysmasher.planning.mechanisms import mechanism
-solving.solve_blocks = mechanism.solve_blocks = None  # nothing is planned
+mechanism.solve_blocks = None  # nothing is planned
 assert qs.verify(sys.argv[1]).ok
 loaded = [name for name in sys.modules if name.startswith("querysmasher")]
 print([n for n in loaded if n.startswith(("querysmasher.data", "querysmasher.measuring"))])

@@ -10,8 +10,8 @@ from querysmasher.errors import WorkloadError
 from querysmasher.workload import family as module
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family
-from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
-from querysmasher.workload.storage import family_from_json
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.registry import family_from_json
 from tests.profiles import fewer
 from tests.strategies import attributes, families, integer_arrays, joint_families, matrices
 
@@ -47,7 +47,7 @@ def test_row_counts_follow_the_formulas():
     assert [f((10,)).rows for f in NAMED] == [10, 10, 55, 100]
     assert Affine((10, 4)).rows == 13
     assert AbsDifference((10, 4)).rows == 10
-    assert Random((10, 4), 7, 0.3, 0).rows == 7
+    assert RandomQueries((10, 4), 7, 0.3, 0).rows == 7
     assert Circular((100_000,)).rows == 10**10
 
 
@@ -130,11 +130,11 @@ def test_words_of_arcs_name_their_two_ends():
 
 
 def test_random_queries_are_zeros_and_ones_with_the_asked_frequency():
-    W = Random((40, 50), 30, 0.3, seed=5).matrix()
+    W = RandomQueries((40, 50), 30, 0.3, seed=5).matrix()
     assert set(np.unique(W)) == {0.0, 1.0}
     assert W.mean() == pytest.approx(0.3, abs=0.01)  # five standard deviations
-    np.testing.assert_array_equal(W, Random((40, 50), 30, 0.3, seed=5).matrix())
-    assert (Random((40, 50), 30, 0.3, seed=6).matrix() != W).any()
+    np.testing.assert_array_equal(W, RandomQueries((40, 50), 30, 0.3, seed=5).matrix())
+    assert (RandomQueries((40, 50), 30, 0.3, seed=6).matrix() != W).any()
 
 
 def test_families_are_alike_exactly_when_their_queries_are():
@@ -148,7 +148,7 @@ def test_families_are_alike_exactly_when_their_queries_are():
     assert Identity((2,)).key != Prefix((2,)).key
     assert Identity((2,)).key != Identity((3,)).key
     assert Affine((2, 3)).key != Affine((3, 2)).key
-    assert Random((2, 3), 4, 0.5, 1).key != Random((2, 3), 4, 0.5, 2).key
+    assert RandomQueries((2, 3), 4, 0.5, 1).key != RandomQueries((2, 3), 4, 0.5, 2).key
 
 
 def test_weights_are_never_mistaken_for_another_row():

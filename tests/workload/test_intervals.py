@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
 from querysmasher.workload.families import Circular, Range
-from querysmasher.workload.storage import workload_from_data, workload_to_data
+from querysmasher.workload.registry import workload_from_data, workload_to_data
 
 SCHEMA = qs.Schema.of(age=9, sex=2)
 

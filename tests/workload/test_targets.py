@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.storage import workload_from_data, workload_to_data
+from querysmasher.workload.registry import workload_from_data, workload_to_data
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import workloads

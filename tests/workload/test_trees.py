@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import FileError, WorkloadError
-from querysmasher.workload.storage import family_from_json, workload_from_data, workload_to_data
-from querysmasher.workload.tree import Hierarchy
+from querysmasher.workload.levels import Hierarchy
+from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
 from tests.planning.test_trees import trees
 
 TRACTS = ["0101", "0102", "0203", "1101", "1102", "1203"]

@@ -12,7 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import SchemaError, UnknownAttributeError, WorkloadError
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import Affine
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 from querysmasher.workload.workload import Group
 from tests.profiles import fewer
 from tests.reference import query_rows

@@ -15,10 +15,10 @@ from querysmasher.data.check import check as check_table
 from querysmasher.errors import BudgetError, FileError
 from querysmasher.formatting import count
 from querysmasher.measuring import check_options
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, number, readable, zCDP
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.persons import Bound
 from querysmasher.report.guarantees import total_words
 
 AMOUNTS = ("rho", "mu", "epsilon", "delta", "cost")

@@ -13,7 +13,7 @@ from querysmasher.errors import BudgetError, OutsideMeasuredSpaceError, PlanErro
 from querysmasher.formatting import columns, number
 from querysmasher.html import notebook, table
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.persons import ADD_REMOVE
+from querysmasher.privacy.bound import ADD_REMOVE
 from querysmasher.release.tidy import frame_of
 from querysmasher.workload.builders import marginals
 

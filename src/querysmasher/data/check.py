@@ -28,7 +28,7 @@ from querysmasher.data.sources import open_table
 from querysmasher.data.values import Places, Texts
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
-from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 

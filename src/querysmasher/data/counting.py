@@ -55,7 +55,7 @@ MOST_AXES = 32  # numpy has at most 64
 
 
 @dataclass(frozen=True)
-class Block:
+class JointTable:
     """A table counted in one pass, and the attribute sets that are summed from it."""
 
     names: AttributeSet
@@ -73,7 +73,7 @@ class Block:
         return self.cells > SHARED_CELLS
 
 
-def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Block]:
+def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[JointTable]:
     """Distribute the sets among blocks, greedily, starting with the largest set.
 
     A block adds the attribute that completes the most open sets, as long as it has few cells.
@@ -94,7 +94,7 @@ def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Block
         if cover.open[place]:
             ranks, members = cover.take(place, cells[place])
             axes = tuple(names[rank] for rank in ranks)
-            block = Block(axes, tuple(sets[m] for m in members), tuple(sizes[name] for name in axes))
+            block = JointTable(axes, tuple(sets[m] for m in members), tuple(sizes[name] for name in axes))
             found.append((ranks, block))
     return [block for _, block in sorted(found, key=lambda pair: pair[0])]
 
@@ -251,7 +251,7 @@ def batches(
         yield sets[start:]
 
 
-def _combined(block: Block, codes: Codes, prefixes: list[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
+def _combined(block: JointTable, codes: Codes, prefixes: list[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
     """Return each record's cell in the block, reusing the combinations of the previous block."""
     shared = 0
     for (name, _), own in zip(prefixes, block.names, strict=False):

@@ -20,7 +20,7 @@ from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import (
     CSV,
     DELIMITERS,
-    Block,
+    RecordBlock,
     blank_lines,
     blocks,
     check,
@@ -68,11 +68,11 @@ class CSVFile:
             for number, block in enumerate(parts):
                 start = 0 if number else first_record(block, self.dialect.quote)
                 line = block.line + block.data.count(b"\n", 0, start)
-                rest = Block(block.data[start:], line)
+                rest = RecordBlock(block.data[start:], line)
                 if rest.data:
                     yield self._parsed(rest)
 
-    def _parsed(self, block: Block) -> Batch:
+    def _parsed(self, block: RecordBlock) -> Batch:
         quote = self.dialect.quote
         if self.drop:
             block = readable(block)
@@ -90,14 +90,14 @@ class CSVFile:
         texts = {name: Texts(found[place], self.dialect.decimal) for name, place in self.places.items()}
         return Batch(texts, len(columns[0]))
 
-    def _slowly(self, block: Block, wanted: list[int]) -> list[Any] | None:
+    def _slowly(self, block: RecordBlock, wanted: list[int]) -> list[Any] | None:
         """Return the strings of some columns, field by field, or None if a record is ragged."""
         if ragged(block, self.columns, self.delimiter, self.dialect.quote):
             return None
         columns = fields(block.data, self.columns, self.delimiter, self.dialect.quote)
         return [pa.array([text.decode() for text in columns[place]], pa.large_string()) for place in wanted]
 
-    def _quickly(self, block: Block, wanted: list[int]) -> list[Any] | None:
+    def _quickly(self, block: RecordBlock, wanted: list[int]) -> list[Any] | None:
         """Return the strings of some columns through Arrow, or None if it refuses them."""
         names = [str(place) for place in range(self.columns)]
         chosen = [names[place] for place in wanted]
@@ -124,7 +124,7 @@ class CSVFile:
             return None
         return [_joined(column) for column in table.columns]
 
-    def _misread(self, block: Block) -> DataError:
+    def _misread(self, block: RecordBlock) -> DataError:
         wrong = ragged(block, self.columns, self.delimiter, self.dialect.quote)
         if not wrong:
             words = "the records that start here cannot be read"
@@ -143,7 +143,7 @@ def open_csv(
         block = next(parts, None)
     if block is None:
         raise DataError(f"data: {_words(path)} is empty; expected a header on the first line")
-    header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
+    header = _Header(RecordBlock(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
     delimiter, columns = header.read(names, person)
     places = {name: columns.index(name) for name in names}
     return CSVFile(path, dialect, delimiter, len(columns), places, drop)
@@ -153,7 +153,7 @@ def open_csv(
 class _Header:
     """The first record of a file, which determines the delimiter if it is not stated."""
 
-    block: Block
+    block: RecordBlock
     dialect: CSV
     path: str
 
@@ -191,7 +191,7 @@ class _Header:
         return quietly("reading the header", next, reader, [])
 
 
-def _blocks(path: str, dialect: CSV, drop: bool) -> Generator[Block]:
+def _blocks(path: str, dialect: CSV, drop: bool) -> Generator[RecordBlock]:
     with quietly(f"opening {path!r}", _opened, path) as file:
         yield from blocks(_reader(file, dialect, path, drop), dialect.quote, _words(path))
 

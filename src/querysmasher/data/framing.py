@@ -100,7 +100,7 @@ Positions = NDArray[np.intp]
 
 
 @dataclass(frozen=True, repr=False)
-class Block:
+class RecordBlock:
     """Complete records, each ending with a line feed, and the number of the first line."""
 
     data: bytes
@@ -112,7 +112,7 @@ def mistake(source: str, line: int, words: str) -> DataError:
     return DataError(f"data: {source}, line {line}: {words}")
 
 
-def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[Block]:
+def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
     """Split a stream of UTF-8 into blocks of complete records.
 
     Args:
@@ -128,22 +128,22 @@ def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iter
         held += more
         end = _end_of_records(held, quote)
         if end:
-            yield Block(held[:end], line)
+            yield RecordBlock(held[:end], line)
             line += held.count(b"\n", 0, end)
             held = held[end:]
         elif len(held) > LONGEST_RECORD:
             words = f"a record of more than {LONGEST_RECORD >> 20} MiB; a quotation mark may not be closed"
             raise mistake(source, line, words)
     if held:
-        yield Block(held if held.endswith(b"\n") else held + b"\n", line)
+        yield RecordBlock(held if held.endswith(b"\n") else held + b"\n", line)
 
 
-def first_record(block: Block, quote: str | None) -> int:
+def first_record(block: RecordBlock, quote: str | None) -> int:
     """Return where the first record of a block ends."""
     return int(record_ends(block.data, quote)[0]) + 1 if quote else block.data.index(b"\n") + 1
 
 
-def check(block: Block, delimiter: str, quote: str | None, source: str) -> None:
+def check(block: RecordBlock, delimiter: str, quote: str | None, source: str) -> None:
     """Refuse misplaced quotation marks and bytes that are not UTF-8."""
     data = block.data
     if not data.isascii():
@@ -180,7 +180,7 @@ def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
     return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
 
 
-def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
+def ragged(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
     """Return where the records with too many or too few fields start and end, and their numbers of fields."""
     ends = record_ends(block.data, quote)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -189,20 +189,20 @@ def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> lis
     return list(zip(*(one[wrong].tolist() for one in (starts, ends, fields)), strict=True))
 
 
-def even(block: Block, columns: int, delimiter: str, quote: str | None) -> Block:
+def even(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> RecordBlock:
     """Replace each field of such records by one that no attribute and no person has: where it is."""
     parts, done = [], 0
     for start, end, count in ragged(block, columns, delimiter, quote):
         field = f"{UNREADABLE}line {_line(block, start)}: {count} fields".split(delimiter, maxsplit=1)[0]
         parts += [block.data[done:start], delimiter.join([field] * columns).encode()]
         done = end
-    return Block(b"".join([*parts, block.data[done:]]), block.line) if done else block
+    return RecordBlock(b"".join([*parts, block.data[done:]]), block.line) if done else block
 
 
-def readable(block: Block) -> Block:
+def readable(block: RecordBlock) -> RecordBlock:
     """Replace bytes that are not UTF-8; all others stay, and with them the records."""
     data = block.data
-    return block if data.isascii() else Block(data.decode(errors="replace").encode(), block.line)
+    return block if data.isascii() else RecordBlock(data.decode(errors="replace").encode(), block.line)
 
 
 def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:
@@ -232,7 +232,7 @@ def _not_utf8(data: bytes) -> int | None:
     return None
 
 
-def _check_quotes(block: Block, delimiter: str, quote: str, source: str) -> None:
+def _check_quotes(block: RecordBlock, delimiter: str, quote: str, source: str) -> None:
     data, quotes = block.data, _quotes(block.data, quote)
     byte = _bytes(data)
     opening, closing = quotes[0::2], quotes[1::2]
@@ -285,6 +285,6 @@ def _bytes(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8)
 
 
-def _line(block: Block, position: int) -> int:
+def _line(block: RecordBlock, position: int) -> int:
     """Return the number of the line on which a position lies."""
     return block.line + block.data.count(b"\n", 0, position)

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from querysmasher.data.counting import Codes, Limits
 from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
 from querysmasher.errors import DataError
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counts
-from querysmasher.privacy.persons import Bound
 
 WORK_BYTES = 40
 """Memory per record for choosing, besides its codes and the name of its person."""

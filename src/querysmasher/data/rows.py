@@ -18,8 +18,8 @@ from querysmasher.data.foreign import quietly
 from querysmasher.data.people import OneKind, bounded, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
 from querysmasher.privacy.accounting import BINS
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import AttributeSet, Counts
-from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
 Look = Callable[["RowEncoder", Iterable[Any]], bytes]

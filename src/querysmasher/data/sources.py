@@ -12,8 +12,8 @@ from querysmasher.data.paths import check_path, open_path
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import open_spark
 from querysmasher.errors import DataError, as_given
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counter
-from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
 Opener = Callable[[RowEncoder, object, Limits], Counter | None]

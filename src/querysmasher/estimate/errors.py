@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Evidence, Noisy, Place, ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import settled
@@ -154,9 +154,9 @@ class EstimateErrors:
 class ErrorSource:
     """Finds the errors of estimated tables, in what was measured or by rehearsal."""
 
-    def __init__(self, releases: Sequence[Release], model: Model, asked: Sequence[Place]) -> None:
+    def __init__(self, release: Release, model: Model, asked: Sequence[Place]) -> None:
         """Take what was measured, the estimate, and the sets of the tables asked for."""
-        self._releases = releases
+        self._release = release
         self._model = model
         self._asked = asked
 
@@ -188,16 +188,13 @@ class ErrorSource:
     @cached_property
     def _measured(self) -> dict[Place, tuple[float, float]]:
         """The measured errors and their standard errors."""
-        found: dict[Place, tuple[float, float]] = {}
-        for release in self._releases:
-            errors = None if release.exploration is None else release.exploration.errors
-            if errors is not None and len(self._releases) == 1:  # others would change the estimate
-                places = [one.attributes for one in errors.distances.asked]
-                figures = zip(
-                    errors.records.tolist(), errors.std(release.noise.distribution).tolist(), strict=True
-                )
-                found.update(zip(places, figures, strict=True))
-        return found
+        release = self._release
+        errors = None if release.exploration is None else release.exploration.errors
+        if errors is None:
+            return {}
+        places = (one.attributes for one in errors.distances.asked)
+        std = errors.std(release.noise.distribution).tolist()
+        return dict(zip(places, zip(errors.records.tolist(), std, strict=True), strict=True))
 
     def _rehearsed(self, places: Sequence[Place]) -> list[float]:
         """Return the distances of tables from their estimates in rehearsals, on average."""
@@ -208,33 +205,22 @@ class ErrorSource:
         draws = REHEARSALS if cells <= FEW else 1
         found = np.zeros(len(places))
         for draw in range(draws):
-            source = Rehearsal(self._releases, self._model, draw)
-            again = settled(Model(Evidence(schema, (source,)), self._model.total), self._asked)
+            again = settled(Model(self._rehearsal(draw), self._model.total), self._asked)
             pairs = zip(self._model.tables(places), again.tables(places), strict=True)
             found += [float(np.abs(first - second).sum()) for first, second in pairs]
         return list((found / draws).tolist())
 
+    def _rehearsal(self, draw: int) -> Evidence:
+        """Return the estimated tables with noise as on the true ones: the same at every call."""
+        measured = Evidence.of_release(self._release)
 
-class Rehearsal:
-    """A source of noisy residuals: those of estimated tables, with noise as on the true ones."""
+        def noisy(place: Place) -> Noisy | None:
+            known = measured.noisy(place)
+            if known is None:
+                return None
+            generator = np.random.default_rng([len(place), *place, draw])
+            table = self._model.table(place)
+            noise = generator.normal(size=table.shape) * math.sqrt(known.variance)
+            return replace(known, values=centred(table[None] + noise[None])[0] if place else table + noise)
 
-    def __init__(self, releases: Sequence[Release], model: Model, draw: int = 0) -> None:
-        """Take what was measured, the estimate, and the number of the rehearsal."""
-        self._draw = draw
-        self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))
-        self._model = model
-
-    def distance(self, attributes: Place) -> float | None:
-        """Return the noisy distance of a pair from independence that was measured, or None."""
-        return self._evidence.distance(attributes)
-
-    def noisy(self, attributes: Place) -> Noisy | None:
-        """Return the noisy residual of a set, or None if it was not measured; the same at every call."""
-        own = self._evidence.noisy(attributes)
-        if own is None:
-            return None
-        generator = np.random.default_rng([len(attributes), *attributes, self._draw])
-        table = self._model.table(attributes)
-        noise = generator.normal(size=table.shape) * math.sqrt(own.variance)
-        values = centred(table[None] + noise[None])[0] if attributes else table + noise
-        return Noisy(attributes, values, own.variance)
+        return Evidence(measured.schema, noisy, measured.distances)

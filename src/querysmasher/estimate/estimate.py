@@ -24,14 +24,14 @@ from querysmasher.estimate.answers import (
     write_estimates,
 )
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
-from querysmasher.estimate.evidence import Evidence, Place, ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
-from querysmasher.estimate.microdata import MOST, Microdata, Synthesis
+from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.risk import settled
-from querysmasher.estimate.sums import Answering, Shrunken, Tables, largest_count
+from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
 from querysmasher.fields import items, text, whole
 from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count
@@ -41,8 +41,8 @@ from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
 from querysmasher.workload.builders import asked_of, check_workload
-from querysmasher.workload.storage import workload_from_data, workload_to_data
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.registry import workload_from_data, workload_to_data
+from querysmasher.workload.workload import Group, Workload
 
 MAX_ANSWERS = 500_000_000
 
@@ -58,8 +58,8 @@ class Estimate:
     biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
     """
 
-    releases: tuple[Release, ...]
-    """What was measured: one release, or the phases of one."""
+    release: Release
+    """What was measured."""
     workload: Workload
     """The workload that is answered by default."""
     about: Mapping[str, Any]
@@ -80,10 +80,10 @@ class Estimate:
     @cached_property
     def _shrunk(self) -> Model:
         """Computes tables, however far they are from the unbiased ones."""
-        evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
+        evidence = Evidence.of_release(self.release)
         if evidence.noisy(()) is not None:
             return Model(evidence)
-        return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
+        return Model(evidence, largest_count(self.release))  # a few queries, not the total
 
     @cached_property
     def model(self) -> Model:
@@ -102,7 +102,7 @@ class Estimate:
         return self
 
     @property
-    def _tables(self) -> Tables:
+    def _tables(self) -> Model | IntegerModel:
         """Where tables come from."""
         return self.model
 
@@ -177,17 +177,26 @@ class Estimate:
 
     def answers(self, workload: Workload) -> Iterator[Array]:
         """Iterate over the answers to each group, with an axis per family."""
-        return self._answering.answers(workload)
+        groups = list(workload)
+        places = [self.schema.positions(group.attributes) for group in groups]
+        sums = [None if group.is_marginal else self._sums_of(group) for group in groups]
+        rest = [tuple(sorted(place)) for place, known in zip(places, sums, strict=True) if known is None]
+        public_total = self.release.public_total
+        with one_core():
+            tables = self._tables.tables(rest) if rest else iter(())
+            for group, place, known in zip(groups, places, sums, strict=True):
+                values = of_cells(group, place, next(tables)) if known is None else known
+                if public_total is not None and not group.is_marginal:
+                    values = with_total(group, values, float(public_total))
+                yield values
 
     @cached_property
-    def _answering(self) -> Answering:
-        shrunken = tuple(Shrunken(release, self._shrunk) for release in self.releases)
-        public = next((one.public_total for one in self.releases if one.public_total is not None), None)
-        return Answering(self.schema, self._computed, shrunken, self._shrunk.zeros, public)
+    def _sums(self) -> Sums:
+        return Sums(self.release, self._shrunk)
 
-    def _computed(self, places: Sequence[Place]) -> Iterator[Array]:
-        """Iterate over tables; nothing is computed before the first is asked for."""
-        yield from self._tables.tables(places)
+    def _sums_of(self, group: Group) -> Array | None:
+        """Return unbiased answers, shrunk around the estimate, or None if they were not measured."""
+        return self._sums.answers(group)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -222,7 +231,7 @@ class Estimate:
 
     @cached_property
     def _errors(self) -> ErrorSource:
-        return ErrorSource(self.releases, self.model, self._asked)
+        return ErrorSource(self.release, self.model, self._asked)
 
     def _error_words(self) -> str:
         """Return the mean error in words, and where the estimate falls back on the unbiased tables."""
@@ -235,12 +244,10 @@ class Estimate:
         """
 
         def unbiased(place: Place) -> Array | None:
-            for release in self.releases:
-                try:
-                    return release.reconstruction.marginal(place)
-                except OutsideMeasuredSpaceError:
-                    continue
-            return None
+            try:
+                return self.release.reconstruction.marginal(place)
+            except OutsideMeasuredSpaceError:
+                return None
 
         about = {**self.about, "note": self.note, "error": self._error_words()}
         return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
@@ -254,7 +261,7 @@ class Estimate:
         integer is the estimate: rounding adds noise of less than one count per cell, and no information.
         `seed` makes it reproducible.
         """
-        made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
+        made = IntegerEstimate(self.release, self.workload, self.about, drawn_seed(seed))
         return made.computed_by(self.model)
 
     @explained("estimate.microdata(1000)")
@@ -270,19 +277,18 @@ class Estimate:
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
-        synthesis = Synthesis(self.model)
-        return Microdata(synthesis, tuple(self.schema), records, drawn_seed(seed), self.about)
+        return Microdata(self.model, records, drawn_seed(seed), self.about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
-        save_estimate(self.releases, self.workload, self.about, path)
+        save_estimate(self.release, self.workload, self.about, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Estimate:
         """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
-        releases, workload, about = load_estimate(path)
+        release, workload, about = read_value(path, "estimate", _from_data)
         seed = about.pop(ROUNDED, None)
-        made = Estimate(releases, workload, about)
+        made = Estimate(release, workload, about)
         return made if seed is None else made.integers(seed=whole(seed))
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
@@ -315,13 +321,13 @@ class IntegerEstimate(Estimate):
     note: ClassVar[str] = f"{NOTE}, rounded to integers at random"
 
     @cached_property
-    def _tables(self) -> Tables:
+    def _tables(self) -> Model | IntegerModel:
         """Where tables come from."""
         return IntegerModel(self.model, self.seed)
 
-    @cached_property
-    def _answering(self) -> Answering:
-        return Answering(self.schema, self._computed)  # all answers are sums of integers
+    def _sums_of(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
+        """Return None."""
+        return None
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
         """Refuse: errors belong to the estimate before it was rounded."""
@@ -329,7 +335,7 @@ class IntegerEstimate(Estimate):
         raise OutsideMeasuredSpaceError(msg)
 
     def _error_words(self) -> str:
-        before = Estimate(self.releases, self.workload, self.about).computed_by(self.model)
+        before = Estimate(self.release, self.workload, self.about).computed_by(self.model)
         return f"before rounding, {before._error_words()}"  # noqa: SLF001 - of the same class
 
     def marginal(self, *attributes: str) -> EstimatedTable:
@@ -339,42 +345,32 @@ class IntegerEstimate(Estimate):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
-        save_estimate(self.releases, self.workload, {**self.about, ROUNDED: self.seed}, path)
-
-
-Parts = tuple[tuple[Release, ...], Workload, dict[str, Any]]
+        save_estimate(self.release, self.workload, {**self.about, ROUNDED: self.seed}, path)
 
 
 def save_estimate(
-    releases: Sequence[Release],
-    workload: Workload,
-    about: Mapping[str, Any],
-    path: str | os.PathLike[str],
+    release: Release, workload: Workload, about: Mapping[str, Any], path: str | os.PathLike[str]
 ) -> None:
     """Write an estimate to a file, all or nothing."""
     payload = {
-        "releases": [release_to_data(release) for release in releases],
+        "releases": [release_to_data(release)],
         "workload": workload_to_data(workload),
         "about": dict(about),
     }
     write_archive(path, "estimate", payload)
 
 
-def load_estimate(path: str | os.PathLike[str]) -> Parts:
-    """Read the parts of an estimate; refuse a damaged, foreign or incomplete file."""
-    return read_value(path, "estimate", _from_data)
-
-
-def _from_data(data: dict[str, Any]) -> Parts:
-    releases = tuple(release_from_data(one) for one in items(data["releases"]))
+def _from_data(data: dict[str, Any]) -> tuple[Release, Workload, dict[str, Any]]:
+    """Return the parts of an estimate; refuse what does not fit together."""
+    (release,) = map(release_from_data, items(data["releases"]))
     workload = workload_from_data(data["workload"])
     about = dict(data["about"])
     if not text(about["guarantee"]).isprintable():
         raise ValueError
-    if not releases or any(release.plan.schema != workload.schema for release in releases):
+    if release.plan.schema != workload.schema:
         msg = "its parts have different schemas"
         raise ValueError(msg)
-    return releases, workload, about
+    return release, workload, about
 
 
 def drawn_seed(seed: int | None) -> int:

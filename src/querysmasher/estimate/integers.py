@@ -23,7 +23,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.evidence import Place
-from querysmasher.estimate.fitting import Axes, fitted, quotient
+from querysmasher.estimate.fitting import Axes, fitted, quotient, with_margins
 from querysmasher.estimate.model import Model
 
 LARGEST_PAIR = 250_000
@@ -137,17 +137,7 @@ def moved_to(table: Array, rows: Array, columns: Array) -> Array:
     margins: dict[Axes, Array] = {(0,): rows[None], (1,): columns[None]}
     if moved.min(initial=0.0) < 0:
         moved = fitted(table[None].copy(), margins, SWEEPS)[0]
-    return _filled(np.maximum(moved, 0.0), rows, columns)
-
-
-def _filled(table: Array, rows: Array, columns: Array) -> Array:
-    """Return the table with exactly these margins, of which it has nearly all."""
-    from_rows = np.minimum(1.0, quotient(rows, table.sum(axis=1)))
-    table = table * from_rows[:, None]
-    table = table * np.minimum(1.0, quotient(columns, table.sum(axis=0)))
-    left, below = rows - table.sum(axis=1), columns - table.sum(axis=0)
-    missing = left.sum()
-    return table + (np.multiply.outer(left, below) / missing if missing > 0 else 0.0)
+    return with_margins(np.maximum(moved, 0.0)[None], rows[None], columns[None])[0]
 
 
 CLOSE = 1e-9

@@ -44,6 +44,27 @@ MAX_FRAME = 50_000_000
 MOST = 10**10
 """Maximum number of records."""
 
+Codes = NDArray[np.int64]
+"""Records as rows of indexes of values."""
+
+BLOCK = 50_000
+"""Maximum number of records of a block."""
+
+POOL = 3
+"""Number of candidates per record."""
+
+SWEEPS = 12
+"""Number of rounds of raking."""
+
+PAIRS = 400
+"""Maximum number of pairs that are raked: the strongest."""
+
+PARENT_CELLS = 1_000_000
+"""Maximum number of cells of a table from which an attribute is drawn."""
+
+STEEP = 10.0
+"""Maximum factor by which a step of raking changes a weight."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Microdata:
@@ -53,8 +74,7 @@ class Microdata:
     columns are the attributes; a binned attribute has the middle of its bin.
     """
 
-    synthesis: Synthesis
-    attributes: tuple[Attribute, ...]
+    model: Model
     count: int
     seed: int
     about: Mapping[str, Any]
@@ -67,8 +87,11 @@ class Microdata:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over blocks of records, as Arrow tables."""
-        for block in self.synthesis.blocks(self.count, self.seed):
-            yield self._table(block)
+        for number, start in enumerate(range(0, self.count, BLOCK)):
+            rng = np.random.default_rng([self.seed, number])
+            block = self._block(min(BLOCK, self.count - start), rng)
+            columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.model.schema)]
+            yield pa.table(columns, schema=self._schema)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return all records as a data frame of any eager backend of narwhals that is installed."""
@@ -94,12 +117,12 @@ class Microdata:
                 write(table if form.safe is str else self._safe(table, form.safe))
 
     @property
-    def _schema(self) -> Any:
-        return pa.schema([(one_line(a.name), _column(a).type) for a in self.attributes])
+    def _sizes(self) -> tuple[int, ...]:
+        return self.model.schema.sizes
 
-    def _table(self, block: Codes) -> Any:
-        columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.attributes)]
-        return pa.table(columns, schema=self._schema)
+    @property
+    def _schema(self) -> Any:
+        return pa.schema([(one_line(a.name), _column(a).type) for a in self.model.schema])
 
     def _safe(self, table: Any, safe: Callable[[str], str]) -> Any:
         """Return a table whose texts are safe to read for the programs that open such a file."""
@@ -113,50 +136,6 @@ class Microdata:
         """Say what the records are."""
         return f"Microdata of {self.count:,} records ({self.note})"
 
-
-def _column(attribute: Attribute) -> Any:
-    """Return the values of an attribute as they stand in records."""
-    if attribute.edges is not None:
-        return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
-    kind = value_type(attribute.values)
-    return pa.array(list(map(str, attribute.values)) if kind == pa.string() else list(attribute.values), kind)
-
-
-Codes = NDArray[np.int64]
-"""Records as rows of indexes of values."""
-
-BLOCK = 50_000
-"""Maximum number of records of a block."""
-
-POOL = 3
-"""Number of candidates per record."""
-
-SWEEPS = 12
-"""Number of rounds of raking."""
-
-PAIRS = 400
-"""Maximum number of pairs that are raked: the strongest."""
-
-PARENT_CELLS = 1_000_000
-"""Maximum number of cells of a table from which an attribute is drawn."""
-
-STEEP = 10.0
-"""Maximum factor by which a step of raking changes a weight."""
-
-
-class Synthesis:
-    """Draws synthetic records from a model."""
-
-    def __init__(self, model: Model) -> None:
-        """Take the estimate."""
-        self._model = model
-        self._sizes = model.schema.sizes
-
-    def blocks(self, count: int, seed: int) -> Iterator[Codes]:
-        """Iterate over blocks of records, `count` of them altogether."""
-        for number, start in enumerate(range(0, count, BLOCK)):
-            yield self._block(min(BLOCK, count - start), np.random.default_rng([seed, number]))
-
     @cached_property
     def _strengths(self) -> Array:
         """How far each pair is from independence, as a share of the records."""
@@ -167,9 +146,9 @@ class Synthesis:
             for place in combinations(range(count), 2)
             if math.prod(self._sizes[a] for a in place) <= PARENT_CELLS
         ]
-        for place, table in zip(places, self._model.tables(places), strict=True):
-            distance = np.abs(table - self._model.pairs.independent(place)).sum()
-            result[place] = result[place[::-1]] = distance / max(self._model.total, 1e-300)
+        for place, table in zip(places, self.model.tables(places), strict=True):
+            distance = np.abs(table - self.model.pairs.independent(place)).sum()
+            result[place] = result[place[::-1]] = distance / max(self.model.total, 1e-300)
         return result
 
     @cached_property
@@ -217,24 +196,24 @@ class Synthesis:
             mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its place
             drawn = along(expected[:, mixed], rng).astype(np.int64)
             pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())
-        return pool[self._model.zeros.allowed(pool)]
+        return pool[self.model.zeros.allowed(pool)]
 
     def _conditional(self, attribute: int, parents: Place) -> Array:
         """Return the distribution of an attribute in every cell of its parents."""
         place = tuple(sorted((attribute, *parents)))
-        table = np.moveaxis(self._model.table(place), place.index(attribute), -1)
-        single = self._model.single(attribute)
+        table = np.moveaxis(self.model.table(place), place.index(attribute), -1)
+        single = self.model.single(attribute)
         even = single if single.sum() > 0 else np.ones_like(single)
         faint = table.reshape(-1, self._sizes[attribute]) + 1e-9 * even / even.sum()
         return faint / faint.sum(axis=1, keepdims=True)
 
     def _raked(self, pool: Codes) -> Array:
         """Return weights with which the candidates follow the pairs."""
-        total = max(self._model.total, 1e-300)
+        total = max(self.model.total, 1e-300)
         strengths = self._strengths
         ordered = sorted(combinations(range(len(self._sizes)), 2), key=lambda p: strengths[p])[-PAIRS:]
         places = [p for p in ordered if math.prod(self._sizes[a] for a in p) <= PARENT_CELLS]
-        targets = [table.ravel() / total for table in self._model.tables(places)]
+        targets = [table.ravel() / total for table in self.model.tables(places)]
         codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in places]
         weights = np.full(len(pool), 1 / len(pool))
         for _ in range(SWEEPS):
@@ -244,3 +223,11 @@ class Synthesis:
                 weights *= np.clip(ratio, 1 / STEEP, STEEP)[own]
             weights /= weights.sum()
         return weights
+
+
+def _column(attribute: Attribute) -> Any:
+    """Return the values of an attribute as they stand in records."""
+    if attribute.edges is not None:
+        return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
+    kind = value_type(attribute.values)
+    return pa.array(list(map(str, attribute.values)) if kind == pa.string() else list(attribute.values), kind)

@@ -18,7 +18,7 @@ the same shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 
@@ -35,12 +35,11 @@ from querysmasher.estimate.fitting import (
     filled,
     fitted,
     lower_part,
-    onto_margins,
     start,
     triples,
 )
-from querysmasher.estimate.pairs import Pairs, without_sums
-from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.pairs import Pairs
+from querysmasher.estimate.shrinkage import towards
 from querysmasher.estimate.singles import is_rough, posterior_total, single
 
 WINDOW = 4_000_000
@@ -52,6 +51,9 @@ again, 8 bytes each."""
 
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
+
+STEPS = 10
+"""Number of steps of Dykstra's algorithm for tables on three and more attributes."""
 
 
 class Model:
@@ -72,18 +74,16 @@ class Model:
         self.evidence = evidence
         self.least = least
         self.weights = weights or {}
-        self._given = known or {}
         self.schema = evidence.schema
         self.zeros = Zeros(evidence.schema)
-        self._singles = {place[0]: table for place, table in self._given.items() if len(place) == 1}
-        self._kept = {place: table for place, table in self._given.items() if len(place) > 2}
+        self._known = dict(known or {})
         self._room = KEPT
 
     @cached_property
     def total(self) -> float:
         """The number of records: at least zero."""
-        if () in self._given:
-            return float(self._given[()])
+        if () in self._known:
+            return float(self._known[()])
         noisy = self.evidence.noisy(())
         if noisy is not None and is_rough(noisy):
             found = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
@@ -92,7 +92,7 @@ class Model:
 
     def single(self, attribute: int) -> Array:
         """Return the table on one attribute."""
-        if attribute not in self._singles:
+        if (attribute,) not in self._known:
             size = self.schema.sizes[attribute]
             noisy = self.evidence.noisy((attribute,))
             possible = self.zeros.possible((attribute,))
@@ -101,19 +101,13 @@ class Model:
             if noisy is not None and kept.any():
                 unbiased = noisy.values + self.total / size
                 values[kept] = single(unbiased[kept], noisy.variance, self.total)
-            self._singles[attribute] = values
-        return self._singles[attribute]
+            self._known[attribute,] = values
+        return self._known[attribute,]
 
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        pairs: dict[Place, Array] = {p: table for p, table in self._given.items() if len(p) == 2}
-        return Pairs(self.evidence, self.total, self.single, self.zeros, pairs)
-
-    @cached_property
-    def _larger(self) -> Larger:
-        """The tables on three and more attributes."""
-        return Larger(self.evidence, self.single, self.pairs, self.zeros, self.tables)
+        return Pairs(self.evidence, self.total, self.single, self.zeros, self._known)
 
     def table(self, place: Place) -> Array:
         """Return the table on increasing attributes."""
@@ -141,64 +135,35 @@ class Model:
 
     def _prepared(self, places: Sequence[Place]) -> Iterator[Array]:
         """Iterate over tables that fit in memory together."""
-        larger = [place for place in dict.fromkeys(places) if len(place) > 2]
-        found = {place: self._kept[place] for place in larger if place in self._kept}
-        missing = [place for place in larger if place not in found]
-        self.pairs.prepare(
-            {pair for place in places if place not in found for pair in combinations(place, 2)}
-        )
-        for place, table in self._larger.tables(missing):
-            found[place] = table
+        missing = [place for place in dict.fromkeys(places) if place not in self._known]
+        self.pairs.prepare({pair for place in missing for pair in combinations(place, 2)})
+        larger = dict(self._larger([place for place in missing if len(place) > 2]))
+        for place, table in larger.items():
             if self._room >= table.size:
                 table.flags.writeable = False
-                self._kept[place] = table
+                self._known[place] = table
                 self._room -= table.size
         for place in places:
-            if len(place) > 2:
-                yield found[place]
-            elif len(place) == 2:
-                yield self.pairs[place]
-            else:
+            if len(place) < 2:
                 yield self.single(place[0]) if place else np.array(self.total)
+            else:
+                yield larger[place] if place in larger else self._known[place]
 
     def target(self, place: Place) -> Array:
         """Return what other sets say about the table on increasing attributes, without its own residual."""
         if len(place) > 2:
-            return self._larger.target(place)
+            ordered = self._by_size(place)
+            return _increasing(self._targets([ordered])[0], ordered)
         if len(place) == 2:
             return self.pairs.target(place)
         total = self.total
         return np.full(self.schema.sizes[place[0]], total / self.schema.sizes[place[0]])
 
-
-STEPS = 10
-"""Number of steps of Dykstra's algorithm."""
-
-
-class Larger:
-    """Estimates of tables on three and more attributes."""
-
-    def __init__(
-        self,
-        evidence: Evidence,
-        single: Callable[[int], Array],
-        pairs: Pairs,
-        zeros: Zeros,
-        tables: Callable[[Sequence[Place]], Iterator[Array]],
-    ) -> None:
-        """Take what was measured, and the tables on fewer attributes."""
-        self._evidence = evidence
-        self._single = single
-        self._pairs = pairs
-        self._zeros = zeros
-        self._tables = tables
-        self._sizes = evidence.schema.sizes
-
-    def tables(self, places: Sequence[Place]) -> Iterator[tuple[Place, Array]]:
-        """Iterate over sets of increasing attributes with their tables, in no particular order."""
+    def _larger(self, places: Sequence[Place]) -> Iterator[tuple[Place, Array]]:
+        """Iterate over sets of three and more attributes with their tables, in no particular order."""
         for some in self._batches(places):
             targets = self._targets(some)
-            noisy = [self._evidence.noisy(tuple(sorted(place))) for place in some]
+            noisy = [self.evidence.noisy(tuple(sorted(place))) for place in some]
             measured = [i for i, one in enumerate(noisy) if one is not None]
             if measured:
                 known = [one for one in noisy if one is not None]
@@ -211,19 +176,14 @@ class Larger:
         """Iterate over sets of one shape that are computed alike, so that none depends on the others."""
         alike: dict[tuple[bool, bool], list[Place]] = {}
         for place in places:
-            kind = self._zeros.possible(place) is not None, self._measured_inside(place)
+            kind = self.zeros.possible(place) is not None, self._measured_inside(place)
             alike.setdefault(kind, []).append(self._by_size(place))
         for own in alike.values():
-            yield from batches(own, self._sizes)
-
-    def target(self, place: Place) -> Array:
-        """Return what smaller sets say about the table on increasing attributes."""
-        own = self._by_size(place)
-        return _increasing(self._targets([own])[0], own)
+            yield from batches(own, self.schema.sizes)
 
     def _by_size(self, place: Place) -> Place:
         """Return three attributes ordered by size; more as they are."""
-        return tuple(sorted(place, key=lambda a: (self._sizes[a], a))) if len(place) == 3 else place
+        return tuple(sorted(place, key=lambda a: (self.schema.sizes[a], a))) if len(place) == 3 else place
 
     def _targets(self, places: Sequence[Place]) -> Array:
         """Return the tables of maximum entropy on sets of one shape that are computed alike."""
@@ -242,49 +202,35 @@ class Larger:
         """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
         singles = self._singles(places)
         pairs = self._margins(places, 2)
-        upper = centred(targets)
-        deviations = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)]) - upper
-        prior = fit(deviations, targets, np.array([one.variance for one in noisy]))
-        change = without_sums(shrunk(deviations, targets, prior), singles)
         # three attributes exactly, where fitting is still on its way
-        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - upper
-        nearest = onto_margins(lower + upper + change, lower, STEPS)
+        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
+        values = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)])
+        nearest = towards(targets, values, np.array([n.variance for n in noisy]), singles, lower, STEPS)
         return fitted(nearest * self._masks(places), pairs, 2)
 
     def _singles(self, places: Sequence[Place]) -> list[Array]:
         """Return the tables on each axis, stacked over the sets."""
-        return [np.stack([self._single(place[axis]) for place in places]) for axis in range(len(places[0]))]
+        return [np.stack([self.single(place[axis]) for place in places]) for axis in range(len(places[0]))]
 
     def _margins(self, places: Sequence[Place], order: int) -> dict[Axes, Array]:
         """Return the tables on every choice of so many axes, stacked over the sets."""
-        several = combinations(range(len(places[0])), order)
-        if order == 2:
-            return {(a, b): np.stack([self._pair(p[a], p[b]) for p in places]) for a, b in several}
-        return {
-            axes: np.stack(list(self._tables([tuple(place[a] for a in axes) for place in places])))
-            for axes in several
-        }
-
-    def _pair(self, i: int, j: int) -> Array:
-        return self._pairs[i, j] if i < j else self._pairs[j, i].T
+        found: dict[Axes, Array] = {}
+        for axes in combinations(range(len(places[0])), order):
+            parts = [tuple(place[a] for a in axes) for place in places]
+            tables = self.tables([tuple(sorted(part)) for part in parts])
+            found[axes] = np.stack(list(map(arranged, tables, parts)))
+        return found
 
     def _masks(self, places: Sequence[Place]) -> Array:
-        """Return ones in possible cells and zeros in others, which broadcast to the tables of the sets."""
-        masks = [self._zeros.possible(tuple(sorted(place))) for place in places]
-        if all(mask is None for mask in masks):
-            return np.ones(())
-        shape = [self._sizes[a] for a in places[0]]
-        return np.stack(
-            [
-                np.ones(shape) if mask is None else arranged(mask.astype(float), place)
-                for mask, place in zip(masks, places, strict=True)
-            ]
-        )
+        """Return ones in possible cells and zeros in others, of sets that are computed alike; or just one."""
+        masks = [self.zeros.possible(tuple(sorted(place))) for place in places]
+        known = [arranged(m.astype(float), p) for m, p in zip(masks, places, strict=True) if m is not None]
+        return np.stack(known) if known else np.ones(())
 
     def _measured_inside(self, place: Place) -> bool:
         """Return whether a proper subset of three or more attributes was measured."""
         return any(
-            self._evidence.noisy(some) is not None
+            self.evidence.noisy(some) is not None
             for order in range(3, len(place))
             for some in combinations(place, order)
         )

@@ -10,7 +10,7 @@ mixture of both that is as far from independence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
 
@@ -24,11 +24,10 @@ from querysmasher.estimate.fitting import (
     batches,
     centred,
     fitted,
-    onto_margins,
     quotient,
     with_margins,
 )
-from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.shrinkage import fit, towards
 
 LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
@@ -52,15 +51,15 @@ class Pairs:
         total: float,
         single: Callable[[int], Array],
         zeros: Zeros,
-        known: Mapping[Place, Array],
+        known: dict[Place, Array],
     ) -> None:
-        """Take what was measured, the tables on one attribute, and pairs that are known already."""
+        """Take what was measured, the tables on one attribute, and where known pairs are kept."""
         self._evidence = evidence
         self._total = total
         self._single = single
         self._zeros = zeros
         self._sizes = evidence.schema.sizes
-        self._known = dict(known)
+        self._known = known
         self._shares: dict[Place, Array] = {}
 
     def __getitem__(self, place: Place) -> Array:
@@ -135,7 +134,7 @@ class Pairs:
         """Return the target farthest from the first, independence, but no farther than the pair was found."""
         distances = np.abs(targets - targets[0]).sum(axis=(1, 2))
         best = int(distances.argmax())
-        known = self._evidence.distance(place)
+        known = self._evidence.distances.get(place)
         if known is None or distances[best] <= known:
             return targets[best]
         return targets[0] + max(known, 0.0) / distances[best] * (targets[best] - targets[0])
@@ -203,20 +202,8 @@ class Pairs:
             return result
         own = targets[measured]
         known = [one for one in noisy if one is not None]
-        deviations = np.stack([one.values for one in known]) - centred(own)
-        prior = fit(deviations, own, np.array([one.variance for one in known]))
-        rows = np.stack([self._single(places[i][0]) for i in measured])
-        columns = np.stack([self._single(places[i][1]) for i in measured])
-        change = without_sums(shrunk(deviations, own, prior), [rows, columns])
-        nearest = with_margins(onto_margins(own + change, own - centred(own), steps), rows, columns)
+        values, variances = np.stack([one.values for one in known]), np.array([one.variance for one in known])
+        singles = [np.stack([self._single(places[i][axis]) for i in measured]) for axis in range(2)]
+        nearest = with_margins(towards(own, values, variances, singles, own - centred(own), steps), *singles)
         result[measured] = [self._possible(places[i], one) for i, one in zip(measured, nearest, strict=True)]
         return result
-
-
-def without_sums(changes: Array, singles: Sequence[Array]) -> Array:
-    """Return changes that sum to zero along every axis: the excess is taken off in proportion to singles."""
-    for axis, single in enumerate(singles, start=1):
-        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
-        spread = [len(single), *(-1 if a == axis else 1 for a in range(1, changes.ndim))]
-        changes = changes - changes.sum(axis=axis, keepdims=True) * shares.reshape(spread)
-    return changes

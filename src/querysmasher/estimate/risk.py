@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations, groupby
 
@@ -95,18 +96,15 @@ def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
 def _measured(model: Model, places: set[Place]) -> list[Place]:
     """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
-    known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
+    @cache
     def follows(place: Place) -> bool:
-        if place not in known:
-            has_parts = all(map(follows, combinations(place, len(place) - 1)))
-            is_empty = not math.prod(sizes[a] - 1 for a in place)
-            known[place] = has_parts and (is_empty or model.evidence.noisy(place) is not None)
-        return known[place]
+        is_known = model.evidence.noisy(place) is not None or not math.prod(sizes[a] - 1 for a in place)
+        return is_known and all(map(follows, combinations(place, len(place) - 1 if place else 1)))
 
     found: set[Place] = set()
     for place in places:
-        level: list[Place] = [()] if known[()] else []
+        level: list[Place] = [()] if follows(()) else []
         while level:  # up from the empty set, as far as measured sets go
             larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
             found |= set(level)
@@ -127,8 +125,7 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
-        source = Moved(model.evidence, space.residuals(step))
-        again = Model(Evidence(model.schema, (source,)), model.least)
+        again = Model(_changed(model.evidence, space.residuals(step)), model.least)
         further = noisy + step - space.coordinates(again.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
     squares, noise = space.weights * away**2, space.weights * space.variances
@@ -144,11 +141,23 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for alone in space.slices:
+    for alone in space.slices.values():
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
     return moves, noisy - moves * away
+
+
+def _changed(evidence: Evidence, changes: Mapping[Place, Array]) -> Evidence:
+    """Return evidence whose residuals of some sets differ by given numbers."""
+
+    def noisy(place: Place) -> Noisy | None:
+        known = evidence.noisy(place)
+        if known is None or place not in changes:
+            return known
+        return replace(known, values=known.values + changes[place])
+
+    return Evidence(evidence.schema, noisy, evidence.distances)
 
 
 def _reach(length: float, spare: float, allowed: float) -> float:
@@ -156,26 +165,6 @@ def _reach(length: float, spare: float, allowed: float) -> float:
     if not length or length - 2 * spare <= allowed:
         return 1.0
     return (spare + math.sqrt(spare**2 + length * allowed)) / length
-
-
-class Moved:
-    """A source of noisy residuals that differ by given numbers from those of other evidence."""
-
-    def __init__(self, evidence: Evidence, changes: Mapping[Place, Array]) -> None:
-        """Take the evidence, and the changes of some sets."""
-        self._evidence = evidence
-        self._changes = changes
-
-    def noisy(self, attributes: Place) -> Noisy | None:
-        """Return the noisy residual of a set, or None if it is not measured."""
-        own = self._evidence.noisy(attributes)
-        if own is None or attributes not in self._changes:
-            return own
-        return Noisy(attributes, own.values + self._changes[attributes], own.variance)
-
-    def distance(self, attributes: Place) -> float | None:
-        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
-        return self._evidence.distance(attributes)
 
 
 class Space:
@@ -188,11 +177,12 @@ class Space:
         self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
-        self.noisy = {place: evidence.noisy(place) or self._nothing(place) for place in self.sets}
+        nothing = {p: Noisy(p, np.zeros([self._sizes[a] for a in p]), 0.0) for p in self.sets}
+        self.noisy = {place: evidence.noisy(place) or nothing[place] for place in self.sets}
         counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
-        self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
         self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
-        self.slices = [slice(end - own, end) for end, own in zip(self._ends.values(), counts, strict=True)]
+        ends = np.cumsum(counts).tolist()
+        self.slices = {p: slice(end - n, end) for p, end, n in zip(self.sets, ends, counts, strict=True)}
         """The coordinates of each set."""
         self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
         above = dict.fromkeys(self.sets, 0.0)
@@ -232,10 +222,6 @@ class Space:
             found[-2:] = [found[-2] + found[-1]]
         return found
 
-    def _nothing(self, place: Place) -> Noisy:
-        """Return the residual of a set that has no direction."""
-        return Noisy(place, np.zeros([self._sizes[a] for a in place]), 0.0)
-
     def coordinates(self, tables: Iterable[Array]) -> Array:
         """Return the coordinates of tables, one per set."""
         pairs = zip(self.sets, tables, strict=True)
@@ -245,10 +231,9 @@ class Space:
     def residuals(self, coordinates: Array) -> dict[Place, Array]:
         """Return the residuals with given coordinates."""
         found = {}
-        for place, end in self._ends.items():
-            shape = [self._sizes[a] - 1 for a in place]
-            own = coordinates[end - math.prod(shape) : end].reshape(shape)
-            found[place] = along_axes(own, 0, [_basis(self._sizes[a]).T for a in place])
+        for place, own in self.slices.items():
+            shaped = coordinates[own].reshape([self._sizes[a] - 1 for a in place])
+            found[place] = along_axes(shaped, 0, [_basis(self._sizes[a]).T for a in place])
         return found
 
     @cached_property
@@ -263,9 +248,9 @@ class Space:
         """Return which coordinate belongs to each element of a table in its bases."""
         result = np.zeros([self._sizes[a] for a in table], dtype=np.int64)
         for place in subsets(table):
-            shape = [self._sizes[a] - 1 for a in place]
+            own = self.slices[place]
             at = tuple(slice(1, None) if a in place else 0 for a in table)
-            result[at] = self._ends[place] - math.prod(shape) + np.arange(math.prod(shape)).reshape(shape)
+            result[at] = np.arange(own.start, own.stop).reshape([self._sizes[a] - 1 for a in place])
         return result
 
     def cells(self, coordinates: Array) -> list[Array]:

@@ -14,12 +14,14 @@ deviations are shrunk as before, and those that noise cannot explain are kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.estimate.fitting import centred, onto_margins
 
 DECADES, BINS = 8, 40
 """Targets from 10^-8 of the largest to the largest form so many classes; one more is for zero."""
@@ -98,6 +100,24 @@ def shrunk(deviations: Array, targets: Array, prior: Prior) -> Array:
     rows *= table.shape[1]
     rows += columns
     return np.asarray(deviations * table.ravel()[rows])
+
+
+def towards(
+    targets: Array, noisy: Array, variances: Array, singles: Sequence[Array], lower: Array, steps: int
+) -> Array:
+    """Return tables shrunk towards targets, non-negative, with nearly the margins that `lower` consists of.
+
+    `noisy` are their residuals, and `singles` the tables on each axis.
+    """
+    upper = centred(targets)
+    deviations = noisy - upper
+    prior = fit(deviations, targets, variances)
+    changes = shrunk(deviations, targets, prior)
+    for axis, single in enumerate(singles, start=1):  # no sums: they are taken off in proportion to singles
+        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
+        spread = [len(single), *(-1 if a == axis else 1 for a in range(1, changes.ndim))]
+        changes = changes - changes.sum(axis=axis, keepdims=True) * shares.reshape(spread)
+    return onto_margins(lower + upper + changes, lower, steps)
 
 
 def factor(signal: Array, energy: Array) -> Array:

@@ -24,32 +24,33 @@ distance to them. The last step only removes what the projections along several 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Protocol
+from functools import cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Place, Zeros
+from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.fitting import Axes, arranged, fitted
 from querysmasher.estimate.model import Model
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.release.release import Release
-from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.workload import Group, Workload
+from querysmasher.workload.workload import Group
 
 LARGEST = 4_000_000
 """Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
 
 SWEEPS = 3
 """Number of rounds that give a target the margins of shrunk tables on one attribute."""
+
+ROUNDS = 5
+"""Number of projections along each axis, if there are several."""
 
 FAINT = 1e-9
 """Squared singular values below this fraction of the largest are rounding errors."""
@@ -151,16 +152,20 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
 class ShrunkStore:
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
-    def __init__(
-        self, release: Release, model: Model, asked: Mapping[int, Family | None] | None = None
-    ) -> None:
+    def __init__(self, release: Release, model: Model, asked: Mapping[int, Family | None]) -> None:
         """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
         self._release = release
         self._model = model
-        self._asked = asked or {}
+        self._asked = asked
         self._grams: dict[object, Array] = {}
         self._turned: dict[object, Turned] = {}
         self._singles: dict[int, Array] = {}
+
+    @cached_property
+    def reconstruction(self) -> Reconstruction:
+        """Marginals from the shrunk answers."""
+        release = self._release
+        return Reconstruction(release.plan, release.centres, self, release.public_total, release.estimator)
 
     def __getitem__(self, number: int) -> Array:
         """Return the shrunk answers of one attribute set."""
@@ -204,13 +209,9 @@ class ShrunkStore:
     def _single(self, attribute: int) -> Array:
         """Return the shrunk table on one attribute, made non-negative through its prefix sums."""
         if attribute not in self._singles:
-            release, single = self._release, self._model.single(attribute)
-            numbers = [i for i, m in enumerate(release.plan.measured) if m.attributes == (attribute,)]
-            if len(numbers) == 1:
-                reconstruction = Reconstruction(
-                    release.plan, release.centres, self, release.public_total, release.estimator
-                )
-                values = reconstruction.marginal((attribute,), complete=False)
+            single = self._model.single(attribute)
+            if [m.attributes for m in self._release.plan.measured].count((attribute,)) == 1:
+                values = self.reconstruction.marginal((attribute,), complete=False)
                 sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
                 sums[-1] = self._model.total
                 single = np.diff(sums, prepend=0.0)
@@ -218,8 +219,8 @@ class ShrunkStore:
         return self._singles[attribute]
 
 
-class Shrunken:
-    """Answers the queries of a release from its shrunk measurements."""
+class Sums:
+    """Answers to the queries that a release measured, shrunk around the estimate."""
 
     def __init__(self, release: Release, model: Model) -> None:
         """Take the noisy answers and the estimate."""
@@ -227,37 +228,43 @@ class Shrunken:
         self._model = model
         self._known: list[tuple[dict[int, Family | None], Reconstruction]] = []
 
-    def _reconstruction(self, group: Group) -> Reconstruction:
-        """Return what answers a group; groups that ask for the same of each attribute share it."""
-        release = self._release
-        if not release.estimator.is_split:
-            return release.reconstruction
-        wanted = self._wanted(group)
-        for asked, found in self._known:
-            if all(_key(own) == _key(asked.get(a, own)) for a, own in wanted.items()):
-                asked.update(wanted)
-                return found
-        store = ShrunkStore(release, self._model, wanted)
-        made = Reconstruction(release.plan, release.centres, store, release.public_total, release.estimator)
-        self._known.append((wanted, made))
-        return made
-
-    def _wanted(self, group: Group) -> dict[int, Family | None]:
-        """Return the family of each attribute of a group, or None where it is not to be written out."""
-        found: dict[int, Family | None] = {}
-        for names, family in group.parts():
-            small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
-            for a in self._release.plan.schema.positions(names):
-                found[a] = family if small else None
-        return found
-
-    def answer(self, group: Group) -> Array | None:
+    def answers(self, group: Group) -> Array | None:
         """Return the answers to a group, with an axis per family, or None if it was not measured."""
         try:
             self._release.estimator.check(group)
         except OutsideMeasuredSpaceError:
             return None
-        return _answered(self._release, self._reconstruction(group), group)
+        return self._possible(group, _answered(self._release, self._reconstruction(group), group))
+
+    def _reconstruction(self, group: Group) -> Reconstruction:
+        """Return what answers a group; groups that ask for the same of each attribute share it."""
+        release = self._release
+        if not release.estimator.is_split:
+            return release.reconstruction
+        wanted: dict[int, Family | None] = {}
+        for names, family in group.parts():
+            is_small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
+            for a in release.plan.schema.positions(names):
+                wanted[a] = family if is_small else None
+        for asked, made in self._known:
+            if all(_key(family) == _key(asked.get(a, family)) for a, family in wanted.items()):
+                asked.update(wanted)
+                return made
+        made = ShrunkStore(release, self._model, wanted).reconstruction
+        self._known.append((wanted, made))
+        return made
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [family.original for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
+        public_total = self._release.public_total
+        if public_total is not None and all(map(_counts, families)):
+            answers = np.minimum(answers, float(public_total))
+        positions = self._release.plan.schema.positions(group.attributes)
+        mask = self._model.zeros.possible(tuple(sorted(positions)))
+        return answers if mask is None else answers * (of_cells(group, positions, mask.astype(float)) != 0)
 
 
 def _key(family: Family | None) -> object:
@@ -281,78 +288,16 @@ def largest_count(release: Release) -> float:
     return max(found)
 
 
-class Tables(Protocol):
-    """What computes tables: a model, or one in integers."""
-
-    @property
-    def total(self) -> float: ...
-    def table(self, place: Place) -> Array: ...
-    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Answering:
-    """What answers the groups of a workload.
-
-    Counts of single cells are those of the estimated tables. Other queries are answered by the first release
-    that measured them, and by sums of cells if none did.
-    """
-
-    schema: Schema
-    tables: Callable[[Sequence[Place]], Iterator[Array]]
-    """Computes tables."""
-    shrunken: tuple[Shrunken, ...] = ()
-    """The measured sums of each release, shrunk around the estimate."""
-    zeros: Zeros | None = None
-    """The possible cells; None if all answers are sums of cells."""
-    public_total: int | None = None
-    """The number of records, if it is public."""
-
-    def answers(self, workload: Workload) -> Iterator[Array]:
-        """Iterate over the answers to each group, with an axis per family."""
-        groups = list(workload)
-        shrunk = [None if group.is_marginal else self._shrunk(group) for group in groups]
-        places = [self.schema.positions(group.attributes) for group in groups]
-        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
-        with one_core():
-            tables = self.tables(rest)
-            for group, positions, own in zip(groups, places, shrunk, strict=True):
-                found = _summed(group, positions, next(tables)) if own is None else own
-                yield found if group.is_marginal else self._known(group, found)
-
-    def _shrunk(self, group: Group) -> Array | None:
-        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
-        for source in self.shrunken:
-            found = source.answer(group)
-            if found is not None:
-                return self._possible(group, found)
-        return None
-
-    def _possible(self, group: Group, answers: Array) -> Array:
-        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
-        families = [family.original for family in group.families]
-        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
-            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
-        if self.public_total is not None and all(map(_counts, families)):
-            answers = np.minimum(answers, float(self.public_total))
-        positions = self.schema.positions(group.attributes)
-        mask = None if self.zeros is None else self.zeros.possible(tuple(sorted(positions)))
-        if mask is None:
-            return answers
-        return answers * (_summed(group, positions, mask.astype(float)) != 0)
-
-    def _known(self, group: Group, answers: Array) -> Array:
-        """Return answers of which those about all records are exactly the public number."""
-        if self.public_total is None:
-            return answers
-        often = reduce(np.multiply.outer, (_often(family.original) for family in group.families))
-        return np.where(np.isnan(often), answers, often * float(self.public_total))
-
-
-def _summed(group: Group, positions: Place, values: Array) -> Array:
-    """Return answers as sums of estimated cells."""
+def of_cells(group: Group, positions: Place, values: Array) -> Array:
+    """Return answers as sums of the cells of a table on increasing attributes."""
     result = arranged(values, positions)
     return result if all(family.counts_values for family in group.families) else summed(group, result)
+
+
+def with_total(group: Group, answers: Array, total: float) -> Array:
+    """Return answers of which those about all records are exactly the public number."""
+    often = reduce(np.multiply.outer, (_often(family.original) for family in group.families))
+    return np.where(np.isnan(often), answers, often * total)
 
 
 def _counts(family: Family) -> bool:
@@ -368,44 +313,14 @@ def _often(family: Family) -> Array:
     return np.where(matrix.min(axis=1) == matrix.max(axis=1), matrix.max(axis=1), np.nan)
 
 
-ROUNDS = 5
-"""Number of rounds through the axes, if there are several."""
-
-SQUARES = 4_000_000
-"""Maximum number of means of intervals computed at a time."""
-
-
 def plausible(answers: Array, axes: Sequence[int]) -> Array:
     """Return answers that are non-negative and non-decreasing along some axes, near to the given ones."""
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - it would be most of a command's start
+
     for _ in range(ROUNDS if len(axes) > 1 else 1):
         for axis in axes:
-            moved = np.moveaxis(answers, axis, -1)
-            lines = np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
-            answers = np.moveaxis(_non_decreasing(lines).reshape(moved.shape), -1, axis)
+            answers = np.apply_along_axis(lambda line: isotonic_regression(line).x, axis, answers)
     answers = np.maximum(answers, 0.0)
     for axis in axes if len(axes) > 1 else ():
         answers = np.maximum.accumulate(answers, axis=axis)
     return answers
-
-
-def _non_decreasing(lines: Array) -> Array:
-    """Return the nearest non-decreasing lines."""
-    count, length = lines.shape
-    if length * length > SQUARES or count < 8:
-        from scipy.optimize import isotonic_regression  # noqa: PLC0415 - it would be most of a command's start
-
-        return np.stack([isotonic_regression(line).x for line in lines]) if count else lines
-    step = max(1, SQUARES // (length * length))
-    return np.concatenate([_min_max(lines[i : i + step]) for i in range(0, count, step)])
-
-
-def _min_max(lines: Array) -> Array:
-    """Return max over a ≤ i of min over b ≥ i of the mean from a to b, for all lines at once."""
-    length = lines.shape[1]
-    sums = np.concatenate([np.zeros((len(lines), 1)), np.cumsum(lines, axis=1)], axis=1)
-    first, last = np.arange(length)[:, None], np.arange(1, length + 1)[None]
-    widths = np.where(last > first, last - first, 1)
-    means = np.where(last > first, (sums[:, None, 1:] - sums[:, :-1, None]) / widths, np.inf)
-    least = np.minimum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]  # over b ≥ i
-    least[:, ~(last > first)] = -np.inf
-    return np.asarray(np.max(least, axis=1))

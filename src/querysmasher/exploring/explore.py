@@ -48,11 +48,11 @@ from querysmasher.measuring import asked_dropped, check_ledger, check_options, n
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.estimating import Place, cell_cost
 from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
-from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import PAIRS, request_digest

@@ -238,17 +238,13 @@ class Parts:
     def of_distances(cls, places: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
         """Return parts whose priors have the given expected distances."""
         variances = [own.prior(float(d)) for own, d in zip(profiles, distances, strict=True)]
-        return cls._of(places, variances, profiles)
+        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @classmethod
     def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
         """Return single attributes that were measured with noise of these variances."""
         profiles = [Profile.of(model.single(a)) for (a,) in places]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
-        return cls._of(places, variances, profiles)
-
-    @classmethod
-    def _of(cls, places: Iterable[Place], variances: list[Array], profiles: Sequence[Profile]) -> Parts:
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @property

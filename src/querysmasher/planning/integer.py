@@ -177,23 +177,28 @@ class _Rounder:
         )
 
     def _refine(self, measured: Measured, found: list[_Rounded], own: int, most: float) -> None:
-        """Give more bits to the block that loses most, while that helps and fits."""
-        bits = dict.fromkeys(range(len(found)), own)
+        """Give more bits to the block that loses most, while they fit, and keep what loses least.
+
+        More bits may lose more: how well nearly dependent rows are rounded is a matter of chance.
+        """
+        bits, tried = dict.fromkeys(range(len(found)), own), [[rounded] for rounded in found]
         while losing := [block for block in bits if found[block].loss > limits().good_loss]:
             worst = max(losing, key=lambda block: found[block].loss)
-            before, lost = found[worst], found[worst].loss > limits().most_loss
-            for more in (4, 2) if lost else (1,):
+            before = found[worst]
+            for more in (4, 2) if before.loss > limits().most_loss else (1,):
                 try:
-                    found[worst] = finer = self._rounded(measured, worst, bits[worst] + more)
-                    better = lost or finer.loss * limits().good_loss < before.loss
+                    found[worst] = self._rounded(measured, worst, bits[worst] + more)
+                    fits = self._fit(found, most)
                 except (PlanError, PrivacyError):  # too many bits
-                    better = False
-                if better and self._fit(found, most):
+                    fits = False
+                if fits:
                     bits[worst] += more
+                    tried[worst].append(found[worst])
                     break
                 found[worst] = before
             else:
                 del bits[worst]
+        found[:] = [min(reversed(every), key=lambda rounded: rounded.loss) for every in tried]
 
     def _fit(self, found: list[_Rounded], most: float) -> bool:
         """Return whether the strategies' answers fit in a word, and their noise can be drawn."""

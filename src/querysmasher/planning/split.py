@@ -86,14 +86,18 @@ def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
     return square, gram - on_centre[:, None] - on_centre[None, :] + square
 
 
-def split_rows(tensor: Array, centres: Sequence[Centre]) -> dict[Kept, Array]:
+def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Array]:
     """Return the rows that queries, with an axis per centre, leave on each set of kept axes.
 
-    Sets on which nothing is left are absent.
+    Sets on which nothing is left are absent. An axis without a centre is kept as it is.
     """
     left: dict[Kept, Array] = {(): tensor}
     for axis in reversed(range(len(centres))):  # so that kept axes gather at the end
-        means = {already: _mean(rows, centres[axis], axis + 1) for already, rows in left.items()}
+        centre = centres[axis]
+        if centre is None:
+            left = {(axis, *already): rows for already, rows in left.items()}
+            continue
+        means = {already: _mean(rows, centre, axis + 1) for already, rows in left.items()}
         rest = {
             (axis, *already): rows - np.expand_dims(means[already], axis + 1)
             for already, rows in left.items()

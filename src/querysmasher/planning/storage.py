@@ -20,7 +20,7 @@ from querysmasher.planning.solution import Blocks, Certificate, Measured, Soluti
 from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:

@@ -175,7 +175,7 @@ LARGEST_VARIANCE = 2**100
 class Dropped:
     """How many records were left out: a number of records or, with `persons`, one number of persons per bin.
 
-    Records are left out where at most k of each person are counted (`persons`), and where those with a value
+    Records are left out where at most k of each person are counted (`bound`), and where those with a value
     outside the schema are dropped.
 
     Without persons, the number D of dropped records is measured. Adding or removing at most r records changes

@@ -17,7 +17,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.entries import canonical, digest, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.workload.storage import ragged, unragged, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload
 
 PAIRS = "distances of pairs"

@@ -1,27 +1,27 @@
-"""Consistent, unbiased marginals reconstructed from noisy answers.
+"""Consistent, unbiased marginals reconstructed from noisy answers, and the covariance of answers.
 
 With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A. The
 estimator corrects residuals by what was measured of queries that are not split, and adds them up to tables.
 All marginals come from the same residuals, so they agree wherever they overlap.
-
-The joint covariance of answers.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import along, subsets
-from querysmasher.planning.solution import Blocks, Measured
+from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.store import Store, combined_answers, repeats
 from querysmasher.workload.families import Identity
@@ -31,32 +31,22 @@ KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
 
 
+@dataclass(eq=False)
 class Reconstruction:
     """Reconstructs residuals and marginals on demand; caches recently used residuals."""
 
+    plan: IntegerPlan
+    centres: Centres
+    store: Store
+    public_total: int | None
     estimator: Estimator
+    _kept: OrderedDict[tuple[int, ...], Array] = field(default_factory=OrderedDict)
 
-    def __init__(
-        self,
-        plan: IntegerPlan,
-        centres: Centres,
-        store: Store,
-        public_total: int | None,
-        estimator: Estimator,
-    ) -> None:
-        """Take what was measured, and what predicts its errors."""
-        self.plan = plan
-        self.centres = centres
-        self.store = store
-        self.public_total = public_total
-        self.estimator = estimator
-        self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
-            plan.measured[numbers[0]].attributes: numbers
-            for numbers in repeats(plan)
-            if not self._is_whole_queries(plan.measured[numbers[0]])
-        }
-        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
-        self._size = 0
+    @cached_property
+    def _numbers(self) -> Mapping[tuple[int, ...], tuple[int, ...]]:
+        """The indexes of the measurements of each attribute set, but for queries that are not split."""
+        firsts = {numbers: self.plan.measured[numbers[0]] for numbers in repeats(self.plan)}
+        return {m.attributes: numbers for numbers, m in firsts.items() if not self._is_whole_queries(m)}
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
         """Return the residual of a set (increasing indexes), or None if it is not measured."""
@@ -68,11 +58,9 @@ class Reconstruction:
         numbers = self._numbers.get(attributes)
         if numbers is None:
             return None
-        residual = self._rebuild(numbers)
-        self._kept[attributes] = residual
-        self._size += residual.size
-        while self._size > KEPT and len(self._kept) > 1:
-            self._size -= self._kept.popitem(last=False)[1].size
+        self._kept[attributes] = residual = self._rebuild(numbers)
+        while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT:
+            self._kept.popitem(last=False)
         return residual
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
@@ -126,15 +114,13 @@ class Reconstruction:
             families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
             self.estimator.check(Group(names, families))
             return
-        ordered = sorted(attributes)
-        self._refuse_unless_measured([kept for kept in subsets(ordered) if not self.is_whole(kept)])
-
-    def _refuse_unless_measured(self, missing: Sequence[tuple[int, ...]]) -> None:
+        missing = [kept for kept in subsets(sorted(attributes)) if not self.is_whole(kept)]
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
-            msg += "; add them to the planned workload, or ask release.estimate(), which fills such sets in"
-            raise OutsideMeasuredSpaceError(msg)
+            raise OutsideMeasuredSpaceError(
+                f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part; "
+                "add them to the planned workload, or ask release.estimate(), which fills such sets in"
+            )
 
     def is_whole(self, attributes: tuple[int, ...]) -> bool:
         """Return whether the whole residual space of a set is measured, not only a few queries in it."""
@@ -192,47 +178,39 @@ MAX_COVARIANCE = 10_000
 
 def covariance(estimator: Estimator, workload: Workload, other: Workload | None = None) -> Array:
     """Return the covariance matrix of the answers to a small workload, or with those to another one."""
-    if other is not None:
-        return _between(estimator, workload, other)
-    size = workload.query_count
-    if size > MAX_COVARIANCE:
-        raise TooLargeError(
-            f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are allowed"
-        )
-    images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
-    for start, measured, image in _starting(estimator, workload):
-        noise = measured.attributes, measured.blocks
-        images.setdefault(noise, []).append((start, measured.variance, image))
-    result = np.zeros((size, size))
-    for parts in images.values():
-        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in parts])
-        stacked = np.concatenate([image for _, _, image in parts])
-        result[np.ix_(rows, rows)] += parts[0][1] * (stacked @ stacked.T)
-    return result
-
-
-def _between(estimator: Estimator, workload: Workload, other: Workload) -> Array:
-    """Return the covariance of the answers to a workload with those to another one, one column each."""
-    shape = workload.query_count, other.query_count
+    shape = workload.query_count, (other or workload).query_count
     if shape[0] * shape[1] > MAX_COVARIANCE**2:
-        raise TooLargeError(f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large")
-    theirs = list(_starting(estimator, other))
-    only = {measured.attributes for _, measured, _ in theirs}
+        what = f"{shape[0]:,} answers" if other is None else f"{shape[0]:,} with {shape[1]:,} answers"
+        raise TooLargeError(
+            f"workload: a covariance of {what} is too large; at most {MAX_COVARIANCE:,} are allowed"
+        )
+    right = _images(estimator, workload if other is None else other)
+    left = right if other is None else _images(estimator, workload, {attributes for attributes, _ in right})
     result = np.zeros(shape)
-    for start, noise, image in _starting(estimator, workload, only):
-        for column, measured, shared in theirs:
-            if (noise.attributes, noise.blocks) == (measured.attributes, measured.blocks):
-                block = slice(start, start + len(image)), slice(column, column + len(shared))
-                result[block] += noise.variance * (image @ shared.T)
+    for noise in left:
+        if noise in right:
+            (variance, rows, image), (_, columns, shared) = left[noise], right[noise]
+            result[np.ix_(rows, columns)] += variance * (image @ shared.T)
     return result
 
 
-def _starting(
+def _images(
     estimator: Estimator, workload: Workload, only: Collection[tuple[int, ...]] | None = None
-) -> Iterator[tuple[int, Measured, Array]]:
-    """Iterate over the images of all groups, each with the index of its first query."""
+) -> dict[tuple[tuple[int, ...], Blocks], tuple[float, NDArray[np.int64], Array]]:
+    """Return how queries depend on each independent noise: its variance, the queries and their images."""
+    parts: dict[tuple[tuple[int, ...], Blocks], list[tuple[float, NDArray[np.int64], Array]]] = {}
     start = 0
     for group in workload:
+        rows = np.arange(start, start + group.rows)
         for measured, image in estimator.images(group, only):
-            yield start, measured, image
+            noise = measured.attributes, measured.blocks
+            parts.setdefault(noise, []).append((measured.variance, rows, image))
         start += group.rows
+    return {
+        noise: (
+            same[0][0],
+            np.concatenate([rows for _, rows, _ in same]),
+            np.concatenate([i for *_, i in same]),
+        )
+        for noise, same in parts.items()
+    }

@@ -37,7 +37,7 @@ from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.release import Release
 from querysmasher.release.store import LoadedStore, repeats
 from querysmasher.report.left_out import counted_from_data
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101
 

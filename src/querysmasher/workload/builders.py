@@ -30,7 +30,7 @@ from querysmasher.errors import (
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, check_schema, checked_weight
-from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
 from querysmasher.workload.workload import Group, Workload
 
 FamilyLike = str | Family | ArrayLike | None
@@ -141,7 +141,7 @@ def random_queries(
         raise WorkloadError(msg)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise WorkloadError(f"seed: expected an integer of at least 0, got {as_given(seed)}")
-    family = Random(schema.shape(attributes), int(count), float(p), int(seed))
+    family = RandomQueries(schema.shape(attributes), int(count), float(p), int(seed))
     return _joint(schema, attributes, family, weight)
 
 

@@ -21,7 +21,7 @@ from querysmasher.errors import FileError, WorkloadError, as_given, explained
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, check_schema
 from querysmasher.workload.joint import Rows
-from querysmasher.workload.tree import LABELLED, Hierarchy, Integers, Name
+from querysmasher.workload.levels import LABELLED, Hierarchy, Integers, Name
 from querysmasher.workload.workload import Group, Workload
 
 

@@ -84,7 +84,7 @@ class AbsDifference(_Comparison):
 
 
 @dataclass(frozen=True)
-class Random(Family):
+class RandomQueries(Family):
     """Counting queries that contain each cell with probability p, drawn again from a seed when needed."""
 
     count: int

@@ -166,7 +166,10 @@ class Estimator:
             for measured in noises:
                 split = own.get(id(measured))
                 if place in self.whole_rows.parts:
-                    taken = a @ self._image_of_rows(place, measured, group)
+                    part = self.whole_rows.parts[place]
+                    factors = [(tuple(range(len(place))), part.rows.reshape(len(part.rows), -1))]
+                    taken = self.residual.image(factors, measured.blocks, group, strict=False)
+                    taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
                     yield measured, -taken if split is None else split - taken
                 elif split is not None:
                     yield measured, split
@@ -191,20 +194,6 @@ class Estimator:
             raise OutsideMeasuredSpaceError(msg)
         return known, unknown
 
-    def _image_of_rows(self, place: Place, measured: Measured, group: Group) -> Array:
-        """Return R B† on one set."""
-        rows = self._written_out(place)
-        factors = [(tuple(range(len(place))), rows.reshape(len(rows), -1))]
-        return self.residual.image(factors, measured.blocks, group, strict=False).reshape(len(rows), -1)
-
-    def _written_out(self, place: Place, *, covaried: bool = False) -> Array:
-        """Return what all whole rows leave on a set."""
-        parts = self.whole_rows.parts[place]
-        result = np.zeros((self.whole_rows.count, *parts[0].rows.shape[1:]))
-        for part in parts:
-            result[part.at] += part.covaried if covaried else part.rows
-        return result
-
     @cached_property
     def _gains(self) -> dict[Place, Array]:
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
@@ -212,9 +201,9 @@ class Estimator:
             return {}
         root = self.whole_rows.weights.root
         found = {}
-        for place in self.whole_rows.parts:
-            residual = centred(self._written_out(place, covaried=True), self._centres(place), first=1)
-            found[place] = np.tensordot(root.T, residual, axes=1)
+        for place, part in self.whole_rows.parts.items():
+            residual = centred(part.covaried, self._centres(place), first=1)
+            found[place] = np.tensordot(root[part.at].T, residual, axes=1)
         return found
 
     def _centres(self, place: Place) -> Centres:

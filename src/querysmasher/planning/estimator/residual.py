@@ -16,12 +16,12 @@ import numpy as np
 
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centre import Centres, complement
-from querysmasher.planning.grading import are_far_apart, graded_root, lengths
+from querysmasher.planning.centre import Centre, Centres, complement
+from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.split import NULL, Kept, PlacedFamily, split_axis, split_gram, split_rows
+from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -120,11 +120,6 @@ def _reduced(rows: Array) -> Array:
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
 
 
-def _cleared(rows: Array, least: Array) -> Array:
-    """Return rows with zeros for those that are too short to be more than rounding error."""
-    return np.where((lengths(rows) > least)[:, None], rows, 0.0)
-
-
 @dataclass(eq=False)
 class Residuals:
     """Predicts variances from residual measurements, and caches them: equivalent queries recur."""
@@ -211,9 +206,6 @@ class Residuals:
             later += [(attribute, place, family) for attribute in lines]
             if lines and len(places) == 1:
                 continue
-            if lines:
-                options.append(self._partly_split(place, places, family))
-                continue
             key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
@@ -223,28 +215,6 @@ class Residuals:
         for shares in product(*options):
             kept = tuple(sorted(a for share in shares for a in share.kept if a not in self.lines))
             yield from self._with_lines(kept, {share.place: share for share in shares}, later, summed)
-
-    def _partly_split(self, place: int, places: tuple[int, ...], family: Family) -> list[Share]:
-        """Return what a family leaves on its attributes, which have one centre each; others stay."""
-        ordered = sorted(places)
-        tensor = PlacedFamily.on(places, family).tensor(weighted=False)
-        left: dict[tuple[int, ...], Array] = {(): tensor}
-        for axis in reversed(range(len(ordered))):  # so that kept axes gather at the end
-            if ordered[axis] in self.lines:
-                left = {(ordered[axis], *on): rows for on, rows in left.items()}
-                continue
-            centre = self.centres[ordered[axis]]
-            dropped = {on: split_axis(rows, centre, axis + 1, keep=False) for on, rows in left.items()}
-            rest = {
-                (ordered[axis], *on): split_axis(r, centre, axis + 1, keep=True) for on, r in left.items()
-            }
-            left = dropped | rest
-        key = (family.key, tuple(ordered.index(p) for p in places), tuple(self.centres[p] for p in ordered))
-        least = NULL * lengths(tensor.reshape(len(tensor), -1))
-        flat = ((on, _cleared(rows.reshape(len(rows), -1), least)) for on, rows in left.items())
-        return [
-            Share(place, on, (key, tuple(map(ordered.index, on))), rows) for on, rows in flat if rows.any()
-        ]
 
     def _with_lines(
         self,
@@ -264,27 +234,23 @@ class Residuals:
             yield tuple(sorted((*kept, attribute))), list(shares.values())
             return
         if place in shares:
-            dropped, own = self._split_line(shares[place], attribute, strategy)
+            found = list(self._split_line(shares[place], attribute, strategy))
         else:
             key = (family.key, id(strategy), summed)
             dropped = Share(place, (), (key, ()), self._dropped(family, strategy, summed))
-            own = Share(place, (attribute,), (key, (0,)), None, LineRows(family, strategy, summed))
-        yield from self._with_lines(kept, {**shares, place: dropped}, rest, summed)
-        yield from self._with_lines((*kept, attribute), {**shares, place: own}, rest, summed)
+            line = LineRows(family, strategy, summed)
+            found = [dropped, Share(place, (attribute,), (key, (0,)), None, line)]
+        for share in found:
+            more = (*kept, attribute) if attribute in share.kept else kept
+            yield from self._with_lines(more, {**shares, place: share}, rest, summed)
 
-    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> tuple[Share, Share]:
-        """Return what rows on several attributes leave without and with one of them."""
-        axis = share.kept.index(attribute)
+    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> Iterator[Share]:
+        """Iterate over what rows on several attributes leave without and with one of them."""
+        centres = [Centre(strategy.centre) if a == attribute else None for a in share.kept]
         tensor = share.rows.reshape(-1, *(self.schema.sizes[a] for a in share.kept))
-        mean = np.tensordot(tensor, strategy.centre, axes=(axis + 1, 0))
-        rest = tensor - np.expand_dims(mean, axis + 1)
-        least = NULL * lengths(share.rows)
-        without, within = (_cleared(rows.reshape(len(rows), -1), least) for rows in (mean, rest))
-        others = tuple(a for a in share.kept if a != attribute)
-        key = (share.key, id(strategy))
-        return Share(share.place, others, (key, False), without), replace(
-            share, key=(key, True), written=within
-        )
+        for on, rows in split_rows(tensor, centres).items():
+            kept = tuple(share.kept[axis] for axis in on)
+            yield Share(share.place, kept, (share.key, id(strategy), on), rows)
 
     def _dropped(self, family: Family, strategy: AxisStrategy, summed: bool) -> Array:
         """Return what the queries of a family leave of an attribute that is dropped, as rows of one entry."""
@@ -332,7 +298,7 @@ class Residuals:
     ) -> tuple[Hashable, dict[Kept, Array]]:
         """Return a key of the content, and rows by kept axes, numbered in increasing order of `places`."""
         queries = PlacedFamily.on(places, family)
-        centres = tuple(self.centres[p] for p in sorted(places))
+        centres = tuple(None if p in self.lines else self.centres[p] for p in sorted(places))
         key = (family.key, queries.order, centres, summed)
         if key not in self._shares:
             if summed and family.closed_form:

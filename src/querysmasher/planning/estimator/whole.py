@@ -24,7 +24,7 @@ combinations of values visible beside the total.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -133,6 +133,10 @@ class Whole:
         ((_, number),) = noises[0].blocks
         return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
 
+    def classes(self, attribute: int) -> Integers:
+        """Return the class of every value of an attribute."""
+        return self.maps[self.attributes.index(attribute)]
+
     @property
     def variance(self) -> float:
         """The variance of the noise on the answer to every row."""
@@ -141,10 +145,10 @@ class Whole:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What the rows of one measurement leave on a known set, over values."""
+    """What rows leave on a known set, over values."""
 
-    at: slice
-    """Where the rows are among all."""
+    at: Integers
+    """Indexes of the rows among all."""
     rows: Array
     covaried: Array
     """R_A C."""
@@ -178,8 +182,8 @@ class WholeRows:
 
     def _masses(self, whole: Whole, attribute: int) -> Array:
         """Return the weight of every class of an attribute."""
-        own = whole.maps[whole.attributes.index(attribute)]
-        return np.bincount(own, weights=self.residual.centres[attribute].weights).astype(float)
+        weights = self.residual.centres[attribute].weights
+        return np.bincount(whole.classes(attribute), weights=weights).astype(float)
 
     def mean(self, number: int, kept: Place) -> Array:
         """Return the means of a measurement's rows over all attributes but some of its own, over classes."""
@@ -199,10 +203,9 @@ class WholeRows:
         kept = tuple(a for a in first.attributes if a in second.attributes)
         mine, theirs = self.mean(number, kept), self.mean(other, kept)
         for axis, attribute in enumerate(kept, start=1):
-            own = first.maps[first.attributes.index(attribute)]
-            there = second.maps[second.attributes.index(attribute)]
             common = np.zeros((mine.shape[axis], theirs.shape[axis]))
-            np.add.at(common, (own, there), self.residual.centres[attribute].weights)
+            both = first.classes(attribute), second.classes(attribute)
+            np.add.at(common, both, self.residual.centres[attribute].weights)
             theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
         return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
@@ -218,18 +221,19 @@ class WholeRows:
         return gram
 
     @cached_property
-    def parts(self) -> dict[Place, list[_Part]]:
-        """What all rows leave on every known set."""
-        known = [*self.residual.measured, *([()] if self.residual.public_total else [])]
-        found: dict[Place, list[_Part]] = {}
-        for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
-            for place in known:
-                if set(place) <= set(whole.attributes):
-                    rows = self._part(number, place)
-                    exact = not place and self.residual.public_total
-                    covaried = np.zeros_like(rows) if exact else self.residual.covary(place, rows)
-                    outside = None if exact else self.residual.outside(place, rows)
-                    found.setdefault(place, []).append(_Part(at, rows, covaried, outside))
+    def parts(self) -> dict[Place, _Part]:
+        """What the rows leave on every known set."""
+        found = {}
+        for place in (*self.residual.measured, *([()] if self.residual.public_total else [])):
+            on = [i for i, whole in enumerate(self.wholes) if set(place) <= set(whole.attributes)]
+            if on:
+                at = np.concatenate([np.arange(self.count)[self.slices[i]] for i in on])
+                rows = np.concatenate([self._part(i, place) for i in on])
+                if place or not self.residual.public_total:
+                    covaried, outside = self.residual.covary(place, rows), self.residual.outside(place, rows)
+                    found[place] = _Part(at, rows, covaried, outside)
+                else:
+                    found[place] = _Part(at, rows, np.zeros_like(rows), None)
         return found
 
     def _part(self, number: int, place: Place) -> Array:
@@ -239,7 +243,7 @@ class WholeRows:
         for axis, attribute in enumerate(place, start=1):
             rows = split_axis(rows, Centre(self._masses(whole, attribute)), axis, keep=True)
         for axis, attribute in enumerate(place, start=1):
-            rows = rows.take(whole.maps[whole.attributes.index(attribute)], axis=axis)
+            rows = rows.take(whole.classes(attribute), axis=axis)
         return rows
 
     def _weighed(self, rows: Array, place: Place) -> Array:
@@ -252,17 +256,13 @@ class WholeRows:
     def _grams(self) -> tuple[Array, Array]:
         """⟨R_u, R_u⟩ and R C Rᵀ."""
         unknown, spread = self._every.copy(), np.zeros((self.count, self.count))
-        for place, parts in self.parts.items():
-            for part in parts:
-                flat = part.rows.reshape(len(part.rows), -1)
-                weighed = self._weighed(part.rows, place).reshape(flat.shape)
-                for other in parts:
-                    theirs = other.rows.reshape(len(other.rows), -1)
-                    unknown[part.at, other.at] -= weighed @ theirs.T
-                    spread[part.at, other.at] += part.covaried.reshape(flat.shape) @ theirs.T
-                    if part.outside is not None and other.outside is not None:
-                        left = part.outside.reshape(len(flat), -1)
-                        unknown[part.at, other.at] += left @ other.outside.reshape(len(theirs), -1).T
+        for place, part in self.parts.items():
+            at, flat = np.ix_(part.at, part.at), part.rows.reshape(len(part.rows), -1)
+            unknown[at] -= self._weighed(part.rows, place).reshape(flat.shape) @ flat.T
+            spread[at] += part.covaried.reshape(flat.shape) @ flat.T
+            if part.outside is not None:
+                left = part.outside.reshape(flat.shape)
+                unknown[at] += left @ left.T
         return unknown, spread
 
     @property
@@ -295,8 +295,9 @@ class WholeRows:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
         for place, shares in self.residual.all_shares(group, summed=False):
-            for part in self.parts.get(place, ()):
-                result[..., part.at] += with_shares(part.covaried, place, shares)
+            if place in self.parts:
+                part = self.parts[place]
+                result[..., part.at] += _contracted(part.covaried, place, self._share_tensors(shares))
         return result
 
     def unknown(self, group: Group) -> tuple[Array, Array, Array]:
@@ -304,43 +305,41 @@ class WholeRows:
         products = np.concatenate(
             [self._with_queries(group, number) for number in range(len(self.wholes))], axis=-1
         )
-        lengths = self._lengths(group)
+        lengths = self._lengths(self._tensors(group))
         left = lengths.copy()
         for place, shares in self.residual.all_shares(group, summed=False):
             exact = not place and self.residual.public_total
             if place not in self.residual.measured and not exact:
                 continue
-            for part in self.parts.get(place, ()):
-                products[..., part.at] -= with_shares(self._weighed(part.rows, place), place, shares)
-                if part.outside is not None:
-                    products[..., part.at] += with_shares(part.outside, place, shares)
-            left -= self._share_lengths(shares)
+            tensors = list(self._share_tensors(shares))
+            if place in self.parts:
+                part = self.parts[place]
+                rows = self._weighed(part.rows, place)
+                rows = rows if part.outside is None else rows - part.outside
+                products[..., part.at] -= _contracted(rows, place, tensors)
+            left -= self._lengths(tensors)
             if not exact:
                 left += self.residual.outside_squares(place, shares, group)
         return products, np.maximum(left, 0.0), lengths
 
-    def _share_lengths(self, shares: Sequence[Share]) -> Array:
-        """Return ⟨q_A, q_A⟩ of what product queries leave on a set."""
-        result = np.ones((1,) * len(shares))
-        for number, share in enumerate(shares):
-            sizes = [self.residual.schema.sizes[a] for a in share.kept]
-            tensor = share.rows.reshape(len(share.rows), *sizes)
-            own = (self._weighed(tensor, share.kept) * tensor).reshape(len(tensor), -1).sum(axis=1)
-            result = result * own.reshape([-1 if i == number else 1 for i in range(len(shares))])
-        return result
+    def _share_tensors(self, shares: Sequence[Share]) -> Iterator[tuple[Place, Array]]:
+        """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
+        for share in shares:
+            sizes = (self.residual.schema.sizes[a] for a in share.kept)
+            yield share.kept, share.rows.reshape(len(share.rows), *sizes)
 
     def _tensors(self, group: Group) -> Iterator[tuple[Place, Array]]:
-        """Iterate over the group's families, with their increasing attributes and an axis for each."""
+        """Iterate over the group's families: their increasing attributes, and rows with an axis for each."""
         for names, family in group.parts():
             positions = self.residual.schema.positions(names)
             yield tuple(sorted(positions)), PlacedFamily.on(positions, family).tensor(weighted=False)
 
-    def _lengths(self, group: Group) -> Array:
-        """Return ⟨q, q⟩ of every query."""
+    def _lengths(self, tensors: Iterable[tuple[Place, Array]]) -> Array:
+        """Return ⟨q, q⟩ of every product q of rows."""
         result: Array = np.ones(())
-        for places, rows in self._tensors(group):
-            own = (self._weighed(rows, places) * rows).reshape(len(rows), -1).sum(axis=1)
-            result = np.multiply.outer(result, own)
+        for place, rows in tensors:
+            squares = (self._weighed(rows, place) * rows).reshape(len(rows), -1).sum(axis=1)
+            result = np.multiply.outer(result, squares)
         return result
 
     def _with_queries(self, group: Group, number: int) -> Array:
@@ -348,73 +347,68 @@ class WholeRows:
         whole = self.wholes[number]
         asked = set(self.residual.schema.positions(group.attributes))
         kept = tuple(a for a in whole.attributes if a in asked)
-        found, left = self.mean(number, kept), list(kept)
-        for places, rows in self._tensors(group):  # each takes its axes away, and puts its queries at the end
-            folded = self._weighed(rows, places)
+
+        def folded(places: Place, rows: Array) -> Array:
+            """Return weighted sums of rows over the classes of attributes, or over all their values."""
+            rows = self._weighed(rows, places)
             for axis, attribute in reversed(list(enumerate(places, start=1))):
-                if attribute in kept:
-                    classes = whole.maps[whole.attributes.index(attribute)]
-                    folded = class_sums(folded, classes, axis)
-                else:
-                    folded = folded.sum(axis=axis)
-            axes = [1 + left.index(a) for a in places if a in kept]
-            found = np.tensordot(found, folded, axes=(axes, list(range(1, folded.ndim))))
-            left = [a for a in left if a not in places]
-        return np.moveaxis(found, 0, -1)
+                rows = (
+                    class_sums(rows, whole.classes(attribute), axis) if attribute in kept else rows.sum(axis)
+                )
+            return rows
+
+        tensors = ((tuple(a for a in p if a in kept), folded(p, rows)) for p, rows in self._tensors(group))
+        return _contracted(self.mean(number, kept), kept, tensors)
 
     # --- tables ---
 
     def known_answers(self, residual: Callable[[Place], Array | None]) -> Array:
         """Return what given residuals say of the rows."""
         answers = np.zeros(self.count)
-        for place, parts in self.parts.items():
-            own = residual(place)
-            if own is not None:
-                for part in parts:
-                    answers[part.at] += part.rows.reshape(len(part.rows), -1) @ own.ravel()
+        for place, part in self.parts.items():
+            noisy = residual(place)
+            if noisy is not None:
+                answers[part.at] += part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
         return answers
 
     def correction(self, place: Place, known: Array, unknown: Array) -> Array | None:
         """Return what to add to the residual of a known set, given the weights of all rows' parts."""
-        result: Array | None = None
-        for part in self.parts.get(place, ()):
-            own = np.tensordot(known[part.at], part.covaried, axes=1)
-            if part.outside is not None:
-                own = own + np.tensordot(unknown[part.at], part.outside, axes=1)
-            result = own if result is None else result + own
-        return result
+        part = self.parts.get(place)
+        if part is None:
+            return None
+        change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
+        if part.outside is not None:
+            change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
+        return change
 
     def unknown_table(self, attributes: Place, unknown: Array) -> Array:
         """Return what is not known of a table on increasing attributes, given the weights of all rows."""
         sizes = [self.residual.schema.sizes[a] for a in attributes]
         table = np.zeros(sizes)
+
+        def spread(values: Array, kept: Place) -> Array:
+            return values.reshape([n if a in kept else 1 for a, n in zip(attributes, sizes, strict=True)])
+
         for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
             kept = tuple(a for a in whole.attributes if a in attributes)
-            own = np.tensordot(unknown[at], self.mean(number, kept), axes=1)
+            values = np.tensordot(unknown[at], self.mean(number, kept), axes=1)
             for axis, attribute in enumerate(kept):
-                own = own.take(whole.maps[whole.attributes.index(attribute)], axis=axis)
-            table = table + own.reshape(
-                [n if a in kept else 1 for a, n in zip(attributes, sizes, strict=True)]
-            )
-        for place, parts in self.parts.items():
+                values = values.take(whole.classes(attribute), axis=axis)
+            table = table + spread(values, kept)
+        for place, part in self.parts.items():
             if set(place) <= set(attributes):
-                for part in parts:
-                    own = np.tensordot(unknown[part.at], part.rows, axes=1)
-                    table = table - own.reshape(
-                        [n if a in place else 1 for a, n in zip(attributes, sizes, strict=True)]
-                    )
+                table = table - spread(np.tensordot(unknown[part.at], part.rows, axes=1), place)
         return self._weighed(table, attributes)
 
 
-def with_shares(rows: Array, place: Place, shares: Sequence[Share]) -> Array:
-    """Return the inner products of rows on a set with what product queries leave: the rows come last."""
-    found, left = rows, list(place)
-    for share in shares:  # each takes its axes away, and puts its queries at the end
-        axes = [1 + left.index(a) for a in share.kept]
-        folded = share.rows.reshape(len(share.rows), *(rows.shape[1 + place.index(a)] for a in share.kept))
-        found = np.tensordot(found, folded, axes=(axes, list(range(1, folded.ndim))))
-        left = [a for a in left if a not in share.kept]
-    return np.moveaxis(found, 0, -1)
+def _contracted(rows: Array, place: Place, tensors: Iterable[tuple[Place, Array]]) -> Array:
+    """Return the inner products of rows on a set with products of other rows: the first rows come last."""
+    left = list(place)
+    for kept, tensor in tensors:  # each takes its axes away, and puts its rows at the end
+        axes = [1 + left.index(a) for a in kept]
+        rows = np.tensordot(rows, tensor, axes=(axes, list(range(1, tensor.ndim))))
+        left = [a for a in left if a not in kept]
+    return np.moveaxis(rows, 0, -1)
 
 
 def class_sums(rows: Array, classes: Integers, axis: int) -> Array:

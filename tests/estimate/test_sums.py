@@ -5,10 +5,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression
 
 import querysmasher as qs
-from querysmasher.estimate.sums import _min_max, plausible, shrink, turn
+from querysmasher.estimate.sums import plausible, shrink, turn
 from querysmasher.truth import true_answers
 from querysmasher.workload.families import Circular, Prefix, Range
 from tests.estimate.tables import counted, people
@@ -96,13 +95,6 @@ def test_sums_that_nobody_planned_are_no_worse_than_unbiased(family, purpose):
         found = release.answer(asked).values, release.estimate().answer(asked).values
         squares += [np.mean((values - exact) ** 2) for values in found]
     assert squares[1] < squares[0]
-
-
-@given(st.lists(st.lists(st.floats(-10, 10), min_size=4, max_size=4), min_size=1, max_size=5))
-def test_many_lines_at_once_are_each_the_nearest_non_decreasing_line(lines):
-    given_lines = np.array(lines)
-    expected = np.stack([isotonic_regression(line).x for line in given_lines])
-    assert _min_max(given_lines) == pytest.approx(expected, abs=1e-9)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Workloads as plain data: each family once, groups as arrays of numbers."""
+"""Kinds of families by name, and workloads as plain data: each family once, groups as arrays of numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from querysmasher.fields import cut, floats, items, text
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
 from querysmasher.workload.family import Family
-from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
-from querysmasher.workload.tree import Hierarchy
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.levels import Hierarchy
 from querysmasher.workload.workload import Group, Target, Workload
 
 FAMILIES: ChainMap[str, type[Family]] = ChainMap(
-    {cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Intervals, Hierarchy)},
+    {cls.name: cls for cls in (Affine, AbsDifference, RandomQueries, Rows, Intervals, Hierarchy)},
     cast("dict[str, type[Family]]", ONE_ATTRIBUTE),
 )
 """Kinds of families by name, as in files. A new kind needs a file of its own and a name here, or in
