@@ -194,6 +194,9 @@ HEAVIEST = 1e4
 CLOSE = 1e-5
 """Sweeps end when the error changes by less than this fraction."""
 
+FEW = 16
+"""Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.2%."""
+
 SWEEPS = 12
 """Maximum number of sweeps."""
 
@@ -222,7 +225,7 @@ class CentreSearch:
             if key not in shared:
                 shared[key] = even
                 if start is not None:
-                    further = 1 + (way - 1) * (1 + 16 / len(even))
+                    further = 1 + (way - 1) * (1 + FEW / len(even))
                     weights = even.weights + further * (best - even.weights)
                     positive = np.maximum(weights, 0.0)
                     shared[key] = replace(Centre.near(positive / positive.sum(), fine), start=start)
