@@ -7,24 +7,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.attributes import Attribute
-from querysmasher.errors import UnknownQueryError, WorkloadError
+from querysmasher.errors import WorkloadError
 from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.html import table as html_table
-from querysmasher.release.answers import MAX_LABELS
-from querysmasher.release.formats import plain
+from querysmasher.release.answers import SHOWN, LabelledAnswers
 from querysmasher.release.outputs import format_of
-from querysmasher.release.tidy import Tidy, column_names, frame, frame_of, repeated
+from querysmasher.release.tidy import Tidy, column_names, frame, repeated
 from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import MAX_CELLS, OF, Layout, Percent, check_percent
@@ -33,9 +31,6 @@ from querysmasher.workload.workload import Group, Workload
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
-
-SHOWN = 8
-"""Number of answers shown in a notebook."""
 
 
 class EstimateTidy(Tidy):
@@ -69,58 +64,23 @@ class EstimatedAnswer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EstimatedAnswers:
+class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
     """Estimates, in the workload's order. They are biased, so they have no standard errors."""
 
-    workload: Workload
-    values: Array
     note: str = NOTE
+
+    source: ClassVar[str] = "estimate"
+
+    def _entry(self, label: str, index: int) -> EstimatedAnswer:
+        return EstimatedAnswer(label, float(self.values[index]))
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return one tidy row per query: what it counts, its value and the note.
 
         The columns before `value` are those of `Answers.to_frame`.
         """
-        if len(self.values) > MAX_LABELS:
-            msg = (
-                f"to_frame: {len(self.values):,} labelled rows do not fit in memory; use "
-                "estimate.write(workload, path)"
-            )
-            raise WorkloadError(msg)
         tidy = EstimateTidy(self.workload)
-        tables, start = [plain(tidy.schema.empty_table())], 0
-        for group in self.workload:
-            own = self.values[start : start + group.rows]
-            tables += [plain(one) for one in tidy.estimates(group, own)]
-            start += group.rows
-        return frame_of(pa.concat_tables(tables), backend)
-
-    def __len__(self) -> int:
-        """Count the answers."""
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[EstimatedAnswer]:
-        """Iterate over the answers."""
-        rows = zip(self.workload.labels(), self.values.tolist(), strict=True)
-        return (EstimatedAnswer(*row) for row in rows)
-
-    @overload
-    def __getitem__(self, key: int | str) -> EstimatedAnswer: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[EstimatedAnswer]: ...
-    def __getitem__(self, key: int | str | slice) -> EstimatedAnswer | list[EstimatedAnswer]:
-        """Return the answer at an index or to a query in words, or a list of answers for a slice."""
-        if isinstance(key, str):
-            place = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
-            if place is None:
-                msg = f"answers[{key!r}]: no query is called so; ask estimate.answer({key!r})"
-                raise UnknownQueryError(msg)
-            key = place
-        if isinstance(key, slice):
-            return [*self][key]
-        place = range(len(self))[key]  # also refuses an index out of range
-        label = next(islice(self.workload.labels(), place, None))
-        return EstimatedAnswer(label, float(self.values[place]))
+        return self._frame(tidy, lambda group, rows: tidy.estimates(group, self.values[rows]), backend)
 
     def __repr__(self) -> str:
         """Show the first answers."""

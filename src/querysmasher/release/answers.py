@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import pyarrow as pa
 
@@ -18,13 +18,15 @@ from querysmasher.html import element, notebook, table
 from querysmasher.release.formats import plain
 from querysmasher.release.tidy import Tidy, frame_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients, pointwise
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 MAX_LABELS = 20_000_000
 """Maximum number of labelled rows of a frame; `Release.write` streams more to a file."""
 
 SHOWN = 8
 """Number of answers shown in a notebook."""
+
+AnswerType = TypeVar("AnswerType")
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,70 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Answers(Explained):
-    """Unbiased answers, in the workload's order; `std` is the standard error of each."""
+class LabelledAnswers(Generic[AnswerType]):
+    """Answers to a workload, in its order: the base of unbiased answers and of estimates."""
 
     workload: Workload
     values: Array
+
+    source: ClassVar[str]
+    """What was asked, as users call it."""
+
+    def _entry(self, label: str, index: int) -> AnswerType:
+        """Return one answer."""
+        raise NotImplementedError
+
+    def _frame(self, tidy: Tidy, tables: Callable[[Group, slice], Iterable[Any]], backend: Any) -> Any:
+        """Return tidy rows as a data frame; `tables` returns those of a group, whose answers are a slice."""
+        if len(self) > MAX_LABELS:
+            raise WorkloadError(
+                f"to_frame: {len(self):,} labelled rows do not fit in memory; use "
+                f"{self.source}.write(workload, path)"
+            )
+        made, start = [plain(tidy.schema.empty_table())], 0
+        for group in self.workload:
+            made += map(plain, tables(group, slice(start, start + group.rows)))
+            start += group.rows
+        return frame_of(pa.concat_tables(made), backend)
+
+    def __len__(self) -> int:
+        """Count the answers."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[AnswerType]:
+        """Iterate over the answers."""
+        return (self._entry(label, index) for index, label in enumerate(self.workload.labels()))
+
+    @overload
+    def __getitem__(self, key: int | str) -> AnswerType: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[AnswerType]: ...
+    def __getitem__(self, key: int | str | slice) -> AnswerType | list[AnswerType]:
+        """Return the answer at an index or to a query in words, or a list of answers for a slice."""
+        if isinstance(key, slice):
+            return [*self][key]
+        if isinstance(key, str):
+            labels = enumerate(self.workload.labels())
+            index = next((i for i, label in labels if label == key.strip()), None)
+            if index is None:
+                raise UnknownQueryError(
+                    f"answers[{key!r}]: no query is called so; ask {self.source}.answer({key!r})"
+                )
+        else:
+            index = index_in(len(self), key, "answers")
+        return self._entry(next(islice(self.workload.labels(), index, None)), index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answers(LabelledAnswers[Answer], Explained):
+    """Unbiased answers, in the workload's order; `std` is the standard error of each."""
+
     std: Array
+
+    source: ClassVar[str] = "release"
+
+    def _entry(self, label: str, index: int) -> Answer:
+        return Answer(label, float(self.values[index]), float(self.std[index]))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the lower and upper ends of confidence intervals, each with coverage `level`."""
@@ -78,48 +138,10 @@ class Answers(Explained):
         installed: "pyarrow", "pandas", "polars", … An answer whose coefficient of variation exceeds
         `suppress` is null, which biases the rest: small counts survive where their noise is positive.
         """
-        if len(self.values) > MAX_LABELS:
-            raise WorkloadError(
-                f"to_frame: {len(self.values):,} labelled rows do not fit in memory; use "
-                "release.write(workload, path)"
-            )
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
-        tables, start = [tidy.schema.empty_table()], 0
-        for group in self.workload:
-            rows = slice(start, start + group.rows)
-            tables += [plain(t) for t in tidy.tables(group, self.values[rows], self.std[rows])]
-            start += group.rows
-        tables[0] = plain(tables[0])
-        return frame_of(pa.concat_tables(tables), backend)
-
-    def __len__(self) -> int:
-        """Count the answers."""
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[Answer]:
-        """Iterate over the answers."""
-        rows = zip(self.workload.labels(), self.values.tolist(), self.std.tolist(), strict=True)
-        return (Answer(*row) for row in rows)
-
-    @overload
-    def __getitem__(self, key: int | str) -> Answer: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Answer]: ...
-    def __getitem__(self, key: int | str | slice) -> Answer | list[Answer]:
-        """Return the answer at an index or to a query in words, or a list of answers for a slice."""
-        if isinstance(key, str):
-            index = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
-            if index is None:
-                raise UnknownQueryError(
-                    f"answers[{key!r}]: no query is called so; ask release.answer({key!r})"
-                )
-            key = index
-        if isinstance(key, slice):
-            chosen = range(len(self))[key]
-            return [self[i] for i in chosen] if len(chosen) < 10 else [*self][key]
-        index = index_in(len(self), key, "answers")
-        label = next(islice(self.workload.labels(), index, None))
-        return Answer(label, float(self.values[index]), float(self.std[index]))
+        return self._frame(
+            tidy, lambda group, rows: tidy.tables(group, self.values[rows], self.std[rows]), backend
+        )
 
     def __repr__(self) -> str:
         """Show the first answers with their standard errors."""
