@@ -75,7 +75,7 @@ PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Request:
     """The tables of a workload, and their parts on one, two and three attributes."""
 
     workload: Workload
@@ -241,9 +241,11 @@ class Parts:
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @classmethod
-    def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
-        """Return single attributes that were measured with noise of these variances."""
+    def of_noise(cls, places: Iterable[Place], model: Model) -> Parts:
+        """Return single attributes, with the variances that their noise leaves."""
         profiles = [Profile.of(model.single(a)) for (a,) in places]
+        measured = map(model.evidence.noisy, places)
+        noises = [0.0 if noisy is None else noisy.variance for noisy in measured]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
@@ -311,15 +313,15 @@ class Direct:
     """The privacy cost of each set in the plan."""
 
     @classmethod
-    def of(cls, asked: Asked, budget: Budget, total: float, cost: float) -> Direct:
+    def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
         """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
-        schema, unit = asked.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in place) for place in asked.sets]
+        schema, unit = request.schema, budget.unit
+        sizes = [math.prod(schema.sizes[a] for a in place) for place in request.sets]
         records = max(total, 1.0)
         alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
         if alone > SURELY * DENSE:
             return cls()
-        best = plan_at(uniform(schema), asked.workload, budget, Options.of(centering="uniform"))
+        best = plan_at(uniform(schema), request.workload, budget, Options.of(centering="uniform"))
         scale = math.sqrt(budget.privacy_cost / cost)
         weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
         costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}

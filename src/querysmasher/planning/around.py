@@ -73,10 +73,6 @@ def allocated(
     return Plan(workload, budget, centres, tuple(solutions), noisy, loss, certificate, *options)
 
 
-WAYS = (1.5, 2.0)
-"""How much further from uniform centres than the best found to try, where the search is not exact."""
-
-
 def plan_around_best(
     workload: Workload,
     budget: Budget,
@@ -96,14 +92,7 @@ def plan_around_best(
     with Bar("Choosing centres", None, progress):
         found = search_centres(without_lines(workload, lines), budget.unit)
     best = at(found.at(1.0))
-    if found.is_exact and not far_apart and not lines:
-        return best
-    for way in WAYS if not lines else ():
-        trial = at(found.at(way))
-        if trial.weighted_loss >= best.weighted_loss:
-            break
-        best = trial
-    if found.at(1.0) == found.uniform:
+    if (found.is_exact and not far_apart and not lines) or best.centres == found.uniform:
         return best
     even = at(found.uniform)
     return even if even.weighted_loss < best.weighted_loss else best
