@@ -209,7 +209,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 
 
-def test_queries_about_values_of_which_a_centre_has_no_weight_are_answered(tmp_path):
+def test_groups_too_large_for_clusters_are_split_around_centres_that_weigh_all_values():
     """Rows measured whole are compared in the mean over centres, which must see all values."""
     workload = predicates(8, (4, 3, 3, 4))
     with limited(merged_cells=10, recentred=1.0):

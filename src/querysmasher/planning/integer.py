@@ -198,7 +198,7 @@ class _Rounder:
                 found[worst] = before
             else:
                 del bits[worst]
-        found[:] = [min(every, key=lambda rounded: rounded.loss) for every in tried]
+        found[:] = [min(reversed(every), key=lambda rounded: rounded.loss) for every in tried]
 
     def _fit(self, found: list[_Rounded], most: float) -> bool:
         """Return whether the strategies' answers fit in a word, and their noise can be drawn."""
