@@ -103,7 +103,7 @@ def test_coordinates_are_the_tables(sizes):
     space = Space(known, PLACES)
     noisy = space.coordinates([space.noisy[place].values for place in space.sets])
     found = [table for stack in space.cells(noisy) for table in stack]
-    order = [place for _, places, _ in space._stacks for place in places]
+    order = [place for places, _ in space._stacks for place in places]
     for place, table in zip(order, found, strict=True):
         assert table == pytest.approx(tables[PLACES.index(place)])
     assert sum((table**2).sum() for table in tables) == pytest.approx(space.weights @ noisy**2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.estimate.sums import plausible, shrink, turn
+from querysmasher.estimate.sums import plausible, rotation_of, shrink
 from querysmasher.truth import true_answers
 from querysmasher.workload.families import Circular, Prefix, Range
 from tests.estimate.tables import counted, people
@@ -41,7 +41,7 @@ def test_the_rule_of_james_and_stein_dominates(length, spread):
         assert np.mean(ours) < 0.7 * np.mean(theirs)
 
 
-def test_a_turned_strategy_is_the_strategy():
+def test_a_rotated_strategy_is_the_strategy():
     schema, records = people(500)
     table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
     workload = qs.queries(schema, a="prefix", c="identity") + qs.queries(schema, b="circular")
@@ -50,13 +50,13 @@ def test_a_turned_strategy_is_the_strategy():
     for number, (measured, one) in enumerate(zip(plan.measured, release.to_arrays(), strict=True)):
         if not measured.attributes:
             continue
-        turned = turn(measured, [plan.strategies[n] for _, n in measured.blocks])
+        rotation = rotation_of(measured, [plan.strategies[n] for _, n in measured.blocks])
         exact = counted(schema, records, measured.attributes)
-        assert turned.predicted(exact).ravel() == pytest.approx(one.matrix() @ exact.ravel())
-        answers = release.store[number].astype(float).reshape(turned.multiples.shape)
-        inside = turned.predicted(exact)  # in the span of the strategy: nothing is lost by turning
-        assert turned.turned_back(turned.turned(inside)) == pytest.approx(inside)
-        assert turned.turned(answers).shape == turned.weights.shape
+        assert rotation.predicted(exact).ravel() == pytest.approx(one.matrix() @ exact.ravel())
+        answers = release.store[number].astype(float).reshape(rotation.multiples.shape)
+        inside = rotation.predicted(exact)  # in the span of the strategy: nothing is lost by turning
+        assert rotation.rotated_back(rotation.rotated(inside)) == pytest.approx(inside)
+        assert rotation.rotated(answers).shape == rotation.weights.shape
 
 
 @pytest.mark.parametrize("centering", ["uniform", "optimized"])
@@ -70,13 +70,13 @@ def test_directions_weigh_what_they_change_in_the_answers(centering, asked):
     around = np.eye(6) - np.array(release.centres[0].weights)[:, None]
     own = release.plan.measured[number]
     strategies = [release.plan.strategies[n] for _, n in own.blocks]
-    turned = turn(own, strategies, {0: around.T @ family.gram() @ around})
-    (matrix,) = turned.matrices
+    rotation = rotation_of(own, strategies, {0: around.T @ family.gram() @ around})
+    (matrix,) = rotation.matrices
     for _ in range(3):
         error = matrix @ rng.standard_normal(6)
         changed = family.matrix() @ around @ np.linalg.pinv(matrix) @ error
-        assert turned.weights @ turned.turned(error) ** 2 == pytest.approx(changed @ changed)
-        assert turned.turned_back(turned.turned(error)) == pytest.approx(error)
+        assert rotation.weights @ rotation.rotated(error) ** 2 == pytest.approx(changed @ changed)
+        assert rotation.rotated_back(rotation.rotated(error)) == pytest.approx(error)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import querysmasher as qs
-from querysmasher.exploring.shares import Asked, Direct, Parts, filled
+from querysmasher.exploring.shares import Direct, Parts, Request, filled
 
 PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
 
@@ -67,7 +67,7 @@ def test_what_the_plan_of_least_error_lacks_is_shared_in_proportion():
 
 def test_how_dense_a_table_is_depends_on_its_records():
     schema = qs.Schema.of(a=3, b=4, c=2)
-    asked, budget = Asked(qs.marginals(schema, 3)), qs.ApproxDP(1.0, 1e-9)
+    asked, budget = Request(qs.marginals(schema, 3)), qs.ApproxDP(1.0, 1e-9)
     weights = [
         Direct.of(asked, budget, total, budget.privacy_cost).weight for total in (-5, 100, 25_000, 1e6)
     ]

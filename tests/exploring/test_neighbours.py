@@ -12,7 +12,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.exploring.explore import Course
-from querysmasher.exploring.shares import Asked
+from querysmasher.exploring.shares import Request
 from querysmasher.journal import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
@@ -27,18 +27,18 @@ RECORD = NoiseRecord("rounded", "none", seeded=True)
 
 
 def explored(budget, phases):
-    Course(Asked(WORKLOAD), Journal(WORKLOAD, phases, RECORD, OPTIONS)).run()
+    Course(Request(WORKLOAD), Journal(WORKLOAD, phases, RECORD, OPTIONS)).run()
 
 
 def sized(budget, phases):
-    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), Asked(WORKLOAD).sets)
+    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), Request(WORKLOAD).sets)
 
 
 class Scripted(Phases):
     """Hands out the noisy results of one table, and notes the exact answers of another."""
 
     def __init__(self, budget, counts, script=None):
-        counter = CountedOnce(SCHEMA, TableCounter(SCHEMA, counts), Asked(WORKLOAD).counted)
+        counter = CountedOnce(SCHEMA, TableCounter(SCHEMA, counts), Request(WORKLOAD).counted)
         super().__init__(SCHEMA, budget, counter, noise_source("rounded", 5), 1000)
         self.quiet = Phases(SCHEMA, budget, counter, Telltale(0), 1000)
         self.script, self.noisy, self.exact = script, [], []

@@ -11,13 +11,13 @@ import typer
 from querysmasher import __version__
 from querysmasher.cli import command as declared
 from querysmasher.cli.command import (
-    MEANINGS,
     SPEC,
     Action,
     AnswerFormat,
     AsJson,
     DataPath,
     ErrorShare,
+    ExitCode,
     Force,
     Number,
     OutPath,
@@ -42,7 +42,7 @@ A first tour, in an empty folder:
 \b
 Exit codes:
 """
-    + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()),
+    + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode),
 )
 command = partial(declared.command, app)
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import typer
 
@@ -56,30 +56,26 @@ class Action(enum.StrEnum):
 
 
 class ExitCode(enum.IntEnum):
-    """How a command ended."""
+    """How a command ended, and what that means."""
 
-    OK = 0
-    BUG = 1
-    INPUT = 2
-    PRIVACY = 3
-    FILES = 4
-    DATA = 5
-    TOO_LARGE = 6
-    NOT_VERIFIED = 7
-    INTERRUPTED = 130
+    OK = 0, "success"
+    BUG = 1, "a bug in querysmasher: please report it"
+    INPUT = 2, "invalid input: an option, the spec, a codebook, or a query that cannot be answered"
+    PRIVACY = 3, "refused: the privacy guarantee would not hold, or a check of `verify` failed"
+    FILES = 4, "a file is missing or damaged, exists already, or cannot be written"
+    DATA = 5, "the table does not fit the schema"
+    TOO_LARGE = 6, "too large for every available method, or for the memory of this machine"
+    NOT_VERIFIED = 7, "not verified: no check of `verify` failed, but one could not be made"
+    INTERRUPTED = 130, "interrupted by Ctrl-C; no partial output is left"
 
+    meaning: str
 
-MEANINGS = {
-    ExitCode.OK: "success",
-    ExitCode.BUG: "a bug in querysmasher: please report it",
-    ExitCode.INPUT: "invalid input: an option, the spec, a codebook, or a query that cannot be answered",
-    ExitCode.PRIVACY: "refused: the privacy guarantee would not hold, or a check of `verify` failed",
-    ExitCode.FILES: "a file is missing or damaged, exists already, or cannot be written",
-    ExitCode.DATA: "the table does not fit the schema",
-    ExitCode.TOO_LARGE: "too large for every available method, or for the memory of this machine",
-    ExitCode.NOT_VERIFIED: "not verified: no check of `verify` failed, but one could not be made",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; no partial output is left",
-}
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Attach the meaning to the code."""
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),

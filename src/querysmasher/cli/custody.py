@@ -16,13 +16,11 @@ from querysmasher.errors import BudgetError, FileError
 from querysmasher.formatting import count
 from querysmasher.measuring import check_options
 from querysmasher.privacy.bound import Bound
-from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, number, readable, zCDP
+from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.report.guarantees import total_words
-
-AMOUNTS = ("rho", "mu", "epsilon", "delta", "cost")
-"""Options that state a limit."""
+from querysmasher.spec.reading import AMOUNTS, stated_budget
 
 
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
@@ -71,7 +69,8 @@ def ledger(
         if file.exists():
             msg = f"{str(file)!r} already exists; a ledger is never replaced"
             raise FileError(msg)
-        book = Ledger(file, limit=_limit(given, neighbours, records_per_person), label=label)
+        limit = stated_budget(given, neighbours, records_per_person, dashes="--")
+        book = Ledger(file, limit=limit, label=label)
     elif given:
         msg = f"--{next(iter(given))}: the limit is stated only with `create`; an existing one never changes"
         raise BudgetError(msg)
@@ -85,21 +84,6 @@ def ledger(
         say(_verdict(book, chain, head))
     else:
         _show(book, chain, at)
-
-
-def _limit(given: dict[str, float], neighbours: str, records_per_person: int) -> Budget:
-    """Return the limit that the options state."""
-    kinds: dict[tuple[str, ...], type[Budget]] = {
-        ("rho",): zCDP,
-        ("mu",): GaussianDP,
-        ("epsilon", "delta"): ApproxDP,
-        ("cost",): PrivacyCost,
-    }
-    if tuple(given) not in kinds:
-        got = " and ".join(f"--{name}" for name in given) or "none of them"
-        msg = f"expected --rho, or --mu, or --cost, or --epsilon and --delta, got {got}"
-        raise BudgetError(msg)
-    return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
 
 
 def _show(book: Ledger, chain: Chain, delta: float) -> None:

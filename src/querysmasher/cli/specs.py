@@ -30,7 +30,14 @@ from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
 from querysmasher.release.store import MEMORY_BYTES
-from querysmasher.report.expectations import Expectation, ExpectedTable, facts, noise_factor, together
+from querysmasher.report.expectations import (
+    QUERY,
+    Expectation,
+    expected_table,
+    facts,
+    noise_factor,
+    together,
+)
 from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
@@ -167,8 +174,8 @@ def show(expected: Expectations, every: bool) -> None:
         ]
     )
     rows = expected.rows(every)
-    listed = ExpectedTable(rows, workload.schema)
-    print_table(listed.header, listed.cells, text=[ExpectedTable.QUERY])
+    header, *cells = expected_table(rows, workload.schema)
+    print_table(header, cells, text=[QUERY])
     tell(
         "The expected error is the root mean square of the standard errors of the queries. The budget share "
         "is what is spent on exactly the attributes of a row: rows on the same attributes show the same "

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -151,76 +150,73 @@ class EstimateErrors:
         return str(self.mean)
 
 
-class ErrorSource:
-    """Finds the errors of estimated tables, in what was measured or by rehearsal."""
+def errors_of(
+    release: Release, model: Model, asked: Sequence[Place], places: Sequence[Place]
+) -> EstimateErrors:
+    """Return the errors of the tables on sets of increasing attributes: measured, or else rehearsed.
 
-    def __init__(self, release: Release, model: Model, asked: Sequence[Place]) -> None:
-        """Take what was measured, the estimate, and the sets of the tables asked for."""
-        self._release = release
-        self._model = model
-        self._asked = asked
+    `asked` are the sets of the tables that the estimate was asked for.
+    """
+    measured = _measured(release)
+    missing = [place for place in places if place not in measured]
+    rehearsed = dict(zip(missing, _rehearsed(release, model, asked, missing), strict=True))
+    names = model.schema.names
+    each = []
+    for place in places:
+        records, std = measured.get(place) or (rehearsed[place], None)
+        table = tuple(names[a] for a in place)
+        each.append(EstimateError((table,), records, std, model.total, _unbiased(model, place)))
+    return EstimateErrors(tuple(each))
 
-    def errors(self, places: Sequence[Place]) -> EstimateErrors:
-        """Return the errors of the tables on sets of increasing attributes."""
-        missing = [place for place in places if place not in self._measured]
-        rehearsed = dict(zip(missing, self._rehearsed(missing), strict=True))
-        total, names = self._model.total, self._model.schema.names
 
-        def one(place: Place) -> EstimateError:
-            records, std = self._measured.get(place) or (rehearsed[place], None)
-            unbiased = self._unbiased(place)
-            return EstimateError((tuple(names[a] for a in place),), records, std, total, unbiased)
-
-        return EstimateErrors(tuple(map(one, places)))
-
-    def _unbiased(self, place: Place) -> float | None:
-        """Return the expected error of the unbiased table, if its cells have equal normal noise."""
-        sizes, square = self._model.schema.sizes, 0.0
-        for some in subsets(place):
-            directions = math.prod(sizes[a] - 1 for a in some)
-            if directions:
-                noisy = self._model.evidence.noisy(some)
-                if noisy is None:
-                    return None
-                square += directions * noisy.variance * math.prod(sizes[a] for a in some)
-        return math.sqrt(2 / math.pi * square)
-
-    @cached_property
-    def _measured(self) -> dict[Place, tuple[float, float]]:
-        """The measured errors and their standard errors."""
-        release = self._release
-        errors = None if release.exploration is None else release.exploration.errors
-        if errors is None:
-            return {}
-        places = (one.attributes for one in errors.distances.asked)
-        std = errors.std(release.noise.distribution).tolist()
-        return dict(zip(places, zip(errors.records.tolist(), std, strict=True), strict=True))
-
-    def _rehearsed(self, places: Sequence[Place]) -> list[float]:
-        """Return the distances of tables from their estimates in rehearsals, on average."""
-        if not places:
-            return []
-        schema = self._model.schema
-        cells = sum(math.prod(schema.sizes[a] for a in place) for place in places)
-        draws = REHEARSALS if cells <= FEW else 1
-        found = np.zeros(len(places))
-        for draw in range(draws):
-            again = settled(Model(self._rehearsal(draw), self._model.total), self._asked)
-            pairs = zip(self._model.tables(places), again.tables(places), strict=True)
-            found += [float(np.abs(first - second).sum()) for first, second in pairs]
-        return list((found / draws).tolist())
-
-    def _rehearsal(self, draw: int) -> Evidence:
-        """Return the estimated tables with noise as on the true ones: the same at every call."""
-        measured = Evidence.of_release(self._release)
-
-        def noisy(place: Place) -> Noisy | None:
-            known = measured.noisy(place)
-            if known is None:
+def _unbiased(model: Model, place: Place) -> float | None:
+    """Return the expected error of the unbiased table, if its cells have equal normal noise."""
+    sizes, square = model.schema.sizes, 0.0
+    for some in subsets(place):
+        directions = math.prod(sizes[a] - 1 for a in some)
+        if directions:
+            noisy = model.evidence.noisy(some)
+            if noisy is None:
                 return None
-            generator = np.random.default_rng([len(place), *place, draw])
-            table = self._model.table(place)
-            noise = generator.normal(size=table.shape) * math.sqrt(known.variance)
-            return replace(known, values=centred(table[None] + noise[None])[0] if place else table + noise)
+            square += directions * noisy.variance * math.prod(sizes[a] for a in some)
+    return math.sqrt(2 / math.pi * square)
 
-        return Evidence(measured.schema, noisy, measured.distances)
+
+def _measured(release: Release) -> dict[Place, tuple[float, float]]:
+    """Return the measured errors and their standard errors."""
+    errors = None if release.exploration is None else release.exploration.errors
+    if errors is None:
+        return {}
+    places = (one.attributes for one in errors.distances.asked)
+    std = errors.std(release.noise.distribution).tolist()
+    return dict(zip(places, zip(errors.records.tolist(), std, strict=True), strict=True))
+
+
+def _rehearsed(
+    release: Release, model: Model, asked: Sequence[Place], places: Sequence[Place]
+) -> list[float]:
+    """Return the distances of tables from their estimates in rehearsals, on average."""
+    cells = sum(math.prod(model.schema.sizes[a] for a in place) for place in places)
+    draws = (REHEARSALS if cells <= FEW else 1) if places else 0
+    distances = np.zeros(len(places))
+    for draw in range(draws):
+        again = settled(Model(_rehearsal(release, model, draw), model.total), asked)
+        pairs = zip(model.tables(places), again.tables(places), strict=True)
+        distances += [float(np.abs(first - second).sum()) for first, second in pairs]
+    return list((distances / max(draws, 1)).tolist())
+
+
+def _rehearsal(release: Release, model: Model, draw: int) -> Evidence:
+    """Return the estimated tables with noise as on the true ones: the same at every call."""
+    measured = Evidence.of_release(release)
+
+    def noisy(place: Place) -> Noisy | None:
+        known = measured.noisy(place)
+        if known is None:
+            return None
+        generator = np.random.default_rng([len(place), *place, draw])
+        table = model.table(place)
+        noise = generator.normal(size=table.shape) * math.sqrt(known.variance)
+        return replace(known, values=centred(table[None] + noise[None])[0] if place else table + noise)
+
+    return Evidence(measured.schema, noisy, measured.distances)

@@ -23,7 +23,7 @@ from querysmasher.estimate.answers import (
     cross_table,
     write_estimates,
 )
-from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
+from querysmasher.estimate.errors import EstimateError, EstimateErrors, errors_of
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
@@ -227,11 +227,7 @@ class Estimate:
             tables = [group.attributes for group in self.workload if group.attributes]
         places = [tuple(sorted(self.schema.positions(names))) for names in tables]
         with one_core():
-            return self._errors.errors(list(dict.fromkeys(places)) or [()])
-
-    @cached_property
-    def _errors(self) -> ErrorSource:
-        return ErrorSource(self.release, self.model, self._asked)
+            return errors_of(self.release, self.model, self._asked, list(dict.fromkeys(places)) or [()])
 
     def _error_words(self) -> str:
         """Return the mean error in words, and where the estimate falls back on the unbiased tables."""

@@ -237,12 +237,12 @@ class Space:
         return found
 
     @cached_property
-    def _stacks(self) -> list[tuple[tuple[int, ...], list[Place], Indexes]]:
+    def _stacks(self) -> list[tuple[list[Place], Indexes]]:
         """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
         found: dict[tuple[int, ...], list[Place]] = {}
         for table in self._asked:
             found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
-        return [(shape, own, np.stack(list(map(self._indexes, own)))) for shape, own in found.items()]
+        return [(own, np.stack(list(map(self._indexes, own)))) for own in found.values()]
 
     def _indexes(self, table: Place) -> Indexes:
         """Return which coordinate belongs to each element of a table in its bases."""
@@ -253,24 +253,25 @@ class Space:
             result[at] = np.arange(own.start, own.stop).reshape([self._sizes[a] - 1 for a in place])
         return result
 
+    def _lifted(self, values: Array, table: Place) -> Array:
+        """Return the cells of tables of one shape from their elements in the bases."""
+        return along_axes(values, 1, [_lifting(self._sizes[a]).T for a in table])
+
     def cells(self, coordinates: Array) -> list[Array]:
-        """Return the cells of the tables, in stacks of one shape."""
-        return [
-            along_axes(coordinates[indexes], 1, [_lifting(n).T for n in shape])
-            for shape, _, indexes in self._stacks
-        ]
+        """Return the cells of the tables asked for, in stacks of one shape."""
+        return [self._lifted(coordinates[indexes], own[0]) for own, indexes in self._stacks]
 
     def _fitted(self, stacks: Sequence[Array]) -> Array:
         """Return the coordinates of the consistent tables nearest to given ones."""
         sums = np.zeros(len(self.weights))
-        for (shape, _, indexes), cells in zip(self._stacks, stacks, strict=True):
-            own = along_axes(cells, 1, [_lifting(n) for n in shape])
-            sums += np.bincount(indexes.ravel(), own.ravel(), len(sums))
+        for (own, indexes), cells in zip(self._stacks, stacks, strict=True):
+            values = along_axes(cells, 1, [_lifting(self._sizes[a]) for a in own[0]])
+            sums += np.bincount(indexes.ravel(), values.ravel(), len(sums))
         return sums / self.weights
 
     def nearest(self, coordinates: Array, model: Model) -> Array:
         """Return the nearest coordinates of which all tables are non-negative, with structural zeros."""
-        masks = [np.stack([_mask(model, place, shape) for place in own]) for shape, own, _ in self._stacks]
+        masks = [np.stack([_mask(model, place) for place in own]) for own, _ in self._stacks]
         public = self.variances == 0
         close = CLOSE * math.sqrt(float(self.variances @ self.weights) / sum(mask.size for mask in masks))
         stacks = self.cells(coordinates)
@@ -287,13 +288,12 @@ class Space:
 
     def tables(self, coordinates: Array, model: Model) -> dict[Place, Array]:
         """Return the table of every set: non-negative, with the margins of the others."""
-        residuals = self.residuals(coordinates)
-        found: dict[Place, Array] = {(): np.maximum(residuals[()], 0.0)}
+        found: dict[Place, Array] = {(): np.array(max(coordinates[0], 0.0))}
         for order in range(1, len(self.sets[-1]) + 1):
             for some in batches([place for place in self.sets if len(place) == order], self._sizes):
-                shape = [self._sizes[a] for a in some[0]]
-                masks = np.stack([_mask(model, place, shape) for place in some])
-                tables = np.maximum(np.stack([self._sum(place, residuals) for place in some]), 0.0) * masks
+                masks = np.stack([_mask(model, place) for place in some])
+                indexes = np.stack(list(map(self._indexes, some)))
+                tables = np.maximum(self._lifted(coordinates[indexes], some[0]), 0.0) * masks
                 margins: dict[Axes, Array] = {
                     axes: np.stack([found[tuple(place[a] for a in axes)] for place in some])
                     for axes in combinations(range(order), order - 1)
@@ -308,18 +308,11 @@ class Space:
                 found.update(zip(some, tables, strict=True))
         return found
 
-    def _sum(self, place: Place, residuals: Mapping[Place, Array]) -> Array:
-        """Return the table on a set."""
-        result = np.zeros([self._sizes[a] for a in place])
-        for some in subsets(place):
-            others = math.prod(self._sizes[a] for a in place if a not in some)
-            result += residuals[some].reshape([self._sizes[a] if a in some else 1 for a in place]) / others
-        return result
 
-
-def _mask(model: Model, place: Place, shape: Sequence[int]) -> Array:
+def _mask(model: Model, place: Place) -> Array:
     """Return ones in possible cells and zeros in others."""
     possible = model.zeros.possible(place)
+    shape = [model.schema.sizes[a] for a in place]
     return np.ones(shape) if possible is None else possible.astype(float)
 
 

@@ -57,7 +57,7 @@ FAINT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Turned:
+class Rotation:
     """A strategy in a basis in which directions have weights, one basis per factor."""
 
     axes: tuple[tuple[int, ...], ...]
@@ -81,22 +81,22 @@ class Turned:
             left = [*(a for a in left if a not in axes), -1]
         return table
 
-    def turned(self, change: Array) -> Array:
+    def rotated(self, change: Array) -> Array:
         """Return answers in the bases."""
         for basis in self.bases:
             change = np.tensordot(change, basis, axes=(0, 0))
         return change
 
-    def turned_back(self, change: Array) -> Array:
+    def rotated_back(self, change: Array) -> Array:
         """Return answers from their coordinates in the bases."""
         for basis in self.bases:
             change = np.tensordot(change, basis, axes=(0, 1))
         return change
 
 
-def turn(
+def rotation_of(
     measured: IntegerMeasured, strategies: list[IntegerStrategy], grams: Mapping[int, Array] | None = None
-) -> Turned:
+) -> Rotation:
     """Return the bases of a set's strategies.
 
     `grams` are the Gram matrices of the queries asked for, by axis, as they act on residuals.
@@ -119,7 +119,7 @@ def turn(
         noise = np.ones(own.shape) if strategy.multipliers is None else strategy.multipliers.astype(float)
         weights = np.multiply.outer(weights, own / noise)
         multiples = np.multiply.outer(multiples, noise)
-    return Turned(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
+    return Rotation(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
 
 
 def _directions(matrix: Array, gram: Array | None) -> tuple[Array, Array]:
@@ -128,9 +128,9 @@ def _directions(matrix: Array, gram: Array | None) -> tuple[Array, Array]:
     sure = values**2 > FAINT * values[0] ** 2
     basis, values, rows = basis[:, sure], values[sure], rows[sure]
     if gram is not None:
-        weights, turned = np.linalg.eigh(rows @ gram @ rows.T / np.multiply.outer(values, values))
+        weights, rotation = np.linalg.eigh(rows @ gram @ rows.T / np.multiply.outer(values, values))
         if weights[-1] > 0:
-            return basis @ turned, np.maximum(weights, FAINT * weights[-1])
+            return basis @ rotation, np.maximum(weights, FAINT * weights[-1])
     return basis, values**2
 
 
@@ -158,7 +158,7 @@ class ShrunkStore:
         self._model = model
         self._asked = asked
         self._grams: dict[object, Array] = {}
-        self._turned: dict[object, Turned] = {}
+        self._rotations: dict[object, Rotation] = {}
         self._singles: dict[int, Array] = {}
 
     @cached_property
@@ -180,15 +180,15 @@ class ShrunkStore:
         known = {axis: own for axis, a in enumerate(measured.attributes) if (own := self._asked.get(a))}
         centres = [self._release.centres[a] for a in measured.attributes]
         key = (measured.blocks, *((axis, own.key, centres[axis]) for axis, own in known.items()))
-        if key not in self._turned:
+        if key not in self._rotations:
             grams = {axis: self._gram(own, centres[axis]) for axis, own in known.items()}
-            self._turned[key] = turn(measured, strategies, grams)
-        turned = self._turned[key]
-        predicted = turned.predicted(self._target(measured.attributes))
-        change = turned.turned(answers.reshape(predicted.shape) - predicted)
+            self._rotations[key] = rotation_of(measured, strategies, grams)
+        rotation = self._rotations[key]
+        predicted = rotation.predicted(self._target(measured.attributes))
+        change = rotation.rotated(answers.reshape(predicted.shape) - predicted)
         variance, extra = plan.noise(measured, self._release.noise.distribution)
-        kept = shrink(change, turned.weights, variance * turned.multiples + extra)
-        return (predicted + turned.turned_back(kept)).ravel()
+        kept = shrink(change, rotation.weights, variance * rotation.multiples + extra)
+        return (predicted + rotation.rotated_back(kept)).ravel()
 
     def _gram(self, family: Family, centre: Centre) -> Array:
         """Return the Gram matrix of queries, as they act on residuals around a centre."""
@@ -279,13 +279,12 @@ def _answered(release: Release, reconstruction: Reconstruction, group: Group) ->
 
 def largest_count(release: Release) -> float:
     """Return the largest unbiased answer to a planned query, which counts at most all records."""
-    found = [0.0]
-    for group in release.workload:
-        matrices = [f.matrix() for f in group.families if f.rows * f.cells <= LARGEST]
-        counts = len(matrices) == len(group.families) and all(np.isin(m, (0, 1)).all() for m in matrices)
-        if counts and group.rows <= LARGEST:
-            found.append(float(_answered(release, release.reconstruction, group).max()))
-    return max(found)
+    counts = [
+        _answered(release, release.reconstruction, group).max()
+        for group in release.workload
+        if group.rows <= LARGEST and all(_counts(family.original) for family in group.families)
+    ]
+    return float(max(counts, default=0.0))
 
 
 def of_cells(group: Group, positions: Place, values: Array) -> Array:

@@ -17,7 +17,7 @@ With very many records, the budget is spent as by the plan of least error, in pa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +34,10 @@ from querysmasher.exploring.shares import (
     ROUGH,
     TOTAL,
     TRIPLE_SCORES,
-    Asked,
     Direct,
     Parts,
     Profile,
+    Request,
     by_size,
     filled,
     first_share,
@@ -63,6 +63,9 @@ from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
 """Minimum privacy cost: the noise of its smallest shares can be drawn."""
+
+LEAST = 1e-5
+"""Sets whose share of a phase is smaller are not measured."""
 
 
 @scrubbed
@@ -118,7 +121,7 @@ def explore(
         progress: show progress bars.
     """
     check_asked(workload, budget)
-    asked = Asked(workload)
+    request = Request(workload)
     check_options(budget, unknown, max_records)
     check_error_share(error_share)
     source = noise_source(noise, seed)
@@ -132,32 +135,28 @@ def explore(
     check_ledger(ledger, budget, seed is None and source.distribution.is_private)
     options = {"error_share": float(error_share)}
     schema = workload.schema
-    used = {name for names in asked.counted for name in names}
+    used = {name for names in request.counted for name in names}
     wanted = [name for name in schema.names if name in used]
     quietly("looking for the table", check_source, schema, data, wanted, unknown, bound)
     entry = None
     if ledger is not None:
-        request = request_digest(workload, budget, max_records, options, dropped)
-        entry = ledger.charge_budget(budget, request, source.distribution, person)
+        digest = request_digest(workload, budget, max_records, options, dropped)
+        entry = ledger.charge_budget(budget, digest, source.distribution, person)
     with noting(entry), one_core():
         counter = quietly("opening the table", open_table, schema, data, wanted, unknown, None, bound)
-        once = CountedOnce(schema, counter, asked.counted)
+        once = CountedOnce(schema, counter, request.counted)
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
         counted = with_left_out(counted, dropped, phases, source, progress)
         journal = Journal(workload, phases, record, options, progress, entry, counted)
-        return Course(asked, journal).run()
-
-
-LEAST = 1e-5
-"""Sets whose share of a phase is smaller are not measured."""
+        return Course(request, journal).run()
 
 
 @dataclass(eq=False)
 class Course:
-    """An exploration in progress: what was asked, and all noisy results so far."""
+    """An exploration in progress: the request, and all noisy results so far."""
 
-    asked: Asked
+    request: Request
     journal: Journal
     _direct: Direct = field(default_factory=Direct)
 
@@ -169,11 +168,11 @@ class Course:
         budget = whole - reserve
         total = journal.measure_size(TOTAL * budget)
         spare = budget - float(phases.spent - before)
-        sizes = {place: self.asked.schema.sizes[place[0]] for place in self.asked.singles}
-        self._direct = Direct.of(self.asked, journal.budget, total, budget)
+        sizes = {place: self.request.schema.sizes[place[0]] for place in self.request.singles}
+        self._direct = Direct.of(self.request, journal.budget, total, budget)
         if self._direct.weight == 1:
             journal.measure("all parts", self._direct.missing(journal.spent, spare))
-        elif not self.asked.pairs:
+        elif not self.request.pairs:
             journal.measure("single attributes", by_size(sizes, spare))
         else:
             first = first_share(total, budget, list(sizes.values())) * budget
@@ -182,13 +181,13 @@ class Course:
                 costs = {place: (1 - AGAIN) * cost for place, cost in costs.items()} | {(): AGAIN * first}
             journal.measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
-        return journal.ended([place for place in self.asked.sets if place], reserve)
+        return journal.ended([place for place in self.request.sets if place], reserve)
 
     def _share_out(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
-        pairs, triples = self.asked.pairs, self.asked.triples
+        pairs, triples = self.request.pairs, self.request.triples
         looking = 1 - self._direct.weight
-        parts = Parts.of_noise(self.asked.singles, self._noises(self.asked.singles), self.journal.model())
+        parts = Parts.of_noise(self.request.singles, self.journal.model())
         distances, sd, profiles = self._compare(PAIRS, list(pairs), looking * PAIR_SCORES * budget)
         spare -= looking * PAIR_SCORES * budget
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
@@ -209,15 +208,17 @@ class Course:
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
         """Measure parts by water-filling; return what is left of their variances."""
-        costs = np.array([cell_cost(self.asked.schema, place, self.journal.budget) for place in parts.places])
+        costs = np.array(
+            [cell_cost(self.request.schema, place, self.journal.budget) for place in parts.places]
+        )
         looking = 1 - self._direct.weight
-        precisions = filled(parts, self.asked.weights, costs, looking * cost)
+        precisions = filled(parts, self.request.weights, costs, looking * cost)
         spent = dict(zip(parts.places, (precisions * costs).tolist(), strict=True))
         for place, own in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
             spent[place] = spent.get(place, 0.0) + own
         spent = {place: own for place, own in spent.items() if own > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
-            spent = by_size(dict.fromkeys(self.asked.singles, 1), cost)
+            spent = by_size(dict.fromkeys(self.request.singles, 1), cost)
         self.journal.measure(name, spent)
         precise = np.array([spent.get(place, 0.0) for place in parts.places]) / costs
         return parts.after(precise)
@@ -234,9 +235,3 @@ class Course:
     @property
     def _change(self) -> int:
         return self.journal.budget.unit.change()
-
-    def _noises(self, places: Iterable[Place]) -> list[float]:
-        """Return the variance of the noise on the residuals of some sets."""
-        evidence = self.journal.model().evidence
-        found = [evidence.noisy(place) for place in places]
-        return [0.0 if one is None else one.variance for one in found]

@@ -26,7 +26,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import Place, directions
@@ -65,9 +65,6 @@ MEAN = math.sqrt(2 / math.pi)
 """The expected absolute value of a standard normal number."""
 
 
-LARGEST = 50_000_000
-"""Maximum number of cells of a table."""
-
 MOST_TRIPLES = 20_000
 """Maximum number of sets of three attributes that are looked at."""
 
@@ -75,7 +72,7 @@ PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Request:
     """The tables of a workload, and their parts on one, two and three attributes."""
 
     workload: Workload
@@ -220,11 +217,6 @@ class Profile:
         return np.minimum(variance, std * np.maximum(self.roots**2, 0.1 * std))
 
 
-def expected(variances: Array, counts: Array) -> Array:
-    """Return the expected distances of tables whose classes of cells have these variances."""
-    return MEAN * (counts * np.sqrt(variances)).sum(axis=-1)
-
-
 @dataclass(frozen=True, eq=False)
 class Parts:
     """Parts of tables with prior variances: what water-filling shares a budget among."""
@@ -241,16 +233,18 @@ class Parts:
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @classmethod
-    def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
-        """Return single attributes that were measured with noise of these variances."""
+    def of_noise(cls, places: Iterable[Place], model: Model) -> Parts:
+        """Return single attributes, with the variances that their noise leaves."""
         profiles = [Profile.of(model.single(a)) for (a,) in places]
+        measured = map(model.evidence.noisy, places)
+        noises = [0.0 if noisy is None else noisy.variance for noisy in measured]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
         return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @property
     def errors(self) -> Array:
         """The expected distance of each part from its estimate."""
-        return expected(self.variances, self.counts)
+        return np.asarray(MEAN * (self.counts * np.sqrt(self.variances)).sum(axis=-1))
 
     def __add__(self, other: Parts) -> Parts:
         """Return both."""
@@ -311,15 +305,15 @@ class Direct:
     """The privacy cost of each set in the plan."""
 
     @classmethod
-    def of(cls, asked: Asked, budget: Budget, total: float, cost: float) -> Direct:
+    def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
         """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
-        schema, unit = asked.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in place) for place in asked.sets]
+        schema, unit = request.schema, budget.unit
+        sizes = [math.prod(schema.sizes[a] for a in place) for place in request.sets]
         records = max(total, 1.0)
         alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
         if alone > SURELY * DENSE:
             return cls()
-        best = plan_at(uniform(schema), asked.workload, budget, Options.of(centering="uniform"))
+        best = plan_at(uniform(schema), request.workload, budget, Options.of(centering="uniform"))
         scale = math.sqrt(budget.privacy_cost / cost)
         weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
         costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}

@@ -288,7 +288,7 @@ class _Axis:
 
     def improve(self, kept: Array, dropped: Array) -> None:
         """Take the best strategy for Λ and Γ, as far as their ratio at the present centre tells."""
-        if not kept.any():  # only its total is asked for
+        if np.trace(kept) <= 0:  # only its total is asked for, up to rounding errors
             return
         w = self.centre
         m, loss, price = float(w @ kept @ w), float(np.vdot(kept, self.kept)), float(w @ dropped @ w)

@@ -178,26 +178,22 @@ class PlanningLimits:
 
     # --- plans for the largest error, for targets and for the least budget ---
 
-    objective_gap: float = 3.5
-    """The search ends at this certified gap, in tolerances."""
+    objective_gap: float = 0.33
+    """The certified gap at which the search ends, in tolerances, grows by this amount with every plan."""
     objective_steps: int = 60
     """Maximum number of plans with other weights."""
     promised_gap: float = 0.01
-    """The gap that is promised: a search with a larger one goes on for longer."""
+    """The gap that is promised: a search with a larger one goes on three times as long."""
     objective_patience: int = 4
     """Number of plans in a row that hardly narrow the gap, after which the search ends."""
-    last_patience: int = 12
-    """The same where the gap is larger than promised."""
     objective_narrowing: float = 0.95
     """Fraction of the gap that such a plan leaves at least."""
     centre_steps: int = 6
-    """Number of the first of these plans that choose centres."""
+    """Number of the first of these plans that choose centres, within targets."""
     sharing_rounds: int = 20
     """Maximum number of times that queries join when the budget is shared anew."""
-    newton_steps: int = 12
-    """Maximum number of steps of Newton's method in each."""
-    last_power: float = 10_000.0
-    """The last τ there: it overestimates the largest of m variances by the factor m^(1/τ) at most."""
+    newton_steps: int = 60
+    """Maximum number of interior-point steps in each."""
     alike_noise: float = 1e-3
     """Sets with the same strategies share a class if their noise variances differ by this fraction."""
     rough_search: float = 3e-4

@@ -44,62 +44,49 @@ Rows = list[dict[str, Any]]
 def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
     """Error against ε on logarithmic axes: the average query, between the best and the worst group."""
     alt = altair()
-
-    x = alt.X(
-        "epsilon:Q",
-        title="ε",
-        scale=alt.Scale(type="log", nice=False),
-        axis=_log_axis(alt, points, "epsilon", "epsilon"),
-    )
+    title = "standard error of a count"
     scale, axis = alt.Scale(type="log", nice=False), _log_axis(alt, points, "low", "high")
-    y = alt.Y("error:Q", title="standard error of a count", scale=scale, axis=axis)
+    x = alt.X("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
     curve = alt.Chart(alt.InlineData(points))
-    band = curve.mark_area(color=ACCENT, opacity=0.14).encode(x=x, y=y.copy(), y2="high:Q")
-    band.encoding.y = alt.Y("low:Q", title="standard error of a count", scale=scale, axis=axis)
+    low = alt.Y("low:Q", title=title, scale=scale, axis=axis)
+    band = curve.mark_area(color=ACCENT, opacity=0.14).encode(x=x, y=low, y2="high:Q")
+    y = alt.Y("error:Q", title=title, scale=scale, axis=axis)
     line = curve.mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
-    planned = (
-        alt.Chart(alt.InlineData([{"epsilon": epsilon}]))
-        .mark_rule(color=MUTED, strokeDash=[3, 3])
-        .encode(x="epsilon:Q")
-    )
-    label = planned.mark_text(color=MUTED, align="left", dx=5, dy=4, baseline="top", text="planned").encode(
-        y=alt.value(0)
-    )
-    here = (
-        alt.Chart(alt.InlineData([{}]))
-        .transform_calculate(epsilon="epsilon", error="error")
-        .mark_point(color=SECOND, filled=True, size=110, opacity=1)
-        .encode(x="epsilon:Q", y="error:Q")
-    )
+    planned, here = _mark(alt, "epsilon", epsilon, "planned"), _movable(alt, "epsilon", "error")
     rule = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x="epsilon:Q", y=alt.Undefined)
-    both = alt.layer(band, line, planned, label, rule, here).add_params(
-        alt.param(name="epsilon", value=epsilon), alt.param(name="error", value=error)
-    )
-    return _plain(both.properties(width="container", height=260))
+    return _moved(alt, [band, line, *planned, rule, here], 260, epsilon=epsilon, error=error)
 
 
 def cost_curve(points: Rows, target: float, epsilon: float, title: str, asked: float) -> dict[str, Any]:
     """Draw ε against the target on logarithmic axes, and mark the target asked for."""
     alt = altair()
-
     scale = alt.Scale(type="log", nice=False)
     x = alt.X("target:Q", title=title, scale=scale, axis=_log_axis(alt, points, "target", "target"))
     y = alt.Y("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
     line = alt.Chart(alt.InlineData(points)).mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
-    wish = alt.Chart(alt.InlineData([{"target": asked}]))
-    rule = wish.mark_rule(color=MUTED, strokeDash=[3, 3]).encode(x="target:Q")
-    label = wish.mark_text(color=MUTED, align="left", dx=5, dy=4, baseline="top", text="as asked")
-    here = (
-        alt.Chart(alt.InlineData([{}]))
-        .transform_calculate(target="target", epsilon="epsilon")
-        .mark_point(color=SECOND, filled=True, size=110, opacity=1)
-        .encode(x="target:Q", y="epsilon:Q")
-    )
+    wish, here = _mark(alt, "target", asked, "as asked"), _movable(alt, "target", "epsilon")
     across = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x=alt.Undefined, y="epsilon:Q")
-    both = alt.layer(line, rule, label.encode(x="target:Q", y=alt.value(0)), across, here).add_params(
-        alt.param(name="target", value=target), alt.param(name="epsilon", value=epsilon)
-    )
-    return _plain(both.properties(width="container", height=240))
+    return _moved(alt, [line, *wish, across, here], 240, target=target, epsilon=epsilon)
+
+
+def _mark(alt: Any, field: str, value: float, text: str) -> list[Any]:
+    """Return a dashed line at a value, and its label."""
+    base = alt.Chart(alt.InlineData([{field: value}])).encode(x=f"{field}:Q")
+    label = base.mark_text(color=MUTED, align="left", dx=5, dy=4, baseline="top", text=text)
+    return [base.mark_rule(color=MUTED, strokeDash=[3, 3]), label.encode(y=alt.value(0))]
+
+
+def _movable(alt: Any, x: str, y: str) -> Any:
+    """Return a point at the values of two parameters, which the page sets."""
+    base = alt.Chart(alt.InlineData([{}])).transform_calculate(**{x: x, y: y})
+    point = base.mark_point(color=SECOND, filled=True, size=110, opacity=1)
+    return point.encode(x=f"{x}:Q", y=f"{y}:Q")
+
+
+def _moved(alt: Any, layers: list[Any], height: int, **parameters: float) -> dict[str, Any]:
+    """Return a chart with parameters that the page sets."""
+    named = [alt.param(name=name, value=value) for name, value in parameters.items()]
+    return _plain(alt.layer(*layers).add_params(*named).properties(width="container", height=height))
 
 
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
@@ -310,49 +309,30 @@ LONGEST = 60
 """Maximum number of characters of a query in the table."""
 
 
-@dataclass(frozen=True)
-class ExpectedTable:
-    """Rows of expected errors; targets and queries have a column where there are any."""
+QUERY = "largest error of"
+"""The heading of the queries that have the largest errors."""
 
-    rows: Sequence[Expectation]
-    schema: Schema
 
-    QUERY: ClassVar[str] = "largest error of"
+def expected_table(rows: Sequence[Expectation], schema: Schema) -> list[tuple[str, ...]]:
+    """Return a header and the rows as strings; targets and queries have a column where there are any."""
+    queries = ["" if row.extreme is None else row.extreme.query(schema) for row in rows]
+    short = [query if len(query) <= LONGEST else query[: LONGEST - 1] + "…" for query in queries]
+    more = {"target": list(map(_target, rows)), QUERY: short}
+    shown = {name: cells for name, cells in more.items() if any(cells)}
+    return [
+        (*HEADER, *shown),
+        *((*row.cells(), *(cells[i] for cells in shown.values())) for i, row in enumerate(rows)),
+    ]
 
-    @property
-    def header(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return (*HEADER, *["target"] * self._aimed, *[self.QUERY] * self._searched)
 
-    @property
-    def cells(self) -> list[tuple[str, ...]]:
-        """The rows as strings, under `header`."""
-        return [
-            (*row.cells(), *[_target(row)] * self._aimed, *[self._query(row)] * self._searched)
-            for row in self.rows
-        ]
-
-    def lines(self) -> list[str]:
-        """Return the table as text; queries stand to the left of their column, numbers to the right."""
-        lines = [self.header, *self.cells]
-        if not self._searched:
-            return columns(lines)
-        numbers = columns(line[:-1] for line in lines)
-        width = max(map(len, numbers))
-        return [f"{left:{width}}  {line[-1]}".rstrip() for left, line in zip(numbers, lines, strict=True)]
-
-    @property
-    def _aimed(self) -> bool:
-        return any(group.target is not None for row in self.rows for group in row.groups)
-
-    @property
-    def _searched(self) -> bool:
-        return any(row.extreme is not None for row in self.rows)
-
-    def _query(self, row: Expectation) -> str:
-        """Return a query that has the largest error of a row, in words."""
-        said = "" if row.extreme is None else row.extreme.query(self.schema)
-        return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+def _lines(rows: Sequence[Expectation], schema: Schema) -> list[str]:
+    """Return the table as text; queries stand to the left of their column, numbers to the right."""
+    lines = expected_table(rows, schema)
+    if lines[0][-1] != QUERY:
+        return columns(lines)
+    numbers = columns(line[:-1] for line in lines)
+    width = max(map(len, numbers))
+    return [f"{left:{width}}  {line[-1]}".rstrip() for left, line in zip(numbers, lines, strict=True)]
 
 
 def _target(row: Expectation) -> str:
@@ -378,18 +358,18 @@ def plan_text(plan: Plan) -> str:
     lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
     rows = _rows(plan)
     if rows:
-        lines += [f"  {line}" for line in ExpectedTable(rows, plan.workload.schema).lines()]
+        lines += [f"  {line}" for line in _lines(rows, plan.workload.schema)]
     return "\n".join(lines)
 
 
 def plan_notebook(plan: Plan) -> str:
     """Return the plan as HTML for a notebook."""
     rows = _rows(plan)
-    listed = ExpectedTable(rows, plan.workload.schema)
+    header, *cells = expected_table(rows, plan.workload.schema)
     return notebook(
         f"Plan for {plan.workload.query_count:,} queries",
         table(["", ""], _facts(plan)),
-        table(listed.header, listed.cells, numbers=[1, 2, 3, 4]) if rows else None,
+        table(header, cells, numbers=[1, 2, 3, 4]) if rows else None,
     )
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.formatting import settled, shortened
+from querysmasher.formatting import shortened
 from querysmasher.release.release import Release
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.schema import Schema
@@ -67,23 +66,31 @@ def tables(release: Release) -> tuple[list[Table], int]:
 
     All are post-processing of the release; `std` is the standard error of each cell.
     """
-    sizes = release.plan.schema.sizes
-    found, left_out, cells = [], 0, 0
     measured = {m.attributes for m in release.plan.measured}
-    pairs = [p for p in itertools.combinations(range(len(sizes)), 2) if p in measured]
-    pairs.sort(key=lambda p: sizes[p[0]] * sizes[p[1]])
+    axes = range(len(release.plan.schema))
     with one_core():
-        for place in range(len(sizes)):
-            found += own_table(release, (place,))
-        for pair in pairs:
-            size = sizes[pair[0]] * sizes[pair[1]]
-            if size > MAX_CELLS or cells + size > PAGE_CELLS:
+        singles = [table for axis in axes for table in own_table(release, (axis,))]
+    pairs = [pair for pair in itertools.combinations(axes, 2) if pair in measured]
+    fitting, left_out = _fitting(release, pairs, MAX_CELLS, PAGE_CELLS)
+    return singles + fitting, left_out
+
+
+def _fitting(
+    release: Release, sets: Iterable[tuple[int, ...]], most: int, together: int
+) -> tuple[list[Table], int]:
+    """Return the tables on attribute sets, smaller ones first, and how many have too many cells."""
+    sizes = release.plan.schema.sizes
+    shown: list[Table] = []
+    left_out = cells = 0
+    with one_core():
+        for size, axes in sorted((math.prod(sizes[a] for a in axes), axes) for axes in sets):
+            if size > most or cells + size > together:
                 left_out += 1
                 continue
-            own = own_table(release, pair)
-            cells += size * len(own)
-            found += own
-    return found, left_out
+            answered = own_table(release, axes)
+            cells += size * len(answered)
+            shown += answered
+    return shown, left_out
 
 
 def total(release: Release) -> tuple[float, float] | None:
@@ -156,20 +163,8 @@ NAMED = 8
 
 def deep_tables(release: Release) -> list[Table]:
     """Return the tables on three attributes that were planned, as far as they fit on a page."""
-    sizes = release.plan.schema.sizes
-    triples = [places for places in planned_sets(release) if len(places) == 3]
-    triples.sort(key=lambda places: math.prod(sizes[p] for p in places))
-    found: list[Table] = []
-    cells = 0
-    with one_core():
-        for places in triples:
-            size = math.prod(sizes[p] for p in places)
-            if cells + size > DEEP_CELLS:
-                break
-            own = own_table(release, places)
-            cells += size * len(own)
-            found += own
-    return found
+    triples = [axes for axes in planned_sets(release) if len(axes) == 3]
+    return _fitting(release, triples, DEEP_CELLS, DEEP_CELLS)[0]
 
 
 def planned_sets(release: Release) -> list[tuple[int, ...]]:
@@ -249,12 +244,6 @@ def _signals(schema: Schema, own: Table) -> tuple[float, float]:
     noise = max(float(np.mean(own.std**2)), 1e-12)
     counts, between = (float(f"{float(np.mean(part**2)) / noise:.3g}") for part in (even, apart))
     return counts, between
-
-
-def total_data(release: Release) -> list[float] | None:
-    """Return the number of records and its standard error, if it follows from the release."""
-    own: list[Any] = own_table(release, ())
-    return [settled(float(own[0].values[0])), settled(float(own[0].std[0]))] if own else None
 
 
 CROSS = 12

@@ -44,7 +44,6 @@ from querysmasher.report.release_data import (
     share_errors,
     tables,
     total,
-    total_data,
 )
 from querysmasher.report.words import schema_table, workload_table
 
@@ -79,6 +78,7 @@ def write_release_report(
 def release_page(release: Release, title: str, estimate: Estimate | None = None) -> str:
     """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
+    records = total(release)
     deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
     whole, out = release.counted.is_whole, release.counted.left_out
@@ -101,7 +101,7 @@ def release_page(release: Release, title: str, estimate: Estimate | None = None)
         "cross": CROSS,
         "apart": share_errors(release, found, deep),
         "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
-        "total": total_data(release),
+        "total": None if records is None else [settled(number) for number in records],
         "opening": opening(release, found),
         "attributes": [
             {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from querysmasher.attributes import Attribute
@@ -119,31 +118,20 @@ def _such_as(attribute: Attribute) -> str:
     return preview(attribute.shown) + stand_in
 
 
-def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, str]]:
-    """Return (attributes at a time, kind, groups, queries, an example) for every kind of query asked."""
-    sets: Counter[tuple[int, str]] = Counter()
-    queries: Counter[tuple[int, str]] = Counter()
-    example: dict[tuple[int, str], str] = {}
-    for group in groups:
-        key = (len(group.attributes), kind_words(group))
-        sets[key] += 1
-        queries[key] += group.rows
-        if key not in example:
-            example[key] = group_words(group)
-    return [(ways, kind, sets[ways, kind], queries[ways, kind], example[ways, kind]) for ways, kind in sets]
-
-
 def workload_table(groups: Iterable[Group]) -> Html:
-    """List the kinds of queries asked."""
+    """List the kinds of queries asked: attributes at a time, families, groups, queries, an example."""
+    kinds: dict[tuple[int, str], list[Group]] = {}
+    for group in groups:
+        kinds.setdefault((len(group.attributes), kind_words(group)), []).append(group)
     rows = [
         (
             str(ways),
             element("span", kind, class_="kind"),
-            f"{sets:,}",
-            f"{queries:,}",
-            element("span", example, class_="query"),
+            f"{len(alike):,}",
+            f"{sum(group.rows for group in alike):,}",
+            element("span", group_words(alike[0]), class_="query"),
         )
-        for ways, kind, sets, queries, example in workload_words(groups)
+        for (ways, kind), alike in kinds.items()
     ]
     header = ["Attributes", "Kind", "Groups", "Queries", "For example: how many records have"]
     return scrolling(table(header, rows[:60], numbers=[2, 3]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,20 +150,27 @@ def _amount(section: Amount, unit: BudgetSection) -> Budget:
             msg = f"expected no amount beside least = true, got {' and '.join(given)}"
             raise BudgetError(msg)
         given = {"cost": 1.0}  # a stand-in: planning finds the amount
+    return stated_budget(given, unit.neighbours, unit.records_per_person)
+
+
+def stated_budget(
+    given: Mapping[str, float], neighbours: str, records_per_person: int, dashes: str = ""
+) -> Budget:
+    """Return the budget that amounts state, in the order of `AMOUNTS`; options of a command have dashes."""
     kinds: dict[tuple[str, ...], type[Budget]] = {
-        ("cost",): PrivacyCost,
         ("rho",): zCDP,
         ("mu",): GaussianDP,
+        ("cost",): PrivacyCost,
         ("epsilon", "delta"): ApproxDP,
     }
     if tuple(given) not in kinds:
-        msg = (
-            f"expected rho, or mu, or cost, or epsilon and delta, got {' and '.join(given) or 'none of them'}"
+        stated, got = (
+            [" and ".join(f"{dashes}{name}" for name in names) for names in named]
+            for named in (kinds, [tuple(given)])
         )
+        msg = f"expected {', or '.join(stated)}, got {got[0] or 'none of them'}"
         raise BudgetError(msg)
-    return kinds[tuple(given)](
-        **given, neighbours=unit.neighbours, records_per_person=unit.records_per_person
-    )
+    return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
 
 
 def _check_least(planning: PlanSection | None, entries: Sequence[Entry], findings: Findings) -> None:
