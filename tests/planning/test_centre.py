@@ -74,3 +74,11 @@ def test_rounded_centres_are_near(weights, fineness):
 
 def test_a_finer_multiple_is_not_always_nearer():
     assert Centre.near(np.array([3, 3, 5]) / 11, 16).exact.tolist() == [3, 3, 5]
+
+
+def test_a_centre_made_positive_weighs_all_values_and_hardly_changes():
+    centre = Centre.ratio(np.array([3, 0, 1]))
+    weights = centre.positive().weights
+    assert weights.min() > 0
+    assert weights[0] > weights[2] > weights[1]
+    assert Centre.uniform(3).positive() == Centre.uniform(3)

@@ -132,6 +132,17 @@ def test_groups_are_split_together_as_they_are_alone(asked):
             assert [c.tolist() for c in part.classes] == [c.tolist() for c in alone[place].classes]
 
 
+def test_clusters_do_not_need_larger_tables_than_can_be_counted():
+    workload = predicates(6, (4, 5, 3, 6), most=2)
+    assert len(own_clusters(workload)) == 1
+    with limited(counted_cells=90):
+        found = own_clusters(workload)
+    assert 1 < len(found) < 6
+    for own in found:
+        names = {name for place in own for name in workload.groups[place].attributes}
+        assert math.prod(workload.schema.sizes[a] for a in workload.schema.positions(names)) <= 90
+
+
 def test_centred_queries_and_the_total_are_the_queries():
     workload = predicates(6, (4, 5, 3))
     merged = merge(workload.schema, workload.groups, range(3))
@@ -198,7 +209,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 
 
-def test_queries_about_values_of_which_a_centre_has_no_weight_are_answered(tmp_path):
+def test_groups_too_large_for_clusters_are_split_around_centres_that_weigh_all_values():
     """Rows measured whole are compared in the mean over centres, which must see all values."""
     workload = predicates(8, (4, 3, 3, 4))
     with limited(merged_cells=10, recentred=1.0):

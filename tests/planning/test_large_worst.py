@@ -42,8 +42,8 @@ def test_all_prefixes_of_many_values_are_answered_equally_well(n):
     """Without matrices on both sides of what matrices could search."""
     workload = qs.queries(qs.Schema.of(a=n), a="prefix")
     plan = qs.plan(workload, COST, objective="worst")
-    assert plan.gap < 0.01
-    assert plan.rmse > 0.99 * plan.worst
+    assert plan.gap < 0.005
+    assert plan.rmse > 0.995 * plan.worst
 
 
 def test_plans_survive_files(tmp_path):

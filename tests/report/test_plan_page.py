@@ -122,8 +122,7 @@ def test_targets_and_epsilon_move_each_other(browser, pages, least):
     said = browser.texts("#cost")[0]
     assert f"ρ = {twice.rho:.3g}" in said
     assert f"μ = {twice.mu:.3g}" in said
-    missed = [said.removeprefix("missed by × ") for words, said in cells(browser, 4) if words != "none"]
-    assert [float(factor) for factor in missed] == pytest.approx([2] * len(missed), rel=2e-3)
+    assert all("missed by × 2" in said for words, said in cells(browser, 4) if words != "none")
     browser.set("#epsilon", f"{least.budget.epsilon_at(1e-6)}")
     assert control(browser, "target") == pytest.approx(1, rel=1e-3)
     middle = control(browser, "target-slider")

@@ -236,7 +236,7 @@ class Planner:
             return free
         aimed, least = workload, None
         best = self._measurable(lambda at: plan_within(aimed, budget, self._around(at)))
-        if best is None or best.gap > limits().objective_gap * self.options.tolerance:
+        if best is None or best.gap > limits().promised_gap:
             least = self._least(workload, with_cost(budget, 1.0))
             cost = least.plan.budget.privacy_cost
             if best is None and cost > budget.privacy_cost:
@@ -248,7 +248,7 @@ class Planner:
                 other = self._measurable(lambda at: plan_within(aimed, budget, self._around(at), least))
                 best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
         bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
-        for _ in range(limits().rounding_rounds):
+        for _ in range(limits().rounding_rounds if aimed is workload else 0):  # scaled ones are missed anyway
             ratio = missed_by(as_measured(best, self.max_records))
             if ratio <= MET:
                 break

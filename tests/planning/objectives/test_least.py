@@ -316,7 +316,7 @@ def test_targets_give_way_by_a_hair_if_nothing_is_left_to_other_queries(row, cen
     schema = qs.Schema.of(a=3)
     workload = qs.linear(schema, ["a"], [row]).within(2) + qs.queries(schema, a="range")
     if centering == "uniform":
-        said = "leaves nothing to queries without any: .* by a factor of 1\\.00"
+        said = "leaves nothing to queries without any: .* by a factor of (less than )?1\\.000"
         with pytest.raises(PlanError, match=said):
             qs.plan(workload, COST, centering=centering)
     plan = qs.plan(workload, COST, insufficient="scale", centering=centering)
@@ -345,5 +345,5 @@ def test_queries_that_rounding_loses_on_the_way_end_the_search_not_the_plan():
     aimed = 0.1 * qs.queries(schema, c="range", a="prefix").within(1)
     workload = qs.linear(schema, ["b", "c", "a"], rows) + aimed
     plan = qs.plan(workload, COST, insufficient="scale")
-    assert plan.gap <= 0.02
+    assert plan.gap <= 0.01
     assert np.isfinite(plan.variances(workload)).all()

@@ -106,7 +106,8 @@ def test_sharing_anew_lowers_the_largest_variance_within_the_budget():
     workload = qs.all_kway(cps(), [1, 2])
     plan = plan_uniform(workload, COST)
     table = VarianceTable(plan, Scopes.of(workload, fine=False).of_group)
-    sharing = Sharing(table, np.ones(len(table.entries)), 1.0)
+    even = np.array([column.mean() for column in table.columns])
+    sharing = Sharing(table, np.ones(len(table.entries)), 1.0, even)
     x, largest = sharing.least_largest()
     assert largest < 0.85 * sharing.largest(table.variances)
     assert math.fsum(table.spent / x) == pytest.approx(1)
@@ -121,10 +122,11 @@ def test_sharing_within_targets_loses_least_where_all_are_met():
     table = VarianceTable(plan, scopes.of_group)
     losses = class_losses(workload, table, scopes)
     ones = np.ones(len(table.entries))
-    worst = math.sqrt(Sharing(table, ones, 1.0).least_largest()[1])
-    free = math.sqrt(Sharing(table, ones, 1.0).largest(table.variances))
-    sharing = Sharing(table, ones * (0.5 * worst + 0.5 * free), 1.0)
-    x = sharing.least_loss(losses, 1.0)
+    even = np.array([column.mean() for column in table.columns])
+    worst = math.sqrt(Sharing(table, ones, 1.0, even).least_largest()[1])
+    free = math.sqrt(Sharing(table, ones, 1.0, even).largest(table.variances))
+    sharing = Sharing(table, ones * (0.5 * worst + 0.5 * free), 1.0, even)
+    x = sharing.least_loss(losses)
     assert sharing.largest(x) <= 1
     assert math.fsum(table.spent / x) == pytest.approx(1)
     generator = np.random.default_rng(0)
@@ -132,7 +134,7 @@ def test_sharing_within_targets_loses_least_where_all_are_met():
         other = x * np.exp(0.02 * generator.standard_normal(len(x)))
         other *= math.fsum(table.spent / other)
         assert sharing.largest(other) > 1 or losses @ other >= losses @ x * (1 - 1e-4)
-    assert Sharing(table, ones * (0.99 * worst), 1.0).least_loss(losses, 1.0) is None
+    assert Sharing(table, ones * (0.99 * worst), 1.0, even).least_loss(losses) is None
 
 
 def test_merging_keeps_the_queries_and_their_weights():

@@ -206,8 +206,9 @@ def shared_anew(plan: Plan, factor: float) -> Plan | None:
     table = VarianceTable(plan, scopes.of_group)
     aims = [math.inf if entry.group.target is None else entry.group.target.std for entry in table.entries]
     losses = class_losses(workload, table, scopes)
+    even = np.array([column.mean() for column in table.columns])
     with one_core():
-        x = Sharing(table, np.array(aims) / factor, plan.budget.privacy_cost).least_loss(losses, 1.0)
+        x = Sharing(table, np.array(aims) / factor, plan.budget.privacy_cost, even).least_loss(losses)
     return None if x is None else with_noise(plan, workload, table, losses, x)
 
 

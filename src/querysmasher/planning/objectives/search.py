@@ -36,7 +36,7 @@ from querysmasher.planning.objectives.multipliers import (
     best_sum,
     class_losses,
 )
-from querysmasher.planning.objectives.sharing import MOST_WEIGHT, Sharing, with_noise
+from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
@@ -45,8 +45,14 @@ from querysmasher.workload.workload import Workload
 FLOOR, MOST_FLOOR = 1e-3, 0.03
 """The least multipliers, as fractions of their average: a plan says little about weightless queries."""
 
+SETTLED = 0.1
+"""The bound is settled if it changes by less than this fraction of the tolerance."""
+
 PRECISION = 0.5
 """Tolerance of the plans with other weights, in tolerances, if nothing is subtracted from their bounds."""
+
+MOST_WEIGHT = 1e6
+"""Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
 
 FIRST_SHARE = 0.1
 """The sum of the first multipliers of targets, relative to the loss."""
@@ -121,6 +127,8 @@ class Trial:
     multipliers: Multipliers
     table: VarianceTable
     losses: Array
+    bound: float = 0.0
+    """The lower bound that the plan proves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +147,13 @@ class Search:
         """Take the target of every group; for a `mean`, infinite ones of groups without any."""
         self.aims, self.replan, self.mean = aims, replan, mean
         self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
-        self.goal = limits().objective_gap * replan.tolerance
         self.best: Best | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
-        self._top: Multipliers | None = None
-        """The multipliers that proved the last of these."""
+        self._top: Trial | None = None
+        """The plan that proved the last of these."""
         self._floor, self._weight, self._missed = FLOOR, 0.0, math.inf
         self._use(merged(workload, aimed=True) if mean else workload)
 
@@ -172,11 +179,12 @@ class Search:
     def run(self, start: Multipliers | None = None) -> Best | None:
         """Return the best plan, or None if none meets all targets.
 
-        The first plans choose centres for their multipliers; then those of the best plan stay: a bound holds
-        around the same centres.
+        While the bound rises, plans choose centres for their multipliers. Then those of the last plan stay: a
+        bound holds around the same centres. Where it rises no more, small families are merged, which makes
+        multipliers finer. The search ends where the gap is small, or nothing can be made finer.
         """
-        multipliers, centres = self._first(start), self.replan.centres
-        narrowest, stalled, trial = math.inf, 0, None
+        multipliers, centres, trial = self._first(start), self.replan.centres, None
+        last, stalled, goal, narrowest = 0.0, 0, 0.0, math.inf
         for step in range(limits().objective_steps):
             self.replan.centres = centres
             try:
@@ -189,27 +197,37 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
-            self._keep(trial)
-            if self.gap <= self.goal or self._weight > MOST_WEIGHT:
+            rise, last = trial.bound / last - 1 if last > 0 else math.inf, max(trial.bound, last)
+            goal = min(goal + limits().objective_gap * self.replan.tolerance, limits().promised_gap / 4)
+            if rise < self.replan.tolerance:
+                self._keep(trial)
+            elif self.mean or step == 0:  # later strategies are better
+                self._keep(trial, trial.bound * (1 + goal) ** 2)
+            if self.gap <= goal or self._weight > MOST_WEIGHT:
                 break
             multipliers = self._stepped(trial)
             if centres is None:
-                centres = None if step < limits().centre_steps else (self.best or trial).plan.centres
+                if step >= limits().centre_steps if self.mean else rise < self.replan.tolerance:
+                    centres = (self.best or trial).plan.centres
+                    last = self.bound_at(centres)
                 continue
             progress = self._missed if self.best is None else self.gap
             stalled = 0 if progress < limits().objective_narrowing * narrowest else stalled + 1
             narrowest = min(progress, narrowest)
-            if stalled < limits().objective_patience:
-                continue
-            finer = self.workload if self.mean else merged(self.workload)
-            if finer is self.workload:
-                if self.gap <= limits().promised_gap or stalled >= limits().last_patience:
-                    break
-                continue
-            self._use(finer)
-            top = self._top or trial.multipliers
-            multipliers = spread(top, Multipliers.even(finer, self.scopes, top.groups))
-            narrowest, stalled = math.inf, 0
+            patience = limits().objective_patience * (1 if self.gap <= limits().promised_gap else 3)
+            settled = not self.mean and abs(rise) < SETTLED * self.replan.tolerance
+            if stalled >= patience or settled:
+                finer = self.workload if self.mean else merged(self.workload)
+                if finer is self.workload:
+                    if stalled >= patience or self.gap <= limits().promised_gap / 2:
+                        break
+                    continue
+                self._use(finer)
+                top = (self._top or trial).multipliers
+                multipliers = spread(top, Multipliers.even(finer, self.scopes, top.groups))
+                last, stalled, goal, narrowest = 0.0, 0, 0.0, math.inf
+        if self.best is None and trial is not None:
+            self._keep(trial)
         return self.best
 
     def _first(self, start: Multipliers | None) -> Multipliers:
@@ -231,8 +249,10 @@ class Search:
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         if bound > self.bound_at(plan.centres):
-            self._bounds[plan.centres], self._top = bound, multipliers
-        trial = self._tabulated(plan, multipliers)
+            self._bounds[plan.centres] = bound
+        trial = replace(self._tabulated(plan, multipliers), bound=bound)
+        if bound == self.bound_at(plan.centres):
+            self._top = trial
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
         return trial
@@ -243,21 +263,26 @@ class Search:
             table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
-    def _keep(self, trial: Trial) -> None:
-        """Share the budget of a plan anew, and keep it if it is the best."""
-        table, cost = trial.table, trial.plan.budget.privacy_cost
-        sharing = Sharing(table, self._of_entries(table), cost)
+    def _keep(self, trial: Trial, most: float = math.inf) -> None:
+        """Share the budget of a plan anew, and keep it if it is the best, and its value is at most `most`."""
+        table = trial.table
+        best = math.inf if self.best is None else self.best.value
+        sharing = Sharing(
+            table,
+            self._of_entries(table),
+            trial.plan.budget.privacy_cost,
+            trial.multipliers.by_column(table),
+        )
         with one_core():
             if self.mean:
-                x = sharing.least_loss(trial.losses, self._weight)
+                x = sharing.least_loss(trial.losses)
                 value = math.inf if x is None else float(trial.losses @ x)
                 missed = 1.0 if x is not None else max(1.0, sharing.largest(table.variances))
                 self.level = (1 - self.replan.tolerance / (2 + 2 * self._weight)) / missed
                 self._missed = missed - 1
             else:
-                enough = self._bounds[trial.plan.centres] * (1 + 0.8 * self.goal) ** 2
-                x, value = sharing.least_largest(enough)
-        if x is not None and (self.best is None or value < self.best.value):
+                x, value = sharing.least_largest(most=min(best, most))
+        if x is not None and value < best:
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
             self.best = Best(plan, value, trial.multipliers)
 

@@ -1,98 +1,111 @@
 """Share the budget anew, with the strategies fixed: for the least largest error, or the mean within targets.
 
 With x_k the noise variance of the attribute sets of class k, a query has the variance V = Σ_k a_k x_k
-relative to its target², the loss is L = Σ_k ℓ_k x_k, and the cost is C = Σ_k s_k / x_k. Their logarithms are
-convex in log x, and V·C and L·C do not change with the scale of x. A query keeps to its target at the cost B
-if V·C ≤ B. So both problems are the minimum without constraints of
+relative to its target², the loss is L = Σ_k ℓ_k x_k, and the cost is C = Σ_k s_k / x_k. For the cost B, the
+problems are, as V·C does not change with the scale of x,
 
-    a log(L·C) + (w/τ) log(a + Σ_q (V_q C / B)^τ)
+    min B·t + C  with  V_q ≤ t  for all queries,   and   min L  with  V_q ≤ 1  and  C = B.
 
-for growing τ: with a = 0 and w = 1 a smooth bound of the largest V·C, with a = 1 the loss and a penalty that
-vanishes where all targets are met, if w exceeds the sum of their multipliers. Newton's method finds it. Only
-queries near the largest matter: they join as they come close. A query has few terms, so that the Hessian is
-quick to add up.
+Only queries near the largest matter: they join as they come close. Their constraints are linear, and a
+primal-dual interior-point method with predictor and corrector meets them (Nocedal and Wright, Numerical
+Optimization, algorithm 14.3). A query has few terms, so that the Hessian is quick to add up. Any multipliers
+λ ≥ 0 of queries prove a lower bound, which ends the search:
+
+    max_q V_q ≥ (Σ_k √(s_k Σ_q λ_q a_qk))² / (B Σ λ_q),
+    L ≥ (Σ_k √(s_k (ℓ_k + Σ_q λ_q a_qk)))² / B − Σ λ_q   if all V_q ≤ 1.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import TIE, Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-LONGEST = 0.5
-"""Maximum change of log x in one step."""
+FIRST, LATER, MOST = 0.25, 0.03, 16
+"""Queries join within this fraction of the largest, at first and later, up to so many of an entry."""
 
-CLOSE, FIRST = 0.25, 16
-"""At first, up to so many queries of an entry join that are within this fraction of the largest."""
+LOOSE = 1e4
+"""Maximum factor by which the mean variance of queries without targets grows."""
 
-FIRST_POWER, GROWTH = 100.0, 4.0
-"""The first τ, and its growth."""
-
-MOST_WEIGHT = 1e6
-"""Maximum weight of the penalty, and of multipliers of targets, relative to the loss: beyond, it is lost in
-rounding errors."""
+PRECISION = 1e-4
+"""Fraction of its lower bound by which a solution may exceed it."""
 
 
 class Sharing:
     """The best noise variances of a table's classes, for targets of its entries."""
 
-    def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float) -> None:
-        """Take the target of every entry, infinite for those without any."""
+    def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float, by_column: Array) -> None:
+        """Take the target of every entry, infinite for those without any, and expectations of columns.
+
+        Expected variances count as queries: they keep to targets too, and depend on all classes.
+        """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
-        self._rows: list[Array] = []
-        """The terms of queries that joined, relative to target², entry by entry."""
-        self._classes: list[Integers] = []
+        loose = np.where(
+            np.isfinite(targets), self.squares, LOOSE * table.expected(by_column, table.variances)
+        )
+        self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
+        """The terms of queries that joined, relative to target²."""
+        self._classes: list[Integers] = [table.classes]
+        self._slack = limits().rough_search
+        """Fraction by which the search for the largest V may miss it."""
         self._seen: set[tuple[int, bytes]] = set()
         self._last: tuple[Array, Array] | None = None
 
-    def least_largest(self, enough: float = 0.0) -> tuple[Array, float]:
-        """Return the noise variances of the least largest V, and this; it need not be below `enough`."""
+    def least_largest(self, enough: float = 0.0, most: float = math.inf) -> tuple[Array, float]:
+        """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`.
+
+        It need not be below `enough`.
+        """
         x = self.table.variances
-        best = x, self._join(x, CLOSE, FIRST)
-        power = FIRST_POWER
-        for _ in range(limits().sharing_rounds):
-            if best[1] <= enough or len(x) == 1:
+        best, bound = (x, self._join(x, FIRST)), 0.0
+        for _ in range(limits().sharing_rounds if len(x) > 1 else 0):
+            if best[1] <= max(enough, bound * (1 + 2 * PRECISION)):
                 break
-            x = self._scaled(self._lowered(x, power, None, 1.0))
-            before, largest = best[1], self._join(x, 3 / power, 1)
-            best = (x, largest) if largest < before else best
-            if largest < before * (1 + 1 / power):
-                power *= GROWTH
-            if power > limits().last_power:
-                break
+            x, bound = self._solved(x, None, enough, most)
+            if bound > most:
+                return x, math.inf
+            largest = self._join(x, LATER)
+            best = (x, largest) if largest < best[1] else best
         return best[0], self.largest(best[0])
 
-    def least_loss(self, losses: Array, weight: float) -> Array | None:
-        """Return the noise variances of least loss within all targets, or None if none are found.
+    def least_loss(self, losses: Array) -> Array | None:
+        """Return the noise variances of least loss within all targets, or None if there are none.
 
-        `losses` is the loss of every class at σ² = 1, `weight` an estimate of the sum of the targets'
-        multipliers relative to the loss.
+        `losses` is the loss of every class at σ² = 1.
         """
-        x, room, power = self.table.variances, self.cost, FIRST_POWER
-        if len(x) == 1:
-            return x if self.largest(x) <= 1 else None
-        weight = min(2 * weight + 0.5, MOST_WEIGHT)
-        self._join(x, CLOSE, FIRST)
-        for _ in range(limits().sharing_rounds):
-            x = self._scaled(self._lowered(x, power, losses, weight, room))
-            self._join(x, 3 / power, 1)
-            largest = self.largest(x)
-            if largest > 1 + 3 / power:
-                weight = min(5 * weight, MOST_WEIGHT)
-            if power < max(limits().last_power, 2_000 * weight):
-                power *= GROWTH
-            elif largest <= 1:
-                return x
-            else:
-                room /= largest * (1 + 1e-7)
-        return None
+        self._slack = TIE  # targets are met exactly
+        inner, largest = self.least_largest(0.9, 1.0)
+        if largest > 1:
+            return None
+        best = inner
+        for _ in range(limits().sharing_rounds if len(inner) > 1 and largest < 1 - 1e-5 else 0):
+            x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
+            self._join(x, LATER)
+            part = self._part_within(inner, x)
+            x = self._scaled(inner ** (1 - part) * x**part)
+            if losses @ x < losses @ best:
+                best = x
+            if losses @ best <= bound * (1 + 2 * PRECISION):
+                break
+        return best
+
+    def _part_within(self, inner: Array, x: Array) -> float:
+        """Return how far one can go to `x` from noise variances that meet all targets: V·C is log-convex."""
+        low, high = 0.0, 1.0
+        if self.largest(x) <= 1:
+            return high
+        while high - low > 1e-3:
+            middle = (low + high) / 2
+            meets = self.largest(self._scaled(inner ** (1 - middle) * x**middle)) <= 1
+            low, high = (middle, high) if meets else (low, middle)
+        return low
 
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`."""
@@ -106,8 +119,8 @@ class Sharing:
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
-    def _join(self, x: Array, close: float, most: int) -> float:
-        """Return the largest V; up to `most` queries of an entry within the fraction `close` of it join.
+    def _join(self, x: Array, close: float) -> float:
+        """Return the largest V; queries within the fraction `close` of it join.
 
         An entry is searched only if it can come that close: variances grow at most by the largest factor by
         which the noise of a class grows.
@@ -121,7 +134,7 @@ class Sharing:
             if bounds[number] < least:
                 break
             square = self.squares[number]
-            value, terms = self.table.near_largest(number, x, least * square, most)
+            value, terms = self.table.near_largest(number, x, least * square, MOST, self._slack)
             values[number] = value / square
             best = max(best, float(values[number]))
             if values[number] >= least:
@@ -138,103 +151,87 @@ class Sharing:
             self._rows.append(wide)
             self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
 
-    def _lowered(
-        self, x: Array, power: float, losses: Array | None, weight: float, budget: float = 1.0
-    ) -> Array:
-        """Return noise variances at which the sum of loss and penalty is least."""
+    def _solved(
+        self, x: Array, losses: Array | None, enough: float = 0.0, most: float = math.inf
+    ) -> tuple[Array, float]:
+        """Return the best noise variances for the queries that joined, and the bound that these prove."""
         self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
-        smooth = _Smooth(self._rows[0], self._classes[0], self.table.spent, losses, power, weight, budget)
-        point = smooth.at(x)
+        point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
         for _ in range(limits().newton_steps):
-            step = -np.linalg.solve(smooth.hessian(point), point.gradient)
-            promise = -float(point.gradient @ step)
-            if promise < 1e-3 / power:
+            if point.is_close(enough) or point.bound > most:
                 break
-            step *= min(1.0, LONGEST / float(np.abs(step).max()))
-            for _ in range(20):
-                trial = smooth.at(point.x * np.exp(step))
-                if trial.value <= point.value + 0.05 * float(point.gradient @ step):
-                    break
-                step = step / 3
-            else:
-                break
-            point = trial
-        return point.x
+            point.advance()
+        return self._scaled(point.x), point.bound
 
 
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """The function at a point: its value and gradient, and what its Hessian is made of."""
+class _InteriorPoint:
+    """An interior point of one of the problems in the header: x, slacks and multipliers of all queries.
 
-    x: Array
-    value: float
-    gradient: Array
-    loss: Array
-    """The shares of the classes in the loss; zero without any."""
-    cost: Array
-    """Their shares in the cost."""
-    queries: Array
-    """The weights of the queries, which sum to one."""
-    terms: Array
-    """The shares of their terms."""
-    mean: Array
-    penalty: float
-    """The derivative of the penalty by the logarithm of the largest variance."""
-    part: float
-    """The part of the penalty that is due to queries rather than to the constant."""
+    Steps are relative to x. The last unknown is t, or the multiplier of the cost, its price.
+    """
 
+    def __init__(
+        self, rows: Array, classes: Integers, spent: Array, budget: float, losses: Array | None, x: Array
+    ) -> None:
+        self.x, self.spent, self.budget, self.classes, self.free = x, spent, budget, classes, losses is None
+        top = float((rows * np.append(x, 0.0)[classes]).sum(axis=1).max())
+        self.unit = top if self.free else 1.0  # so that t begins near one, where it ends
+        self.rows, self.losses = rows / self.unit, np.zeros(len(x)) if losses is None else losses
+        self.slack = (1.1 if self.free else 1 - 1e-7) - self._each().sum(axis=1)
+        self.price = 1.0 if self.free else float(self.losses @ x) / budget
+        share = 1.0 if self.free else 0.1
+        self.multipliers = share * self.price * budget / self.slack / (1 / self.slack).sum()
+        self.bound = 0.0
 
-@dataclass(frozen=True, eq=False)
-class _Smooth:
-    """The smooth function of log x in the header."""
+    def _each(self) -> Array:
+        return np.asarray(self.rows * np.append(self.x, 0.0)[self.classes])
 
-    rows: Array
-    classes: Integers
-    spent: Array
-    losses: Array | None
-    power: float
-    weight: float
-    budget: float
+    def _summed(self, weights: Array) -> Array:
+        """Return the weighted sum of queries' terms, by class."""
+        products = (weights[:, None] * self._each()).ravel()
+        return np.bincount(self.classes.ravel(), products, len(self.x) + 1)[:-1].astype(float)
 
-    def at(self, x: Array) -> _Point:
-        """Return the function at a point."""
-        each = self.rows * np.append(x, 0.0)[self.classes]
-        values = each.sum(axis=1)
-        cost = self.spent / x
-        total, top = float(cost.sum()), float(values.max())
-        queries = (values / top) ** self.power
-        over = self.power * math.log(top * total / self.budget) + math.log(float(queries.sum()))
-        value, part, loss = over, 1.0, np.zeros(len(x))
-        if self.losses is not None:
-            value = max(over, 0.0) + math.log1p(math.exp(-abs(over)))
-            part = math.exp(over - value)
-            loss = self.losses * x
-        value *= self.weight / self.power
-        if self.losses is not None:
-            value += math.log(float(loss.sum()) * total)
-            loss = loss / loss.sum()
-        cost, queries, terms = cost / total, queries / queries.sum(), each / values[:, None]
-        products = (queries[:, None] * terms).ravel()
-        mean = np.bincount(self.classes.ravel(), products, len(x) + 1)[:-1].astype(float)
-        gradient = loss - float(self.losses is not None) * cost + self.weight * part * (mean - cost)
-        return _Point(x, value, gradient, loss, cost, queries, terms, mean, self.weight * part, part)
+    def is_close(self, enough: float) -> bool:
+        """Raise the bound; return whether the point is close to it, or good enough."""
+        total, spending = float(self.multipliers.sum()), float((self.spent / self.x).sum()) / self.budget
+        losses = self.losses * self.x + self._summed(self.multipliers)
+        square = float(np.sqrt(self.spent / self.x * losses).sum()) ** 2 / self.budget
+        self.bound = max(self.bound, self.unit * (square / total if self.free else square - total))
+        value = float(self._each().sum(axis=1).max()) if self.free else float(self.losses @ self.x)
+        exact = self.free or spending < 1 + PRECISION**2
+        return exact and self.unit * value * spending <= max(enough, self.bound * (1 + PRECISION))
 
-    def hessian(self, point: _Point) -> Array:
-        """Return the Hessian, made regular where it is flat: along a change of scale."""
-        count = len(point.x) + 1
-        matter = point.queries > 1e-12 * point.queries.max()
-        own, q = self.classes[matter], point.terms[matter]
-        pairs = own[:, :, None] * count + own[:, None, :]
-        products = (point.queries[matter, None] * q)[:, :, None] * q[:, None, :]
-        second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
-        slope, power = point.mean - point.cost, self.power
-        H = point.penalty * ((power - 1) * second - power * np.outer(point.mean, point.mean))
-        H += point.penalty * power * (1 - point.part) * np.outer(slope, slope)
-        costs = float(self.losses is not None) + point.penalty
-        H -= np.outer(point.loss, point.loss) + costs * np.outer(point.cost, point.cost) - 1.0 / len(point.x)
-        H.flat[::count] += point.loss + costs * point.cost + point.penalty * point.mean + 1e-9
-        H.flat[::count] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
-        return np.asarray(H)
+    def advance(self) -> None:
+        """Step towards the optimum: a predictor tells how much closer, and what a corrector mends."""
+        count, slack, multipliers = len(self.x) + 1, self.slack, self.multipliers
+        each, cost, weights = self._each(), self.spent / self.x, multipliers / slack
+        pairs = self.classes[:, :, None] * count + self.classes[:, None, :]
+        products = (weights[:, None] * each)[:, :, None] * each[:, None, :]
+        H = np.bincount(pairs.ravel(), products.ravel(), count**2).astype(float).reshape(count, count)
+        H.flat[: -1 : count + 1] += 2 * self.price * cost
+        H[:-1, -1] = H[-1, :-1] = -(self._summed(weights) if self.free else cost)
+        H[-1, -1] = weights.sum() if self.free else 0.0
+
+        def step_to(products: Array) -> tuple[Array, Array, Array, float]:
+            """Return steps towards slack × multiplier = products, and the part that stays positive."""
+            aim = products / slack
+            last = aim.sum() - self.budget if self.free else self.budget - cost.sum()
+            slopes = self.price * cost - self.losses * self.x - self._summed(aim)
+            step = np.linalg.solve(H, np.append(slopes, last))
+            ahead = step[-1] * self.free - (np.append(step[:-1], 0.0)[self.classes] * each).sum(axis=1)
+            turn = aim - multipliers - weights * ahead
+            largest = max(np.abs(step[:-1]).max(), (-ahead / slack).max(), (-turn / multipliers).max())
+            largest = largest if self.free else max(largest, -step[-1] / self.price)
+            return step, ahead, turn, min(1.0, 1 / float(largest))
+
+        _, ahead, turn, part = step_to(np.zeros(len(slack)))
+        mean = float(slack @ multipliers) / len(slack)
+        after = float((slack + part * ahead) @ (multipliers + part * turn)) / len(slack)
+        step, ahead, turn, part = step_to(mean * (after / mean) ** 3 - ahead * turn)
+        part *= 0.95
+        self.x = self.x * (1 + part * step[:-1])
+        self.slack, self.multipliers = slack + part * ahead, multipliers + part * turn
+        self.price += 0.0 if self.free else part * float(step[-1])
 
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:

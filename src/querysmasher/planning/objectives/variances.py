@@ -255,12 +255,14 @@ class VarianceTable:
 
     def expected(self, by_column: Array, variances: Array) -> Array:
         """Return the expected variance of every entry, given the expectation of every column."""
-        return np.asarray((self._noise(variances) * self._products(by_column)).sum(axis=1))
+        return np.asarray((self._noise(variances) * self.expected_terms(by_column)).sum(axis=1))
 
     def coefficients(self, by_column: Array) -> Array:
         """Return the expected variance of every entry at σ² = 1 on one class: entries × classes."""
         result = np.zeros((len(self.entries), len(self.sets) + 1))
-        np.add.at(result, (np.arange(len(self.entries))[:, None], self.classes), self._products(by_column))
+        np.add.at(
+            result, (np.arange(len(self.entries))[:, None], self.classes), self.expected_terms(by_column)
+        )
         return result[:, :-1]
 
     def slopes(self, by_column: Array, weights: Array, variances: Array) -> Array:
@@ -276,14 +278,15 @@ class VarianceTable:
     def _noise(self, variances: Array) -> Array:
         return np.asarray(np.append(variances, 0.0)[self.classes])
 
-    def _products(self, by_column: Array) -> Array:
+    def expected_terms(self, by_column: Array) -> Array:
+        """Return the expectation of every term of every entry."""
         return np.asarray(np.append(by_column, 1.0)[self._column_of].prod(axis=1))
 
     # --- largest variances ---
 
     def bounds(self, variances: Array) -> Array:
         """Return an upper bound on the largest variance of every entry."""
-        return np.asarray((self._noise(variances) * self._products(self._most[:-1])).sum(axis=1))
+        return np.asarray((self._noise(variances) * self.expected_terms(self._most[:-1])).sum(axis=1))
 
     def growth(self, factors: Array) -> Array:
         """Return the largest factor by which variances of every entry grow if classes grow by `factors`."""
@@ -296,14 +299,16 @@ class VarianceTable:
         rows = [int(index[i]) for (index, _), i in zip(fronts, chosen, strict=True)]
         return value, self.entries[number].query(rows)
 
-    def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
-        """Return the largest variance, by a rough search, and the terms of queries of at least `least`.
+    def near_largest(
+        self, number: int, variances: Array, least: float, most: int, slack: float
+    ) -> tuple[float, Array]:
+        """Return the largest variance, to a fraction `slack`, and the terms of queries of at least `least`.
 
         These are, for every row of a cluster, the largest query with it, up to `most` in all. The terms are
         those of the entry, in order; the product with the noise of their classes is the variance.
         """
         noise = self._noise_of(number, variances)
-        fronts = [matrix for _, matrix in self._fronts_of(number, limits().rough_search)]
+        fronts = [matrix for _, matrix in self._fronts_of(number, slack)]
         values, chosen = peaks(fronts, noise)
         near = np.flatnonzero(values >= max(least, float(values.max()) / 2))
         if len(near) > most:

@@ -316,7 +316,7 @@ def fixed_point(
     for step in range(steps):
         if progress is not None:
             progress(best.gap)
-        if best.gap <= tolerance or not np.isfinite(design.gap):  # weights beyond double precision
+        if best.gap <= tolerance:
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
             break  # too slow: the optimum is sparse
