@@ -1,10 +1,4 @@
-"""Roles: attributes that a workload treats alike, and attribute sets that therefore cost the same.
-
-A workload on a hundred attributes asks a few kinds of questions many times. This file finds the kinds: what
-is left of the workload if attributes of one role are not distinguished. They are computed once, without any
-centre; the search for centres then evaluates only distinct classes.
-
-The centres that minimise a workload's total error, from one number per attribute.
+"""The centres that minimise a workload's total error, from one number per attribute.
 
 The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
 all sets. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
@@ -18,6 +12,10 @@ queries with a total of weight κ on this attribute alone: the optimum over all 
 is the ratio at the present centre. A few sweeps over the attributes converge. F is exact where every set is a
 single product of families; elsewhere it ranks centres well but overrates what is kept together, so that the
 planner also tries centres further from uniform.
+
+A workload on a hundred attributes asks a few kinds of questions many times. Attributes that it treats alike
+have one *role*, and attribute sets that therefore cost the same are one class. They are found once, without
+any centre; the search then evaluates only distinct classes.
 """
 
 from __future__ import annotations

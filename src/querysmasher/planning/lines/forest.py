@@ -1,4 +1,4 @@
-"""The best precisions for the nodes of a tree, and bounds on what any strategy can reach.
+"""Hierarchies of very many values: the best precisions of their nodes, and bounds on any strategy.
 
 Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
 -1. Write a_v as a share s_v of what is left on the path above v; leaves take the rest. With slopes
@@ -21,8 +21,6 @@ the same passes again. In log t, the integrand of each eigenvalue is a hyperboli
 trapezium rule of step h is too large by at most a factor 1 + 2 Σ_k sech(kπ²/h) (Poisson's summation formula);
 leaving terms out only lowers the sum. So the bound is certified. p ∝ g at the leaves is nearly the best, and
 p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
-
-Hierarchies of very many values: strategies on the nodes of their tree.
 """
 
 from __future__ import annotations

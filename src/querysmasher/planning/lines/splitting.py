@@ -1,6 +1,6 @@
-"""Which attributes are too large to be written out, and what a group asks about them.
+"""Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
 
-Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
+An attribute is one if its queries are too large to be written out, or if several families ask about it.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
 the next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and
