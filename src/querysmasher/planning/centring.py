@@ -36,8 +36,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.circulant import is_circulant_gram
-from querysmasher.planning.solvers.dense import RANK
+from querysmasher.planning.solvers.dense import RANK, is_circulant_gram
 from querysmasher.planning.solvers.design import LEAST, Design, fixed_point
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
@@ -194,6 +193,9 @@ HEAVIEST = 1e4
 CLOSE = 1e-5
 """Sweeps end when the error changes by less than this fraction."""
 
+FEW = 16
+"""Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.2%."""
+
 SWEEPS = 12
 """Maximum number of sweeps."""
 
@@ -222,7 +224,8 @@ class CentreSearch:
             if key not in shared:
                 shared[key] = even
                 if start is not None:
-                    weights = even.weights + way * (best - even.weights)
+                    further = 1 + (way - 1) * (1 + FEW / len(even))
+                    weights = even.weights + further * (best - even.weights)
                     positive = np.maximum(weights, 0.0)
                     shared[key] = replace(Centre.near(positive / positive.sum(), fine), start=start)
             result.append(shared[key])
@@ -292,10 +295,10 @@ class _Axis:
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
-        gap = limits().search_gap if self.size <= limits().light_cells else limits().own_gap
+        gap = 1e-5 if self.size <= limits().light_cells else 1e-3
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, limits().own_steps)
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, 40)
         half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
         self.measure(half.T @ half)
         better = design.weights * np.maximum(design.leverages / design.value, LEAST) ** 2

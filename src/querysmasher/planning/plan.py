@@ -161,14 +161,16 @@ class Plan(Explained):
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
         """The methods used instead of an optimal one, each with its number of sets and largest gap."""
-        found: dict[str, tuple[int, float]] = {}
+        methods: dict[str, tuple[int, float]] = {}
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
-                own = [self.solutions[number] for _, number in m.blocks]
-                for method in dict.fromkeys(s.method for s in own if s.method in ("structured", "fourier")):
-                    count, gap = found.get(method, (0, 0.0))
-                    found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
-        return found
+                solutions = [self.solutions[number] for _, number in m.blocks]
+                for method in dict.fromkeys(
+                    s.method for s in solutions if s.method in ("structured", "fourier")
+                ):
+                    count, gap = methods.get(method, (0, 0.0))
+                    methods[method] = (count + 1, max(gap, *(s.gap for s in solutions if s.method == method)))
+        return methods
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
@@ -217,9 +219,9 @@ class Plan(Explained):
         start = 0
         self.estimator.prepare(workload)
         for group in workload:
-            own = self.estimator.variances(group)
-            result[start : start + own.size] = own.ravel()
-            start += own.size
+            variances = self.estimator.variances(group)
+            result[start : start + variances.size] = variances.ravel()
+            start += variances.size
         return result
 
     def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:

@@ -58,11 +58,12 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     known = overall(groups)
     rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
+    targets = None if ratio is None else target_section(plan, ratio, with_curve=curve is not None)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
         ("error", "Expected error", error_section(plan, groups, with_curve=curve is not None)),
-        *_targets(plan, ratio, with_curve=curve is not None),
+        *([] if targets is None else [("targets", "What the targets cost", targets)]),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
@@ -111,12 +112,6 @@ def _summary(plan: Plan, rmse: float) -> Html:
             ),
         ]
     )
-
-
-def _targets(plan: Plan, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
-    if ratio is None:
-        return []
-    return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
 
 
 def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:

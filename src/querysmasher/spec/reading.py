@@ -1,11 +1,14 @@
-"""From a TOML file to a spec."""
+"""From a TOML file to a spec; and a first such file."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from querysmasher.data.framing import CSV
@@ -237,3 +240,12 @@ def _source(section: DataSection, path: Path, findings: Findings) -> Source | No
     if given:
         findings.add(("data",), f"expected path, or database and table, got {' and '.join(given)}")
     return None
+
+
+def template(codebook: str | None = None) -> str:
+    """Return the text of a first spec file, valid as it is, with example attributes or a codebook's."""
+    text = resources.files("querysmasher.spec").joinpath("template.toml").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^#: (\w+)\n", text, flags=re.MULTILINE)
+    wanted = ("always", "example" if codebook is None else "codebook")
+    chosen = (part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in wanted)
+    return "".join(chosen).replace("CODEBOOK", json.dumps(codebook))

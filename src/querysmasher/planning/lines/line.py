@@ -157,11 +157,11 @@ def solve_line(gram: LineGram) -> LineSolution:
     ]
     bound = max((bound for *_, bound in found), default=0.0)
     best = min(found, key=itemgetter(1), default=None)
-    if best is not None and best[1] <= limits().line_enough * bound:
+    if best is not None and best[1] <= 1.004 * bound:
         return LineSolution(best[0], best[1], min(bound, best[1]))
     found += [(own, whole_loss(gram, own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
     best = min(found, key=itemgetter(1))
-    bound = max(bound, lower_bound(gram, value_weights(gram, best[0]), limits().path_steps))
+    bound = max(bound, lower_bound(gram, value_weights(gram, best[0]), 4))
     return LineSolution(best[0], best[1], min(bound, best[1]))
 
 
@@ -174,9 +174,7 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     whole.flat[:: gram.size + 1] += SLIGHT * float(diagonal.mean())  # values that no query distinguishes
     values, vectors = np.linalg.eigh(whole)
     root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
-    design = fixed_point(
-        lambda p: Design.of_gram(whole, gram.size, p), root**2, limits().line_gap, limits().own_steps
-    )
+    design = fixed_point(lambda p: Design.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
     strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
     loss = whole_loss(gram, strategy)
     surplus = math.sqrt(SLIGHT * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
@@ -239,24 +237,18 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
         strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
         return strategy, window_bound(n, windows, 0.0 if gram.values is None else float(gram.values.min()))
     pure = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": True}[ends]
-    rest = LineGram(
-        n,
-        (),
-        0.0 if ends == "circular" else gram.total,
-        None if ends == "prefix" else gram.prefixes,
-        None
-        if gram.values is None or np.ptp(gram.values) <= 1e-9 * gram.values[0]
-        else gram.values - gram.values.min(),
-        0.0 if ends == "range" else gram.ranges,
-        0.0 if ends == "circular" else gram.circular,
-        gram.others,
-    )
     roots = np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
     if not pure:
         return strategy, 0.0
     exact = np.sqrt(_exact_spectrum(gram, ends))
     squares = reflection.diagonal(reflection.kernel(exact))
+    values = None if gram.values is None else gram.values - gram.values.min()
+    rest = replace(gram, asked=(), values=values)
+    if ends == "circular":
+        rest = replace(rest, circular=0.0, total=0.0)
+    else:
+        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
     return strategy, float(squares @ squares) + _simple_bound(rest)
 
 
@@ -325,7 +317,7 @@ def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
     local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
-    for _ in range(limits().line_rounds):
+    for _ in range(4):
         p = local / diagonal**4
         scale = float(p.sum())
         p /= scale

@@ -137,9 +137,6 @@ def check_cells(workload: Workload, large: tuple[int, ...]) -> None:
 
 Places = tuple[int, ...]
 
-PASSES = 3
-"""Number of passes over all sets where several lines and trees share totals."""
-
 PUBLIC = 1e3
 """Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
 
@@ -272,7 +269,7 @@ class LineSplitter:
         """Return the sets on which queries leave something, given what is kept of other attributes."""
         several = len({a for own in asked for a, _ in own.families}) > 1
         before, sets = None, list[SplitSet]()
-        for _ in range(PASSES if several else 1):
+        for _ in range(2 if several else 1):
             now = _Pass()
             sets = list(self._sets(others, (), asked, {}, before, now))
             before = now
