@@ -237,24 +237,18 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
         strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
         return strategy, window_bound(n, windows, 0.0 if gram.values is None else float(gram.values.min()))
     pure = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": True}[ends]
-    rest = LineGram(
-        n,
-        (),
-        0.0 if ends == "circular" else gram.total,
-        None if ends == "prefix" else gram.prefixes,
-        None
-        if gram.values is None or np.ptp(gram.values) <= 1e-9 * gram.values[0]
-        else gram.values - gram.values.min(),
-        0.0 if ends == "range" else gram.ranges,
-        0.0 if ends == "circular" else gram.circular,
-        gram.others,
-    )
     roots = np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
     if not pure:
         return strategy, 0.0
     exact = np.sqrt(_exact_spectrum(gram, ends))
     squares = reflection.diagonal(reflection.kernel(exact))
+    values = None if gram.values is None else gram.values - gram.values.min()
+    rest = replace(gram, asked=(), values=values)
+    if ends == "circular":
+        rest = replace(rest, circular=0.0, total=0.0)
+    else:
+        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
     return strategy, float(squares @ squares) + _simple_bound(rest)
 
 
