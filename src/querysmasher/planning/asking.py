@@ -1,7 +1,4 @@
-"""Refuse workloads that are too large or too uneven, before any work.
-
-A workload that needs no measurement.
-"""
+"""Refuse workloads that are too large or too uneven, or that need no measurement, before any work."""
 
 from __future__ import annotations
 

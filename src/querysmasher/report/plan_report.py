@@ -158,9 +158,11 @@ def _budget(plan: Plan) -> Html:
 
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
-    gap = share(plan.gap)
+    relative = ", relative to its target," if plan.workload.has_targets else ""
+    what = "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
+    certified = f"{what} of this plan is certified to be within {share(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
-    texts = [f"{_minimised(plan)} of this plan is certified to be within {gap} of {optimum(plan)}. {bound}"]
+    texts = [f"{certified} {bound}"]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit
     if wanted:
         said = str(plan.limit())
@@ -168,12 +170,6 @@ def _optimal(plan: Plan, limit: bool | None) -> Html:
     else:
         texts.append("The limit of all matrix mechanisms was not computed for this page.")
     return join(element("p", text) for text in texts)
-
-
-def _minimised(plan: Plan) -> str:
-    """Name what the plan minimises, which its certificate is about."""
-    relative = ", relative to its target," if plan.workload.has_targets else ""
-    return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
 def _share_rows(plan: Plan) -> list[dict[str, Any]]:

@@ -70,8 +70,9 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         msg = f"{path.name} is not valid TOML: {error}{hint}"
         raise SpecError(msg) from None
     findings = Findings(path.name, text)
-    for key in [key for key in data if key not in _top_keys()]:
-        findings.add((key,), _stranger(key))
+    known = [field.alias or name for name, field in File.model_fields.items()]
+    for key in [key for key in data if key not in known]:
+        findings.add((key,), home_of(key) or unknown_key(key, known))
         del data[key]
     file = findings.section(File, data, ())
     if file is None:
@@ -108,15 +109,6 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     return Spec(
         path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
     )
-
-
-def _top_keys() -> list[str]:
-    return [field.alias or name for name, field in File.model_fields.items()]
-
-
-def _stranger(key: str) -> str:
-    """State where an unknown key belongs, or which one may be meant."""
-    return home_of(key) or unknown_key(key, _top_keys())
 
 
 def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
