@@ -1,5 +1,4 @@
-"""The Gram matrix of queries about one attribute of very many values, never written out, and lower bounds on
-their loss by recurrences.
+"""The Gram matrix of queries about one attribute of very many values, never written out, and its bounds.
 
 The inverse T of the Gram matrix G₀ of weighted prefixes is the Laplacian of a path: conductance 1/ω_j
 between values j and j+1, and 1/ω_{n−1} from the last value to the ground. Single values add a diagonal μ.

@@ -15,10 +15,10 @@ the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and
 tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and unit
 diagonal determines D: a few rounds converge.
 
-Ranges of given lengths, as in moving sums, are filters in the cosine basis. Let value j stand at j + ½. In the cosine basis, a range of length l around x has the coefficients
-D_l(θ)·cos θx with D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of
-length l at all positions, reflected where they pass an end, have a Gram matrix that is a filter, with
-eigenvalues D_l².
+Ranges of given lengths, as in moving sums, are filters in the cosine basis. Let value j stand at j + ½. In
+the cosine basis, a range of length l around x has the coefficients D_l(θ)·cos θx with
+D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of length l at all
+positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
 
 The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
 U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
