@@ -64,28 +64,20 @@ def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...
     )
 
 
-def check_searchable(workload: Workload) -> None:
-    """Refuse groups with more queries than are searched for the largest error."""
-    for group in workload:
-        if group.rows > limits().large_worst_queries:
-            msg = (
-                f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
-                f"queries per group where attributes have very many values, got {group.rows:,} on "
-                f"({', '.join(group.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
-                "objective='mean' without targets"
-            )
-            raise TooLargeError(msg)
-
-
-def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tuple[int, ...]:
+def searched_without_matrices(workload: Workload, large: Places) -> Places:
     """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
-    try:
-        check_searchable(workload)
-    except TooLargeError:
-        if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
-            return ()
-        raise
-    return large
+    many = next((group for group in workload if group.rows > limits().large_worst_queries), None)
+    if many is None:
+        return large
+    if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
+        return ()
+    msg = (
+        f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
+        f"queries per group where attributes have very many values, got {many.rows:,} on "
+        f"({', '.join(many.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
+        "objective='mean' without targets"
+    )
+    raise TooLargeError(msg)
 
 
 def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:

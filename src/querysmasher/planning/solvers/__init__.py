@@ -1,4 +1,4 @@
-"""Numerical methods, one per file: each finds the best strategy it allows for one block.
+"""Numerical methods: each finds the best strategy it allows for one block.
 
 `solve` chooses by this table, top to bottom:
 
