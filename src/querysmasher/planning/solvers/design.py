@@ -270,10 +270,10 @@ def _on_active_cells(
         p = np.zeros(cells)
         following = design.weights * (design.leverages / design.value) ** 2
         p[active] = improve(R[:, active], np.maximum(following[active], 1e-2 / len(active)))
-        design = evaluate(p)
-        stalled = stalled + 1 if design.gap > 0.95 * best.gap else 0
+        before, design = design.gap, evaluate(p)
+        stalled = stalled + 1 if design.gap > 0.95 * before else 0
         best = min(best, design, key=lambda one: one.gap)
-        if best.gap <= tolerance or stalled == (1 if len(active) == cells else 3):
+        if best.gap <= tolerance or stalled == (1 if share == 3 and len(active) == cells else 3):
             break
         violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
         worst = violators[np.argsort(design.leverages[violators])[-share * rank :]]
