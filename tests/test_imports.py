@@ -273,6 +273,21 @@ def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
 
 
 @pytest.mark.slow
+def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
+    views = {
+        "release.storage",
+        "release.writing",
+        "report.page",
+        "report.release_report",
+        "estimate.estimate",
+    }
+    views = {f"querysmasher.{name}" for name in views}
+    assert loaded_after("qs.Release").isdisjoint(views)
+    use = "qs.Release.report, " + ", ".join(f"__import__({name!r})" for name in sorted(views))
+    assert loaded_after(use) >= views, "the names above are those of today"
+
+
+@pytest.mark.slow
 def test_what_is_heavy_is_found_where_it_is_used():
     """The test above can fail: where queries far apart are planned, scipy is seen."""
     far_apart = "qs.where(schema, 'a >= 2 and b == 1') + 1e-9 * qs.where(schema, 'a >= 1 and b == 1')"

@@ -33,7 +33,7 @@ __version__ = "0.2.0"
 _NAMES = {
     "attributes": "Binned Categorical Cyclic Ordinal",
     "comparison.compare": "Comparison compare",
-    "comparison.persons": "records_per_person",
+    "comparison.person_bounds": "records_per_person",
     "data.check": "Check check",
     "data.framing": "CSV",
     "errors": (

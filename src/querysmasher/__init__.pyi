@@ -6,7 +6,7 @@ from querysmasher.attributes import Cyclic as Cyclic
 from querysmasher.attributes import Ordinal as Ordinal
 from querysmasher.comparison.compare import Comparison as Comparison
 from querysmasher.comparison.compare import compare as compare
-from querysmasher.comparison.persons import records_per_person as records_per_person
+from querysmasher.comparison.person_bounds import records_per_person as records_per_person
 from querysmasher.data.check import Check as Check
 from querysmasher.data.check import check as check
 from querysmasher.data.framing import CSV as CSV

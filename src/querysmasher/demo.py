@@ -95,11 +95,11 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     people, words = made_up_people() if made_up else load_people()
     schema = qs.Schema(
         [
-            qs.Categorical("bpl", STATES),
-            qs.Cyclic("qob", [1, 2, 3, 4]),
-            qs.Categorical("nonwhite", [0, 1]),
-            qs.Categorical("vet_wwko", [0, 1]),
-            qs.Categorical("home_ownership", [0, 1]),
+            qs.Categorical("bpl", STATES, title="Place of birth"),
+            qs.Cyclic("qob", [1, 2, 3, 4], title="Quarter of birth"),
+            qs.Categorical("nonwhite", [0, 1], title="Race", value_labels=["white", "other"]),
+            qs.Categorical("vet_wwko", [0, 1], title="Veteran", value_labels=["no", "yes"]),
+            qs.Categorical("home_ownership", [0, 1], title="Home", value_labels=["rented", "owned"]),
             qs.Ordinal("qob_minus_kw", np.arange(-54.5, 29.0).tolist()),
         ]
     )

@@ -132,6 +132,17 @@ def test_groups_are_split_together_as_they_are_alone(asked):
             assert [c.tolist() for c in part.classes] == [c.tolist() for c in alone[place].classes]
 
 
+def test_clusters_do_not_need_larger_tables_than_can_be_counted():
+    workload = predicates(6, (4, 5, 3, 6), most=2)
+    assert len(own_clusters(workload)) == 1
+    with limited(counted_cells=90):
+        found = own_clusters(workload)
+    assert 1 < len(found) < 6
+    for own in found:
+        names = {name for place in own for name in workload.groups[place].attributes}
+        assert math.prod(workload.schema.sizes[a] for a in workload.schema.positions(names)) <= 90
+
+
 def test_centred_queries_and_the_total_are_the_queries():
     workload = predicates(6, (4, 5, 3))
     merged = merge(workload.schema, workload.groups, range(3))

@@ -15,8 +15,10 @@ from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separa
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
+from querysmasher.spec.workloads import read_family
+from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
-from querysmasher.workload.registry import FAMILIES
+from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
 from tests.builders import COST, as_lines, has_lines, plan_split
 from tests.planning.test_large import check_variances
 from tests.planning.toy_strategy import CountAxis, StepStrategy
@@ -117,3 +119,12 @@ def test_a_new_family_needs_one_line(monkeypatch, tmp_path, large):
         plan = plan_split(workload)
     assert has_lines(plan) == large
     check_through_files(plan, tmp_path)
+
+
+def test_a_new_family_is_asked_by_its_name(monkeypatch, tmp_path):
+    """In Python, in a spec and in files."""
+    monkeypatch.setitem(ONE_ATTRIBUTE, Evens.name, Evens)
+    workload = qs.queries(qs.Schema.of(a=7), a="evens")
+    assert [*workload.labels()] == ["a <= 0", "a <= 2", "a <= 4", "a <= 6"]
+    assert workload_from_data(workload_to_data(workload)) == workload
+    assert read_family(workload.schema["a"], "evens", tmp_path) == Evens((7,))

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.solvers import solve
-from querysmasher.planning.solvers.circulant import fourier_basis, is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import _merge_cells, is_thin, solve_dense, start_weights
+from querysmasher.planning.solvers.dense import (
+    _merge_cells,
+    fourier_basis,
+    is_circulant,
+    is_thin,
+    solve_circulant,
+    solve_dense,
+    start_weights,
+)
 from querysmasher.planning.split import Decomposer
 from querysmasher.planning.subworkload import Block, Part, separate
 from tests.builders import COST, plan_uniform

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.lines import trees as trees_module
 from querysmasher.planning.lines.forest import best_precisions, solve_tree
 from querysmasher.planning.lines.trees import WeightedTree, merge_alike, nested
 from querysmasher.planning.solvers.design import solve_design
@@ -71,7 +70,7 @@ def test_the_solution_is_near_the_dense_optimum_and_its_certificate_holds(tree, 
     rows = weighted_rows(families, weights)
     if total:
         rows = np.concatenate([rows, np.full((1, tree.cells), math.sqrt(total))])
-    found = solve_tree(nested(families, weights, total), 1e-3)
+    found = solve_tree(nested(families, weights, total), 1e-4)
     best = dense_optimum(rows)
     own = found.strategy
     whole = np.einsum("ij,ij->", rows, own.covary_whole(rows))  # with what the total says
@@ -93,7 +92,7 @@ def test_regular_trees_are_optimal(branches, data):
     names = tuple(tuple(range(size)) for size in sizes)
     weights = tuple(data.draw(WEIGHTS) for _ in range(len(sizes) + 1))
     tree = Hierarchy((n,), levels, names, True, weights)
-    found = solve_tree(nested([tree], [1.0]), 1e-3)
+    found = solve_tree(nested([tree], [1.0]), 1e-4)
     assert found.gap < 2e-5
     assert found.reached <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
 
@@ -132,12 +131,9 @@ def test_merging_alike_siblings_changes_nothing(tree):
     assert alike.tree.loss(precisions) == pytest.approx(single.loss(whole), rel=1e-4)
 
 
-def test_a_collision_of_words_is_noticed(monkeypatch):
-    """Nothing is merged that is not alike, even if the words of different subtrees were equal."""
-    monkeypatch.setattr(trees_module, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
+def test_subtrees_of_unequal_sizes_are_not_merged():
     nodes = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2, 2]))
-    alike = merge_alike(nodes, np.ones(8))
-    assert len(alike.tree.nodes) == 8
+    assert len(merge_alike(nodes, np.ones(8)).tree.nodes) == 5
     regular = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2]))
     assert len(merge_alike(regular, np.ones(7)).tree.nodes) == 3
 
@@ -168,7 +164,7 @@ def test_wild_weights_are_solved_and_certified(spread, most):
     tree = Hierarchy((60,), (coarse, groups), tuple(tuple(range(int(g.max()) + 1)) for g in (coarse, groups)))
     asked = nested([tree], [1.0], 1.0)
     wild = asked.weights * np.exp(rng.uniform(-spread, spread, len(asked.weights)))
-    found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild), 1e-3)
+    found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild), 1e-4)
     rows = found.strategy.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
     best = dense_optimum(rows[:, found.strategy.leaf_of])
     assert found.bound <= best.upper * (1 + 1e-7)
@@ -179,7 +175,7 @@ def test_wild_weights_are_solved_and_certified(spread, most):
 def test_nothing_to_measure(refuses):
     asked = nested([Identity((3,))], [1.0])
     with refuses(PlanError, ValueError, "zero"):
-        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)), 1e-3)
+        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)), 1e-4)
 
 
 @fewer(40)

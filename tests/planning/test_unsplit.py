@@ -59,6 +59,10 @@ def test_tables_are_split_where_nothing_is_gained():
     plan = qs.plan(qs.all_kway(schema, [1, 2], "prefix"), COST)
     assert len(plan.measured) == 7
     assert not any(s.strategy.whole for s in plan.solutions)
+    with limited(worthwhile=1.0):
+        whole = qs.plan(plan.workload, COST)
+    assert len(whole.measured) == 1
+    assert 0.99 * plan.weighted_loss < whole.weighted_loss < plan.weighted_loss
 
 
 def test_any_number_of_given_queries_is_whole():

@@ -199,11 +199,11 @@ def test_a_strategy_on_the_wrong_attributes_is_refused(refuses, opened):
     plan = qs.plan(qs.all_kway(schema, 1, "prefix"), qs.PrivacyCost(1.0), **UNIFORM)
     swapped = [dataclasses.replace(m, attributes=tuple(1 - a for a in m.attributes)) for m in plan.measured]
     planted = dataclasses.replace(plan, measured=tuple(swapped))
-    refused_untouched(planted, refuses, PlanError, "fit")
+    refused_untouched(planted, refuses, PrivacyError, "fit")
     overlapping = dataclasses.replace(
         plan, measured=(dataclasses.replace(plan.measured[1], blocks=(((0,), 0), ((0,), 0))),)
     )
-    refused_untouched(overlapping, refuses, PlanError, "fit")
+    refused_untouched(overlapping, refuses, PrivacyError, "cover")
     assert not opened
 
 

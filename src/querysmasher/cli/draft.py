@@ -168,17 +168,15 @@ def _identity(path: Path) -> object:
 
 def _keep_elsewhere(measured: Release) -> Path | None:
     """Save a release in a temporary folder and return its path, or None if that fails as well."""
+    spare = None
     try:
         spare = Path(tempfile.mkdtemp(prefix="querysmasher-"))
-    except OSError:
-        return None
-    try:
         measured.save(spare / RELEASE)
-    except OSError:
-        remove(spare)
-        return None
-    except BaseException:
-        remove(spare)
+    except BaseException as error:
+        if spare is not None:
+            remove(spare)
+        if isinstance(error, OSError):
+            return None
         raise
     return spare
 

@@ -42,7 +42,7 @@ from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
-from querysmasher.workload.workload import Group, Workload
+from querysmasher.workload.workload import Workload
 
 FAMILIES = {
     "identity": "records with each value",
@@ -68,10 +68,8 @@ SET_SECONDS = 1e-4
 """Seconds to plan one attribute set."""
 DENSE_SECONDS = 1.2e-9
 """Seconds to solve a block of n cells, times n cubed."""
-STRUCTURED_SECONDS = 2e-5
-"""Seconds to solve a large block, times its cells."""
-CLOSED = ("identity", "circular")
-"""Families of one attribute that are solved by a formula."""
+CELL_SECONDS = 2e-5
+"""Seconds to solve a large block, or one attribute, times its cells."""
 SEARCH = 40
 """Number of times a block is solved to choose the centres."""
 NOISE_SECONDS = 4e-7
@@ -79,7 +77,7 @@ NOISE_SECONDS = 4e-7
 BASE_BYTES = 200_000_000
 """Bytes for Python and the libraries."""
 GRAM_BYTES = 32
-"""Bytes for the matrices of an attribute, times its squared number of values."""
+"""Bytes for the matrices of a block, times its squared number of cells."""
 BIG_SECONDS, BIG_BYTES = 20.0, 2e9
 MOST_SETS = 3_000_000
 """Maximum number of attribute sets considered separately; more are only counted."""
@@ -125,13 +123,22 @@ def write_people(path: Path) -> None:
     """Write a CSV table of fictitious people that fit the template, the same each time."""
     draw = np.random.default_rng(2026)
     age = np.minimum(99, draw.gamma(4.0, 10.0, PEOPLE)).astype(int)
-    income = np.minimum(100_000, draw.lognormal(10.0, 0.7, PEOPLE)).round(2)
+    income = draw.lognormal(9.9, 0.6, PEOPLE) * (0.4 + np.exp(-(((age - 48) / 25) ** 2)))
     hour = draw.normal(8.5, 3.0, PEOPLE).round().astype(int) % 24
     sex = np.where(draw.random(PEOPLE) < 0.51, "F", "M")
+    income = np.minimum(100_000, income * np.where(sex == "F", 0.7, 1.2)).round(2)  # a finding for the page
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["sex", "age", "income", "hour"])
-        writer.writerows(zip(sex.tolist(), age.tolist(), income.tolist(), hour.tolist(), strict=True))
+        writer.writerows(
+            zip(
+                sex.tolist(),
+                age.tolist(),
+                income.tolist(),
+                hour.tolist(),
+                strict=True,
+            )
+        )
 
 
 def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool) -> None:
@@ -264,7 +271,13 @@ class Expectations:
             if records <= limits().usual_records:  # sparse only in smaller tables than is assumed elsewhere
                 break
             if 2 * covered > self.plan.workload.query_count:
-                return _sparse(readable(records, up=False, digits=2), self.spec)
+                explored = all(group.is_marginal for group in self.spec.workload) and not self.spec.least
+                return (
+                    f"with fewer than {readable(records, up=False, digits=2):,.0f} records, most of these "
+                    "counts are cells of tables whose average count is below its expected error. Estimates "
+                    "are usually closer to the truth there: "
+                    f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
+                )
         return None
 
     def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
@@ -331,16 +344,6 @@ class Expectations:
         }
 
 
-def _sparse(records: float, spec: Spec) -> str:
-    """Say up to which number of records most counts are small, and what helps."""
-    explored = all(group.is_marginal for group in spec.workload) and not spec.least
-    return (
-        f"with fewer than {records:,.0f} records, most of these counts are cells of tables whose average "
-        "count is below its expected error. Estimates are usually closer to the truth there: "
-        f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
-    )
-
-
 def _up(amount: float) -> str:
     """Return an amount in four digits, rounded up: a budget that is copied suffices."""
     return f"{readable(amount, digits=4):.4g}"
@@ -397,38 +400,24 @@ def warn_if_large(spec: Spec) -> Estimate:
 def estimate(workload: Workload, searches_centres: bool) -> Estimate:
     """Estimate time and memory of planning and measuring from the shape of the workload alone."""
     sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
-    kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
+    kinds: dict[frozenset[str], set[tuple[tuple[int, str], ...]]] = {}
     for group in workload:
-        kinds.setdefault(frozenset(group.attributes), set()).add(_kind(group))
-    mixed = {
-        (tuple(sorted(sizes[a] for a in one)), frozenset(own))
-        for one, own in kinds.items()
-        if len(one) > 1 and (len(own) > 1 or any(joint for joint, _ in own))
+        parts = tuple(sorted((len(names), str(family)) for names, family in group.parts()))
+        kinds.setdefault(frozenset(group.attributes), set()).add(parts)
+    joint = {  # blocks that several families share, or that tie attributes together
+        (math.prod(sizes[a] for a in attributes), frozenset(own))
+        for attributes, own in kinds.items()
+        if len(attributes) > 1 and (len(own) > 1 or any(width > 1 for parts in own for width, _ in parts))
     }
-    solving = math.fsum(_solving(math.prod(shape)) for shape, _ in mixed)
-    ordered = {
-        sizes[names[0]]
-        for group in workload
-        for names, family in group.parts()
-        if len(names) == 1 and str(family) not in CLOSED
-    }
-    solving += math.fsum(DENSE_SECONDS * n**3 for n in ordered)
+    dense = limits().dense_cells
+    solving = math.fsum(DENSE_SECONDS * n**3 if n <= dense else CELL_SECONDS * n for n, _ in joint)
     sets, numbers = _closure(list(kinds), sizes)
-    cells = max(math.prod(sizes[a] for a in one) for one in kinds)
-    longest = max((sizes[a] for one in kinds for a in one), default=0)
-    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets + GRAM_BYTES * longest**2
+    cells = max(math.prod(sizes[a] for a in attributes) for attributes in kinds)
+    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets
+    memory += GRAM_BYTES * max((min(n, dense) ** 2 for n, _ in joint), default=0)
     planning = 3 * sets * SET_SECONDS + (SEARCH if searches_centres else 1) * solving
+    planning += CELL_SECONDS * sum(sizes.values())
     return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
-
-
-def _kind(group: Group) -> tuple[bool, object]:
-    """Return whether the group ties attributes together, and its families."""
-    parts = sorted((len(names), str(family)) for names, family in group.parts())
-    return any(width > 1 for width, _ in parts), tuple(parts)
-
-
-def _solving(cells: int) -> float:
-    return DENSE_SECONDS * cells**3 if cells <= limits().dense_cells else STRUCTURED_SECONDS * cells
 
 
 def _closure(sets: list[frozenset[str]], sizes: dict[str, int]) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def _colours() -> dict[str, str]:
 def _coloured(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification with the light colours written out."""
     colours = _colours()
-    text = re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], json.dumps(spec))
+    text = re.sub(r"var\(--([\w-]+)\)", lambda variable: colours[variable[1]], json.dumps(spec))
     made: dict[str, Any] = json.loads(text)
     made["config"]["background"] = colours["paper"]
     return made

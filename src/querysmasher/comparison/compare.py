@@ -96,8 +96,8 @@ class Comparison:
     def is_weighted(self) -> bool:
         """Whether queries have different weights, so that the RMSE is a weighted one."""
         groups = self.workload.groups
-        own = any(family.weights is not None for group in groups for family in group.families)
-        return own or len({group.weight for group in groups}) > 1
+        unequal = any(family.weights is not None for group in groups for family in group.families)
+        return unequal or len({group.weight for group in groups}) > 1
 
     def scaled(self, factor: float) -> Comparison:
         """Return the comparison under noise whose standard deviation is `factor` times as large."""
@@ -117,8 +117,8 @@ class Comparison:
         The name ends in .html, .svg, .png, .pdf or .json.
         """
         bars = [(row.title, error) for row in self.rows if (error := self.error(row)) is not None]
-        asked = count(self.workload.query_count, "query", "queries")
-        title = f"{asked} at {', '.join(epsilon_words(self.budget))}"
+        queries = count(self.workload.query_count, "query", "queries")
+        title = f"{queries} at {', '.join(epsilon_words(self.budget))}"
         mean = "Weighted RMSE" if self.is_weighted else "RMSE"
         what = mean if self.objective == "mean" else "Largest error"
         if path is not None:
@@ -176,15 +176,15 @@ def _total_weight(workload: Workload) -> float:
 
 def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     """Return the result of the best of HDMM's templates; the least mean error is its only objective."""
-    found, refused = [], []
+    results, refused = [], []
     for template in TEMPLATES:
         try:
-            found.append((hdmm(workload, template), template))
+            results.append((hdmm(workload, template), template))
         except QuerySmasherError as error:
             refused.append(str(error))
-    if not found:
+    if not results:
         raise PlanError(refused[0])
-    errors, template = found[in_order([errors.weighted_loss for errors, _ in found])[0]]
+    errors, template = results[in_order([errors.weighted_loss for errors, _ in results])[0]]
     scale = budget.unit.change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / _total_weight(workload))
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
@@ -252,21 +252,21 @@ def compare(
         workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))
     known = {m.name: m for m in COMPARED}
     given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
-    asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
-    for place, name in enumerate(asked):
-        if not isinstance(name, str) or name not in known or name in asked[:place]:
+    chosen: list[str] = list(given) if isinstance(given, Iterable) else [given]
+    for index, name in enumerate(chosen):
+        if not isinstance(name, str) or name not in known or name in chosen[:index]:
             got = f"{as_given(name)}{suggestion(name, known)}"
             raise PlanError(f"mechanisms: expected some of {', '.join(known)}, each once, got {got}")
     rows = []
-    with Bar("Comparing", len(asked), progress) as bar:
-        for name in asked:
+    with Bar("Comparing", len(chosen), progress) as bar:
+        for name in chosen:
             bar.note(known[name].title)
             rows.append(_row(known[name], workload, budget, objective))
             bar.advance()
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
-    found = Comparison(workload, budget, tuple(rows), objective, rehearsed)
-    order = in_order([_shown(found.error(row)) for row in rows])
-    return replace(found, rows=tuple(rows[place] for place in order))
+    comparison = Comparison(workload, budget, tuple(rows), objective, rehearsed)
+    order = in_order([_shown(comparison.error(row)) for row in rows])
+    return replace(comparison, rows=tuple(rows[index] for index in order))
 
 
 def _shown(error: float | None) -> float:

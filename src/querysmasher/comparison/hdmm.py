@@ -80,18 +80,18 @@ def _kronecker(workload: Workload) -> Errors:
     kinds: dict[object, Family | int] = {n: n for n in schema.sizes}  # a size stands for the total query
     uses = []  # which kind each group asks of each attribute
     for group in workload:
-        own: list[object] = list(schema.sizes)
+        row: list[object] = list(schema.sizes)
         for name, family in zip(group.attributes, group.families, strict=True):
             kinds[family.key] = family
-            own[schema.position(name)] = family.key
-        uses.append(own)
+            row[schema.position(name)] = family.key
+        uses.append(row)
     numbers = {key: i for i, key in enumerate(kinds)}
-    used = np.array([[numbers[key] for key in own] for own in uses])
+    used = np.array([[numbers[key] for key in row] for row in uses])
     grams = [np.ones((k, k)) if isinstance(k, int) else k.gram() for k in kinds.values()]
     weights = np.log([g.weight for g in workload])
     designs = [_even(n) for n in schema.sizes]
     # Of every group on every attribute, as logarithms: a product over many attributes may be any size.
-    losses = np.log([[_loss(designs[a], grams[k]) for a, k in enumerate(own)] for own in used.tolist()])
+    losses = np.log([[_loss(designs[a], grams[k]) for a, k in enumerate(row)] for row in used.tolist()])
     known: dict[object, tuple[Array, Array]] = {}
     total = _log_sum(weights + losses.sum(axis=1))
     for _ in range(SWEEPS):
@@ -122,14 +122,14 @@ def _kronecker(workload: Workload) -> Errors:
         """The largest variance of one attribute's queries."""
         rows, family = designs[a][1], families[kind]
         if (id(rows), kind) not in worst:
-            asked = np.ones((1, family)) if isinstance(family, int) else family.matrix()
-            worst[id(rows), kind] = float(((asked @ pseudo_inverse(rows)) ** 2).sum(axis=1).max())
+            queries = np.ones((1, family)) if isinstance(family, int) else family.matrix()
+            worst[id(rows), kind] = float(((queries @ pseudo_inverse(rows)) ** 2).sum(axis=1).max())
         return worst[id(rows), kind]
 
     if not _can_look(workload):
         return Errors(math.exp(total), None)
     return Errors(
-        math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist())
+        math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(row)) for row in used.tolist())
     )
 
 
@@ -160,7 +160,7 @@ def _union(workload: Workload) -> Errors:
     solved: dict[object, tuple[float, float]] = {}
     looks = _can_look(workload)
 
-    def own(family: Family) -> tuple[float, float]:
+    def loss_and_worst(family: Family) -> tuple[float, float]:
         if family.key not in solved:
             gram = family.gram()
             design = _solved(gram, _even(family.cells)[0])
@@ -168,8 +168,8 @@ def _union(workload: Workload) -> Errors:
             solved[family.key] = _loss(design, gram), float(squares.sum(axis=1).max())
         return solved[family.key]
 
-    def times(group: Group, place: int) -> float:
-        return math.prod(own(family)[place] for family in group.families)
+    def times(group: Group, part: int) -> float:
+        return math.prod(loss_and_worst(family)[part] for family in group.families)
 
     roots = [math.sqrt(group.weight * times(group, 0)) for group in workload]
     total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root

@@ -9,7 +9,7 @@ true ones. The table is read exactly, and the result describes it: do not pass o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +29,14 @@ from querysmasher.workload.workload import Workload
 
 SEEDS = 3
 """Number of simulations of each way."""
+
+WAYS = {
+    "unbiased": "unbiased answers of the best plan",
+    "post-processed": "estimates from the same release",
+    "estimate": "estimates, purpose='estimate'",
+    "explore": "estimates, explore",
+}
+"""The ways of measuring, by name."""
 
 NOTE = "on the rehearsal table, which is read exactly: this is not private, and other tables differ"
 
@@ -78,47 +86,35 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
         raise PlanError(f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}")
     exact = _truth(workload, table)
     records = max(float(_truth(_total(workload), table)[0]), 1.0)
-
-    def answers(name: str) -> Callable[[int], Array]:
-        """Return what answers the workload in one of `WAYS`, with a seed."""
-        if name == "explore":
-            return lambda seed: explore(workload, table, budget, seed=seed).estimate().answer(workload).values
-        made = plan(workload, budget, purpose="estimate" if name == "estimate" else "answers", progress=False)
-        if name == "unbiased":
-            return lambda seed: measure(made, table, seed=seed).answer(workload).values
-        return lambda seed: measure(made, table, seed=seed).estimate().answer(workload).values
-
-    rows = [_row(name, title, answers, exact, workload, records, seeds) for name, title in WAYS.items()]
+    rows = [_row(name, workload, table, budget, seeds, exact, records) for name in WAYS]
     order = in_order([math.inf if row.share is None else row.share for row in rows])
-    return Rehearsal(tuple(rows[place] for place in order))
-
-
-WAYS = {
-    "unbiased": "unbiased answers of the best plan",
-    "post-processed": "estimates from the same release",
-    "estimate": "estimates, purpose='estimate'",
-    "explore": "estimates, explore",
-}
-"""The ways of measuring, by name."""
+    return Rehearsal(tuple(rows[index] for index in order))
 
 
 def _row(
-    name: str,
-    title: str,
-    answers: Callable[[str], Callable[[int], Array]],
-    exact: Array,
-    workload: Workload,
-    records: float,
-    seeds: int,
+    name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
 ) -> Rehearsed:
     try:
-        found = answers(name)
-        errors = np.stack([found(seed) - exact for seed in range(seeds)])
+        errors = np.stack([answers - exact for answers in _answers(name, workload, table, budget, seeds)])
     except QuerySmasherError as error:
-        return Rehearsed(name, title, None, None, f"It does not support this workload: {error}.")
+        return Rehearsed(name, WAYS[name], None, None, f"It does not support this workload: {error}.")
     ends = np.cumsum([group.rows for group in workload])[:-1]
-    shares = [float(np.abs(own).sum()) / seeds / records for own in np.split(errors, ends, axis=1)]
-    return Rehearsed(name, title, math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
+    shares = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
+    return Rehearsed(name, WAYS[name], math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
+
+
+def _answers(name: str, workload: Workload, table: Any, budget: Budget, seeds: int) -> Iterator[Array]:
+    """Iterate over the answers to the workload in one of `WAYS`, with each seed."""
+    purpose = "estimate" if name == "estimate" else "answers"
+    planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
+    for seed in range(seeds):
+        release = (
+            explore(workload, table, budget, seed=seed)
+            if planned is None
+            else measure(planned, table, seed=seed)
+        )
+        source = release if name == "unbiased" else release.estimate()
+        yield source.answer(workload).values
 
 
 @scrubbed

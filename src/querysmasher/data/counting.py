@@ -121,33 +121,25 @@ class _Cover:
             return self._sets[place], [place]
         missing = np.where(self.open, self._lengths, -1)  # attributes of the set outside the block
         last = self._sums.copy()  # their sum: the attribute itself once one is missing
-        gains = np.bincount(last[missing == 1], minlength=len(self._sizes))
         room = JOINED_CELLS / cells
         block: list[int] = []
         wanted = list(self._sets[place])
         while wanted:
             rank = wanted.pop(0)
             block.append(rank)
-            gains += self._include(rank, missing, last)
-            gains[rank] = 0
+            holders = self._holders[rank]
+            missing[holders] -= 1  # below 0 where the set is closed
+            last[holders] -= rank
             if not wanted and len(block) < MOST_AXES:
+                gains = np.bincount(last[missing == 1], minlength=len(self._sizes))
                 fitting = np.where(self._sizes <= room, gains, 0)
-                fitting[block] = 0
                 best = int(np.argmax(fitting))
                 if fitting[best]:
                     wanted = [best]
                     room /= self._sizes[best]
-        members = np.flatnonzero(missing == 0)
+        members = np.flatnonzero(self.open & (missing == 0))
         self.open[members] = False
         return sorted(block), members.tolist()
-
-    def _include(self, rank: int, missing: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add an attribute to the block, and return how many sets each other attribute now completes."""
-        holders = self._holders[rank]
-        holders = holders[missing[holders] > 0]
-        missing[holders] -= 1
-        last[holders] -= rank
-        return np.bincount(last[holders[missing[holders] == 1]], minlength=len(self._sizes))
 
 
 MOST_CELLS = 2**31 - 1

@@ -143,52 +143,45 @@ def open_csv(
         block = next(parts, None)
     if block is None:
         raise DataError(f"data: {_words(path)} is empty; expected a header on the first line")
-    header = _Header(RecordBlock(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
-    delimiter, columns = header.read(names, person)
+    header = RecordBlock(block.data[: first_record(block, dialect.quote)], 1)
+    delimiter, columns = _read_header(header, dialect, path, names, person)
     places = {name: columns.index(name) for name in names}
     return CSVFile(path, dialect, delimiter, len(columns), places, drop)
 
 
-@dataclass(frozen=True, repr=False)
-class _Header:
-    """The first record of a file, which determines the delimiter if it is not stated."""
+def _read_header(
+    header: RecordBlock, dialect: CSV, path: str, names: Sequence[str], person: str | None
+) -> tuple[str, list[str]]:
+    """Return the delimiter, which the header determines if it is not stated, and the columns."""
+    source = _words(path)
+    if has_lone_returns(header.data, dialect.quote):
+        raise mistake(source, 1, "a carriage return that no line feed follows; save the file with line feeds")
+    first = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+    usual = sorted(DELIMITERS, key=lambda d: d != first)
+    candidates = [dialect.delimiter] if dialect.delimiter else usual
+    headers = {d: columns for d in candidates if (columns := _columns(header, d, dialect.quote))}
+    if not headers:
+        check(header, candidates[0], dialect.quote, source)  # which raises the precise error
+        raise mistake(source, 1, "empty; expected a header")
+    named = {d: len(set(names) & set(columns)) for d, columns in headers.items()}
+    delimiter = max(headers, key=lambda d: (named[d], len(headers[d]) if not any(named.values()) else 0))
+    hint = ""
+    if not named[delimiter]:
+        hint = f"; the first line of {source} has no name of an attribute: is it a header?"
+    check_columns(names, headers[delimiter], place=source, hint=hint, person=person)
+    return delimiter, headers[delimiter]
 
-    block: RecordBlock
-    dialect: CSV
-    path: str
 
-    def read(self, names: Sequence[str], person: str | None) -> tuple[str, list[str]]:
-        """Return the delimiter and the columns, which include all needed ones."""
-        source = _words(self.path)
-        if has_lone_returns(self.block.data, self.dialect.quote):
-            words = "a carriage return that no line feed follows; save the file with line feeds"
-            raise mistake(source, 1, words)
-        first = "\t" if self.path.lower().removesuffix(".gz").endswith(".tsv") else ","
-        usual = sorted(DELIMITERS, key=lambda d: d != first)
-        candidates = [self.dialect.delimiter] if self.dialect.delimiter else usual
-        headers = {d: columns for d in candidates if (columns := self._columns(d))}
-        if not headers:
-            check(self.block, candidates[0], self.dialect.quote, source)  # which raises the precise error
-            raise mistake(source, 1, "empty; expected a header")
-        named = {d: len(set(names) & set(columns)) for d, columns in headers.items()}
-        delimiter = max(headers, key=lambda d: (named[d], len(headers[d]) if not any(named.values()) else 0))
-        hint = ""
-        if not named[delimiter]:
-            hint = f"; the first line of {source} has no name of an attribute: is it a header?"
-        check_columns(names, headers[delimiter], place=source, hint=hint, person=person)
-        return delimiter, headers[delimiter]
-
-    def _columns(self, delimiter: str) -> list[str]:
-        """Return the names of the columns, or none if quotation marks do not fit the delimiter."""
-        quote = self.dialect.quote
-        try:
-            check(self.block, delimiter, quote, "")
-        except DataError:
-            return []
-        text = self.block.data.decode().removesuffix("\n").removesuffix("\r")
-        style: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **style)
-        return quietly("reading the header", next, reader, [])
+def _columns(header: RecordBlock, delimiter: str, quote: str | None) -> list[str]:
+    """Return the names of the columns, or none if quotation marks do not fit the delimiter."""
+    try:
+        check(header, delimiter, quote, "")
+    except DataError:
+        return []
+    text = header.data.decode().removesuffix("\n").removesuffix("\r")
+    style: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **style)
+    return quietly("reading the header", next, reader, [])
 
 
 def _blocks(path: str, dialect: CSV, drop: bool) -> Generator[RecordBlock]:

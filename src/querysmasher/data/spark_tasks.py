@@ -262,7 +262,7 @@ def count_partition(
                 tally.add(Codes(chunk, rows))
     except DataError as error:
         failure = str(error)
-    yield from [_refusal(failure)] if failure else _messages(enumerate(_slabs(tally.tables())))
+    yield from ([_refusal(failure)] if failure else _messages(enumerate(_slabs(tally.tables()))))
 
 
 def sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
@@ -319,30 +319,24 @@ def _slabs(tables: Iterable[Counts]) -> Iterator[Counts]:
 
 def _messages(slabs: Iterable[tuple[int, Counts]]) -> Iterator[Any]:
     """Write slabs as batches of rows: many at a time, because Spark takes 1 ms for each batch."""
-    numbers: list[int] = []
-    widths: list[int] = []
-    written: list[bytes] = []
+    rows: list[tuple[None, int, int, bytes]] = []
     for slab, counts in slabs:
-        if len(numbers) == BATCH_SLABS:
-            yield _slab_batch([None] * len(numbers), numbers, widths, written)
-            numbers, widths, written = [], [], []
         most = int(counts.max())
         if most:
             width = next(width for width, dtype in SLAB_TYPES.items() if most <= np.iinfo(dtype).max)
-            numbers.append(slab)
-            widths.append(width)
-            written.append(counts.astype(SLAB_TYPES[width]).tobytes())
-    if numbers:
-        yield _slab_batch([None] * len(numbers), numbers, widths, written)
+            rows.append((None, slab, width, counts.astype(SLAB_TYPES[width]).tobytes()))
+        if len(rows) == BATCH_SLABS:
+            yield _slab_batch(rows)
+            rows = []
+    if rows:
+        yield _slab_batch(rows)
 
 
 def _refusal(failure: str) -> Any:
-    return _slab_batch([failure], [0], [1], [b""])
+    return _slab_batch([(failure, 0, 1, b"")])
 
 
-def _slab_batch(
-    failures: Sequence[str | None], slabs: Sequence[int], widths: Sequence[int], counts: Sequence[bytes]
-) -> Any:
-    columns = [failures, slabs, widths, counts]
+def _slab_batch(rows: Sequence[tuple[str | None, int, int, bytes]]) -> Any:
+    columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SLAB_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SLAB_SCHEMA)

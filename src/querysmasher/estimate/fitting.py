@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -34,7 +33,7 @@ NEARLY = 1e-9
 """Share of the records that a table may lack."""
 
 SMALLEST = 1e-140
-"""Shares of the records that count as zero."""
+"""Shares of the records that count as zero: no product of three quotients exceeds a number."""
 
 Axes = tuple[int, ...]
 """Axes of a table, without the leading one, which runs over tables."""
@@ -65,18 +64,11 @@ def summed(tables: Array, axes: Axes) -> Array:
         shape = tables.shape
         width = shape[axis]
         after = math.prod(shape[axis + 1 :])
-        ones = _ones(width)
+        ones = np.ones(width)
         flat = tables.reshape(shape[0], -1, width) if after == 1 else tables.reshape(-1, width, after)
         sums = flat @ ones if after == 1 else np.matmul(ones, flat)
         tables = sums.reshape(*shape[:axis], 1, *shape[axis + 1 :])
     return tables
-
-
-@lru_cache(maxsize=64)
-def _ones(width: int) -> Array:
-    ones = np.ones(width)
-    ones.flags.writeable = False
-    return ones
 
 
 def triples(pairs: Mapping[Axes, Array]) -> Array:
@@ -98,17 +90,12 @@ def triples(pairs: Mapping[Axes, Array]) -> Array:
         if not wrong.any():
             break
         moving = wrong[:, None, None]  # each table stops by itself, whichever others there are
-        f = np.where(moving, _divided(first, sums), f)
-        g = np.where(moving, _divided(second, np.matmul(f, h)), g)
-        h = np.where(moving, _divided(third, np.matmul(f.transpose(0, 2, 1), g)), h)
+        f = np.where(moving, quotient(first, sums, SMALLEST), f)
+        g = np.where(moving, quotient(second, np.matmul(f, h), SMALLEST), g)
+        h = np.where(moving, quotient(third, np.matmul(f.transpose(0, 2, 1), g), SMALLEST), h)
     result = (f / scale)[:, :, :, None] * g[:, :, None, :]
     result *= h[:, None]
     return result
-
-
-def _divided(margin: Array, sums: Array) -> Array:
-    """Return a quotient, and zero where the sums vanish: no product of three quotients exceeds a number."""
-    return np.divide(margin, sums, out=np.zeros_like(margin), where=sums > SMALLEST)
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
@@ -161,9 +148,9 @@ def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
     return tables
 
 
-def quotient(upper: Array, lower: Array) -> Array:
-    """Return a quotient, and zero where nothing is to be divided."""
-    there = lower > 0
+def quotient(upper: Array, lower: Array, least: float = 0.0) -> Array:
+    """Return a quotient, and zero where the divisor is `least` or less."""
+    there = lower > least
     if there.all():
         return upper / lower
     return np.divide(upper, lower, out=np.zeros(np.broadcast(upper, lower).shape), where=there)

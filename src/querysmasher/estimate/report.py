@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
-from html import escape
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from querysmasher.arrays import Array
 from querysmasher.endings import check_ending
-from querysmasher.files import replacing
 from querysmasher.formatting import count, one_line
-from querysmasher.html import Html, element
+from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
-from querysmasher.report.page import ENDINGS, POLICY, asset
+from querysmasher.report.page import ENDINGS, POLICY, asset, markup, write_page
 from querysmasher.schema import Schema
 
 MOST_PAIRS, MOST_CELLS = 60, 1_500
@@ -45,77 +42,54 @@ def write_estimate_report(
     """
     target = Path(path)
     check_ending(target, ENDINGS)
-    heading = title or about.get("title") or "Estimate from a private release"
     sections: list[Html] = []
     left_out = 0
     for order in (1, 2):
         shown = 0
         for places in combinations(range(len(schema)), order):
             names = [schema.names[a] for a in places]
-            cells = int(np.prod([schema.sizes[a] for a in places]))
+            cells = math.prod(schema.sizes[a] for a in places)
             if cells > MOST_CELLS or (order == 2 and shown >= MOST_PAIRS):
                 left_out += 1
                 continue
             shown += 1
             sections.append(_section(schema, names, estimated(*names), unbiased(places)))
-    more = element("p", f"{count(left_out, 'larger or further table')} not shown.") if left_out else None
-    body = element(
-        "body",
-        element(
-            "header",
-            element("p", "QuerySmasher", element("span", "estimate"), class_="brand"),
-            element("h1", heading),
-            element("p", str(about["error"]), class_="lead"),
-            element("p", element("strong", str(about["note"]))),
-            element("p", str(about["guarantee"])),
-            element(
-                "p",
-                element(
-                    "label", element("input", type="checkbox", id="unbiased"), " show unbiased values too"
-                ),
-            ),
-        ),
-        element("main", *sections, more),
-        element("script", Html(SWITCH)),
+    if left_out:
+        sections.append(element("p", f"{count(left_out, 'larger or further table')} not shown."))
+    text = markup(
+        "estimate",
+        policy=Html(POLICY),
+        title=title or about.get("title") or "Estimate from a private release",
+        style=join([asset("styles.css"), Html(STYLE)]),
+        error=about["error"],
+        note=about["note"],
+        guarantee=about["guarantee"],
+        sections=join(sections),
+        script=Html(SWITCH),
     )
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"{heading} · QuerySmasher"),
-        element("style", asset("styles.css"), Html(STYLE)),
-    )
-    with replacing(target) as temporary:
-        temporary.write_text(f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n", encoding="utf-8")
-    return target
+    return write_page(target, f"{text}\n")
 
 
 def _section(schema: Schema, names: list[str], values: Array, raw: Array | None) -> Html:
     """Return one table, with the last attribute in columns."""
     heading = element("h2", " × ".join(map(one_line, names)))
     rows = [one_line(label) for label in schema[names[0]].shown]
+
+    def unbiased(*cell: int) -> Html:
+        words = "not measured" if raw is None else f"{raw[cell]:,.1f}"
+        return element("span", words, class_="unbiased")
+
     if len(names) == 1:
         head = [one_line(names[0]), "estimate", element("span", "unbiased", class_="unbiased")]
-        lines = [[row, _number(values[i]), _raw(raw, (i,))] for i, row in enumerate(rows)]
+        lines = [[row, f"{values[i]:,.1f}", unbiased(i)] for i, row in enumerate(rows)]
     else:
         head = ["", *(one_line(label) for label in schema[names[1]].shown)]
         lines = [
-            [row, *(_both(values[i, j], raw, (i, j)) for j in range(values.shape[1]))]
+            [
+                row,
+                *(element("span", f"{value:,.1f}", " ", unbiased(i, j)) for j, value in enumerate(values[i])),
+            ]
             for i, row in enumerate(rows)
         ]
     wide = html_table(head, lines, numbers=list(range(1, len(head))))
     return element("section", heading, element("div", wide, class_="scroll"))
-
-
-def _number(value: float) -> str:
-    return f"{value:,.1f}"
-
-
-def _raw(raw: Array | None, cell: tuple[int, ...]) -> Html:
-    said = "not measured" if raw is None else _number(float(raw[cell]))
-    return element("span", said, class_="unbiased")
-
-
-def _both(value: float, raw: Array | None, cell: tuple[int, ...]) -> Html:
-    return element("span", _number(value), " ", _raw(raw, cell))

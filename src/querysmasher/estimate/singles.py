@@ -75,8 +75,9 @@ def gamma_mean(noisy: Array, std: float, mean: float) -> Array:
 
     Every shape weighs as much as it makes the noisy counts likely.
     """
-    near = noisy[:, None] + NEAR * std if noisy.size * NEAR.size <= MOST_POINTS else noisy
-    grid = _grid(noisy, std, mean, near.ravel())
+    near = (noisy[:, None] + NEAR * std if noisy.size * NEAR.size <= MOST_POINTS else noisy).ravel()
+    far = np.geomspace(0.01 * std, max(float(noisy.max()) + 4 * std, 10 * mean), 80)  # dense near zero
+    grid = np.unique(np.concatenate([[0.0], far, np.where(near > 0.001 * std, near, 0.0)]))
     weights = _gamma_weights(grid, np.array(mean))
     likelihood = _likelihood(noisy, grid, std)
     marginal = np.maximum(likelihood @ weights.T, 1e-300)  # by value, and shape
@@ -101,13 +102,6 @@ def gamma_evidence(noisy: Array, std: float, means: Array) -> Array:
     logarithms = np.log(np.maximum(marginal, 1e-300)).sum(axis=-2)
     best = logarithms.max(axis=-1)
     return np.asarray(best + np.log(np.exp(logarithms - best[:, None]).mean(axis=-1)) + highest.sum(axis=-1))
-
-
-def _grid(noisy: Array, std: float, mean: float, others: Array) -> Array:
-    """Return points from zero to beyond all counts, dense near zero, and others."""
-    largest = max(float(noisy.max()) + 4 * std, 10 * mean)
-    near = np.where(others > 0.001 * std, others, 0.0)
-    return np.unique(np.concatenate([[0.0], np.geomspace(0.01 * std, largest, 80), near]))
 
 
 def _gamma_weights(grids: Array, means: Array) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import Place, directions
@@ -64,9 +64,6 @@ CLASSES, DECADES = 24, 8
 MEAN = math.sqrt(2 / math.pi)
 """The expected absolute value of a standard normal number."""
 
-
-LARGEST = 50_000_000
-"""Maximum number of cells of a table."""
 
 MOST_TRIPLES = 20_000
 """Maximum number of sets of three attributes that are looked at."""
@@ -220,11 +217,6 @@ class Profile:
         return np.minimum(variance, std * np.maximum(self.roots**2, 0.1 * std))
 
 
-def expected(variances: Array, counts: Array) -> Array:
-    """Return the expected distances of tables whose classes of cells have these variances."""
-    return MEAN * (counts * np.sqrt(variances)).sum(axis=-1)
-
-
 @dataclass(frozen=True, eq=False)
 class Parts:
     """Parts of tables with prior variances: what water-filling shares a budget among."""
@@ -252,7 +244,7 @@ class Parts:
     @property
     def errors(self) -> Array:
         """The expected distance of each part from its estimate."""
-        return expected(self.variances, self.counts)
+        return np.asarray(MEAN * (self.counts * np.sqrt(self.variances)).sum(axis=-1))
 
     def __add__(self, other: Parts) -> Parts:
         """Return both."""

@@ -1,7 +1,4 @@
-"""Refuse workloads that are too large or too uneven, before any work.
-
-A workload that needs no measurement.
-"""
+"""Refuse workloads that are too large or too uneven, or that need no measurement, before any work."""
 
 from __future__ import annotations
 
@@ -62,13 +59,13 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
     for place, attribute in enumerate(workload.schema):
         if place in large:
             continue
-        own = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
-        allowed = _most_values(own, attribute.size)
+        families = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
+        allowed = _most_values(families, attribute.size)
         if attribute.size > allowed:
             most = limits().most_values
             msg = (
                 f"workload: {attribute.name!r} has {attribute.size:,} values; its queries "
-                f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to "
+                f"({', '.join(sorted({str(f) for f in families}))}) can be planned up to "
                 f"{allowed if attribute.size <= most else most:,}. Remedies: "
                 f"coarser values or bins for {attribute.name!r}; a few single queries about it"
             )
@@ -120,9 +117,9 @@ def _squares(family: Family) -> tuple[float, float]:
     if family.is_tree or family.spans() is not None:
         weights = np.ones(1) if family.weights is None else family.weights
         return float(weights.min()), float(weights.max()) * family.cells
-    own = lengths(family.matrix())
-    squares = own**2 * (1.0 if family.weights is None else family.weights)
-    squares = squares[own > 0]
+    rows = lengths(family.matrix())
+    squares = rows**2 * (1.0 if family.weights is None else family.weights)
+    squares = squares[rows > 0]
     return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
 
 

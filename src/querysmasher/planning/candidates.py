@@ -326,26 +326,31 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     class changes c times from one value to the next has at most c + 1 classes, and changes add up.
     """
     attributes = sorted({a for classes in maps for a in classes})
-    joint = [np.unique(np.stack([own[a] for own in maps if a in own]), axis=1).shape[1] for a in attributes]
-    changes = np.array([[np.count_nonzero(np.diff(own.get(a, ()))) for a in attributes] for own in maps])
-    counted = np.array([[schema.sizes[a] if a in own else 1.0 for a in attributes] for own in maps])
+    joint = [
+        np.unique(np.stack([classes[a] for classes in maps if a in classes]), axis=1).shape[1]
+        for a in attributes
+    ]
+    changes = np.array(
+        [[np.count_nonzero(np.diff(classes.get(a, ()))) for a in attributes] for classes in maps]
+    )
+    counted = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
     rows = np.array([group.rows for group in groups], dtype=float)
 
     def cells(changes: Array, rows: Array) -> Array:
         """Return the number of cells of clusters, infinite where they or the work are too many."""
-        found = np.minimum(changes + 1.0, joint).prod(axis=-1)
-        fits = (found <= min(limits().cluster_cells, limits().merged_cells)) & (
-            found * rows**2 <= limits().beside_work
+        count = np.minimum(changes + 1.0, joint).prod(axis=-1)
+        fits = (count <= min(limits().cluster_cells, limits().merged_cells)) & (
+            count * rows**2 <= limits().beside_work
         )
-        return np.where(fits, found, np.inf)
+        return np.where(fits, count, np.inf)
 
     def unions(place: int) -> Array:
         """Return by which factor the unions of one cluster with all others have more cells."""
-        found = cells(changes + changes[place], rows + rows[place])
-        found[np.maximum(counted, counted[place]).prod(axis=1) > limits().counted_cells] = np.inf
-        found[place] = np.inf
+        count = cells(changes + changes[place], rows + rows[place])
+        count[np.maximum(counted, counted[place]).prod(axis=1) > limits().counted_cells] = np.inf
+        count[place] = np.inf
         alone = cells(changes, rows)
-        return found / np.maximum(alone, alone[place])
+        return count / np.maximum(alone, alone[place])
 
     alone = np.isfinite(cells(changes, rows))
     members = [[number] for number in np.flatnonzero(alone).tolist()]
@@ -357,10 +362,12 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
         changes[first] += changes[second]
         counted[first] = np.maximum(counted[first], counted[second])
         rows[first] += rows[second]
-        changes, counted, rows, sizes = (np.delete(own, second, 0) for own in (changes, counted, rows, sizes))
+        changes, counted, rows, sizes = (
+            np.delete(each, second, 0) for each in (changes, counted, rows, sizes)
+        )
         sizes = np.delete(sizes, second, 1)
         sizes[first] = sizes[:, first] = unions(first)
-    return [sorted(own) for own in members]
+    return [sorted(cluster) for cluster in members]
 
 
 # --- whole measurements beside split ones ---
@@ -383,7 +390,7 @@ def beside(
     if split is not None and not unsplit:
         return split
     unit = budget.unit
-    lost = math.sqrt(sum(own.total_loss for own in unsplit))
+    lost = math.sqrt(sum(cluster.total_loss for cluster in unsplit))
     solutions = [] if split is None else list(split.solutions)
     measured = [] if split is None else list(split.measured)
     if lost and not unit.total_is_public:
@@ -393,11 +400,13 @@ def beside(
     weigh = (math.sqrt(unit.change(m.attributes)) for m in measured)
     bound = math.fsum(map(mul, weigh, (m.root_loss for m in measured)))
     bound /= 1 if split is None else 1 + split.gap
-    bound += math.sqrt(unit.change()) * math.fsum(own.solution.bound for own in unsplit)
-    for own in unsplit:
-        blocks = ((tuple(range(len(own.merged.attributes))), len(solutions)),)
-        solutions.append(own.solution)
-        measured.append(Measured(own.merged.attributes, blocks, 1.0, own.solution.reached, own.places))
+    bound += math.sqrt(unit.change()) * math.fsum(cluster.solution.bound for cluster in unsplit)
+    for cluster in unsplit:
+        blocks = ((tuple(range(len(cluster.merged.attributes))), len(solutions)),)
+        solutions.append(cluster.solution)
+        measured.append(
+            Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.places)
+        )
     centres = uniform(workload.schema) if split is None else split.centres
     plan = allocated(
         workload, budget, centres, solutions, measured, bound, centering="optimized", tolerance=tolerance
@@ -420,18 +429,18 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
-        losses += [-own.total_loss * variance for own in unsplit]
+        losses += [-cluster.total_loss * variance for cluster in unsplit]
         losses += [-plan.estimator.gain(group, weighted=True) for group in split]
-    for own, at in zip(unsplit, rows.slices, strict=True):
-        queries = np.zeros((len(own.merged.rows), rows.count))
-        queries[:, at] = own.solution.strategy.combinations(own.shifted.rows)
-        alpha = np.zeros(len(queries)) if own.alpha is None else own.alpha
+    for cluster, at in zip(unsplit, rows.slices, strict=True):
+        queries = np.zeros((len(cluster.merged.rows), rows.count))
+        queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
+        alpha = np.zeros(len(queries)) if cluster.alpha is None else cluster.alpha
         known = queries @ rows.spread + np.outer(alpha, covariances)
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
-        before = float(own.merged.weights @ variances)
+        before = float(cluster.merged.weights @ variances)
         variances += rows.weights.change(known, queries @ rows.gram)
-        losses.append(float(own.merged.weights @ variances))
+        losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < HIDDEN * before:
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"
             raise PlanError(msg)
@@ -460,7 +469,7 @@ def split_groups(
     sets are split once.
     """
     known: dict[Hashable, dict[Place, SplitRows]] = {}
-    found = []
+    left = []
     for group, classes in zip(groups, maps, strict=True):
         attributes = sorted(classes)
         families = [(*map(attributes.index, schema.positions(n)), family.key) for n, family in group.parts()]
@@ -468,8 +477,8 @@ def split_groups(
         key = group.weight, tuple(families), tuple(values)
         if key not in known:
             known[key] = dict(_split(group, schema, classes, [centres[a] for a in attributes]))
-        found.append({tuple(attributes[i] for i in kept): rows for kept, rows in known[key].items()})
-    return found
+        left.append({tuple(attributes[i] for i in kept): rows for kept, rows in known[key].items()})
+    return left
 
 
 def _split(

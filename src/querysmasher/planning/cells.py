@@ -110,7 +110,7 @@ def merge(
     shape = tuple(map(len, firsts))
     if math.prod(shape) > most.merged_cells:
         return None
-    coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
+    coarse = [list(_coarse(group, on, columns, firsts)) for group, on in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
     labels, cells = numbered(digest)
     if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
@@ -131,13 +131,13 @@ def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Int
     columns = _distinct_columns(groups, generator)
     if columns is None:
         return None
-    found = []
+    every = []
     for group in groups:
         places = schema.positions(group.attributes)
         sizes = [schema.sizes[a] for a in places]
         maps, _ = _classes(sizes, [group], [range(len(places))], columns, generator)
-        found.append(dict(zip(places, maps, strict=True)))
-    return found
+        every.append(dict(zip(places, maps, strict=True)))
+    return every
 
 
 def height(family: Family) -> int:
@@ -153,8 +153,8 @@ def _weights(group: Group) -> Array:
     """Return the weight of every row that represents the group."""
     weights = np.full(1, group.weight)
     for family in group.families:
-        own = None if _is_tall(family) else family.weights  # which its Gram matrix contains
-        weights = np.multiply.outer(weights, np.ones(height(family)) if own is None else own).ravel()
+        by_row = None if _is_tall(family) else family.weights  # which its Gram matrix contains
+        weights = np.multiply.outer(weights, np.ones(height(family)) if by_row is None else by_row).ravel()
     return weights
 
 
@@ -188,8 +188,10 @@ def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
             [column_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
         )
     labels, cells = numbered(digest)
-    own = matrix[:, cells]
-    return _Columns(labels.reshape(family.shape), own, np.eye(len(own))[:, cells] if tall else own)
+    distinct = matrix[:, cells]
+    return _Columns(
+        labels.reshape(family.shape), distinct, np.eye(len(distinct))[:, cells] if tall else distinct
+    )
 
 
 def _classes(
@@ -205,14 +207,14 @@ def _classes(
     """
     digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
     seen = set()
-    for group, own in zip(groups, axes, strict=True):
-        for (family, axis), place in zip(_family_axes(group), own, strict=True):
+    for group, on in zip(groups, axes, strict=True):
+        for (family, axis), place in zip(_family_axes(group), on, strict=True):
             if (place, family.key, axis) not in seen:
                 seen.add((place, family.key, axis))
                 sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
                 digests[place] += column_digest(sides, new_keys(generator, len(sides)))
-    found = [numbered(digest) for digest in digests]
-    return tuple(labels for labels, _ in found), [firsts for _, firsts in found]
+    classes = [numbered(digest) for digest in digests]
+    return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
 def _family_axes(group: Group) -> Iterator[tuple[Family, int]]:
@@ -220,15 +222,15 @@ def _family_axes(group: Group) -> Iterator[tuple[Family, int]]:
 
 
 def _coarse(
-    group: Group, own: Sequence[int], columns: dict[Hashable, _Columns], firsts: Sequence[Integers]
+    group: Group, on: Sequence[int], columns: dict[Hashable, _Columns], firsts: Sequence[Integers]
 ) -> Iterator[_Columns]:
     """Iterate over the group's families, each over the coarse cells of its attributes."""
     start = 0
     for family in group.families:
         stop = start + len(family.shape)
-        found = columns[family.key]
-        labels = found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))]
-        yield replace(found, labels=labels)
+        whole = columns[family.key]
+        labels = whole.labels[np.ix_(*(firsts[axis] for axis in on[start:stop]))]
+        yield replace(whole, labels=labels)
         start = stop
 
 
@@ -240,7 +242,7 @@ def _digest_of_cells(
 ) -> Words:
     """Return two sums per coarse cell, of all groups: first for each attribute set, then over all cells."""
     sums: dict[tuple[int, ...], Words] = {}
-    for parts, own in zip(coarse, axes, strict=True):
+    for parts, on in zip(coarse, axes, strict=True):
         counts = [part.matrix.shape[1] for part in parts]
         keys = new_keys(generator, math.prod(len(part.matrix) for part in parts))
         every = math.prod(counts)
@@ -249,8 +251,8 @@ def _digest_of_cells(
             column_digest(_product(parts, np.arange(i, min(i + step, every))), keys)
             for i in range(0, every, step)
         ]
-        key = tuple(sorted(own))
-        own_sums = np.take(np.concatenate(pieces, axis=1), _combinations(parts, own), axis=1)
+        key = tuple(sorted(on))
+        own_sums = np.take(np.concatenate(pieces, axis=1), _combinations(parts, on), axis=1)
         sums[key] = sums[key] + own_sums if key in sums else own_sums
     total = np.zeros((2, *shape), dtype=np.uint64)
     for key, own_sums in sums.items():
@@ -258,20 +260,20 @@ def _digest_of_cells(
     return total.reshape(2, -1)
 
 
-def _combinations(parts: Sequence[_Columns], own: Sequence[int]) -> Integers:
+def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
     """Return which combination of the families' columns each coarse cell of the group has."""
     which = np.zeros((), dtype=np.int64)
     for part in parts:
         which = np.add.outer(which * part.matrix.shape[1], part.labels)
-    return which.transpose(np.argsort(own))
+    return which.transpose(np.argsort(axes))
 
 
 def _product(parts: Sequence[_Columns], which: Integers) -> Array:
     """Return the rows of a product of families on some combinations of their columns."""
     chosen = np.unravel_index(which, [part.matrix.shape[1] for part in parts]) if parts else ()
     result = np.ones((1, which.size))
-    for part, own in zip(parts, chosen, strict=True):
-        result = (result[:, None] * np.take(part.matrix, own, axis=1)).reshape(-1, which.size)
+    for part, numbers in zip(parts, chosen, strict=True):
+        result = (result[:, None] * np.take(part.matrix, numbers, axis=1)).reshape(-1, which.size)
     return result
 
 
@@ -286,8 +288,8 @@ def _rows(
     result = np.empty((sum(heights), len(cells)))
     places = np.unravel_index(cells, shape) if shape else ()
     start = 0
-    for parts, own, height in zip(coarse, axes, heights, strict=True):
-        which = _combinations(parts, own)[tuple(places[axis] for axis in sorted(own))]
+    for parts, on, height in zip(coarse, axes, heights, strict=True):
+        which = _combinations(parts, on)[tuple(places[axis] for axis in sorted(on))]
         which = np.broadcast_to(which, len(cells))  # also where nothing is asked about
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):

@@ -73,7 +73,7 @@ class Centre:
 
         Of the integers nearest to some multiples of the weights, it takes those in the most similar ratios.
         """
-        largest = np.linspace(fineness, fineness / 2, limits().centre_multiples)
+        largest = np.linspace(fineness, fineness / 2, 65)
         rounded = np.round(weights * (largest / np.abs(weights).max())[:, None])
         usable = rounded[rounded.sum(axis=1) > 0]
         distances = np.linalg.norm(usable / usable.sum(axis=1, keepdims=True) - weights, axis=1)

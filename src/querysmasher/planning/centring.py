@@ -1,10 +1,4 @@
-"""Roles: attributes that a workload treats alike, and attribute sets that therefore cost the same.
-
-A workload on a hundred attributes asks a few kinds of questions many times. This file finds the kinds: what
-is left of the workload if attributes of one role are not distinguished. They are computed once, without any
-centre; the search for centres then evaluates only distinct classes.
-
-The centres that minimise a workload's total error, from one number per attribute.
+"""The centres that minimise a workload's total error, from one number per attribute.
 
 The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
 all sets. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
@@ -18,6 +12,10 @@ queries with a total of weight κ on this attribute alone: the optimum over all 
 is the ratio at the present centre. A few sweeps over the attributes converge. F is exact where every set is a
 single product of families; elsewhere it ranks centres well but overrates what is kept together, so that the
 planner also tries centres further from uniform.
+
+A workload on a hundred attributes asks a few kinds of questions many times. Attributes that it treats alike
+have one *role*, and attribute sets that therefore cost the same are one class. They are found once, without
+any centre; the search then evaluates only distinct classes.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.circulant import is_circulant_gram
-from querysmasher.planning.solvers.dense import RANK
+from querysmasher.planning.solvers.dense import RANK, is_circulant_gram
 from querysmasher.planning.solvers.design import LEAST, Design, fixed_point
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
@@ -194,6 +191,9 @@ HEAVIEST = 1e4
 CLOSE = 1e-5
 """Sweeps end when the error changes by less than this fraction."""
 
+FEW = 16
+"""Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.2%."""
+
 SWEEPS = 12
 """Maximum number of sweeps."""
 
@@ -222,7 +222,8 @@ class CentreSearch:
             if key not in shared:
                 shared[key] = even
                 if start is not None:
-                    weights = even.weights + way * (best - even.weights)
+                    further = 1 + (way - 1) * (1 + FEW / len(even))
+                    weights = even.weights + further * (best - even.weights)
                     positive = np.maximum(weights, 0.0)
                     shared[key] = replace(Centre.near(positive / positive.sum(), fine), start=start)
             result.append(shared[key])
@@ -284,7 +285,7 @@ class _Axis:
 
     def improve(self, kept: Array, dropped: Array) -> None:
         """Take the best strategy for Λ and Γ, as far as their ratio at the present centre tells."""
-        if not kept.any():  # only its total is asked for
+        if np.trace(kept) <= 0:  # only its total is asked for, up to rounding errors
             return
         w = self.centre
         m, loss, price = float(w @ kept @ w), float(np.vdot(kept, self.kept)), float(w @ dropped @ w)
@@ -292,10 +293,10 @@ class _Axis:
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
-        gap = limits().search_gap if self.size <= limits().light_cells else limits().own_gap
+        gap = 1e-5 if self.size <= limits().light_cells else 1e-3
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, limits().own_steps)
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, 40)
         half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
         self.measure(half.T @ half)
         better = design.weights * np.maximum(design.leverages / design.value, LEAST) ** 2

@@ -47,24 +47,25 @@ def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
     """Return the workload of all cells of the marginals on some sets."""
     names, sizes = schema.names, schema.sizes
     groups = (
-        Group(tuple(names[a] for a in place), tuple(Identity.of(sizes[a]) for a in place)) for place in sets
+        Group(tuple(names[a] for a in subset), tuple(Identity.of(sizes[a]) for a in subset))
+        for subset in sets
     )
     return Workload(schema, tuple(groups))
 
 
-def directions(schema: Schema, place: Place) -> int:
+def directions(schema: Schema, subset: Place) -> int:
     """Return the number of directions of the residual of a set: zero if an attribute has one value."""
-    return math.prod(schema.sizes[a] - 1 for a in place)
+    return math.prod(schema.sizes[a] - 1 for a in subset)
 
 
-def cell_cost(schema: Schema, place: Place, budget: Budget) -> float:
+def cell_cost(schema: Schema, subset: Place, budget: Budget) -> float:
     """Return the privacy cost at which the noise on every cell of a residual has variance 1.
 
     With variance s² in every direction of the residual, it costs Π(1 - 1/n)/s² for each change of a record,
     and a cell has the variance s² Π(1 - 1/n).
     """
-    change = budget.unit.change(place)
-    return change * math.prod((1 - 1 / schema.sizes[a]) ** 2 for a in place)
+    change = budget.unit.change(subset)
+    return change * math.prod((1 - 1 / schema.sizes[a]) ** 2 for a in subset)
 
 
 def residual_plan(
@@ -78,13 +79,13 @@ def residual_plan(
     if (
         not costs
         or min(costs.values()) <= 0
-        or not all(directions(schema, place) for place in costs if place)
+        or not all(directions(schema, subset) for subset in costs if subset)
     ):
         msg = "costs: expected a positive privacy cost for sets of attributes with several values"
         raise PlanError(msg)
     unit = budget.unit
-    own = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
-    return integer_plan(_at_costs(tables(schema, list(costs)), own, costs), total, max_records)
+    spent = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+    return integer_plan(_at_costs(tables(schema, list(costs)), spent, costs), total, max_records)
 
 
 def _at_costs(workload: Workload, budget: Budget, costs: Mapping[Place, float]) -> Plan:
@@ -109,15 +110,15 @@ def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
     strategies: list[IntegerStrategy] = []
     measured: list[IntegerMeasured] = []
     for plan in plans:
-        place = []
+        renumbered = []
         for strategy in plan.strategies:
             key = _key(strategy)
             if key not in numbers:
                 numbers[key] = len(strategies)
                 strategies.append(strategy)
-            place.append(numbers[key])
+            renumbered.append(numbers[key])
         measured += [
-            IntegerMeasured(m.attributes, tuple((axes, place[n]) for axes, n in m.blocks), m.variance)
+            IntegerMeasured(m.attributes, tuple((axes, renumbered[n]) for axes, n in m.blocks), m.variance)
             for m in plan.measured
         ]
     first = plans[0]
@@ -163,7 +164,9 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
     sizes_first = records is None and bool(_measurable(workload.schema, shares, with_total=False))
     learnt = size_share(budget) if sizes_first else 0.0
     if learnt:
-        shares = {place: (1 - learnt) * share + (0.0 if place else learnt) for place, share in shares.items()}
+        shares = {
+            subset: (1 - learnt) * share + (0.0 if subset else learnt) for subset, share in shares.items()
+        }
     made = plan_shares(workload.schema, budget, shares, max_records)
     return replace(made, asked=workload, sizes_first=sizes_first)
 
@@ -184,30 +187,30 @@ def sized_costs(workload: Workload, budget: Budget, records: float, cost: float)
 
 def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: float) -> dict[Place, float]:
     """Return the costs of sets that have something to measure, in proportion to their shares."""
-    own = _measurable(schema, shares, with_total=not budget.unit.total_is_public)
-    total = math.fsum(own.values())
-    return {place: share / total * cost for place, share in own.items()}
+    measured = _measurable(schema, shares, with_total=not budget.unit.total_is_public)
+    total = math.fsum(measured.values())
+    return {subset: share / total * cost for subset, share in measured.items()}
 
 
 def _measurable(schema: Schema, shares: Mapping[Place, float], with_total: bool) -> dict[Place, float]:
     """Return the shares of sets that have something to measure."""
     return {
-        place: share
-        for place, share in shares.items()
-        if (directions(schema, place) if place else with_total)
+        subset: share
+        for subset, share in shares.items()
+        if (directions(schema, subset) if subset else with_total)
     }
 
 
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[Place, float]:
     """Return the share of the budget for each set that is worth measuring, given about so many records."""
-    places = _places(workload)
-    levels = level_shares(workload.schema, places, budget.privacy_cost, records)
-    counts = {order: sum(len(place) == order for place in places) for order in levels}
-    shares = {place: levels[len(place)] / counts[len(place)] for place in places if levels[len(place)] > 0}
+    sets = _sets(workload)
+    levels = level_shares(workload.schema, sets, budget.privacy_cost, records)
+    counts = {order: sum(len(subset) == order for subset in sets) for order in levels}
+    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets if levels[len(subset)] > 0}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     kept = direct_weight(best, records)
     if kept:
-        shares = {place: (1 - kept) * share for place, share in shares.items()}
+        shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:
             cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
@@ -234,19 +237,19 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     return made
 
 
-def level_shares(schema: Schema, places: list[Place], cost: float, records: float) -> dict[int, float]:
+def level_shares(schema: Schema, sets: list[Place], cost: float, records: float) -> dict[int, float]:
     """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
-    asked = sorted({a for place in places for a in place})
+    asked = sorted({a for subset in sets for a in subset})
     u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in asked))
-    orders = {len(place) for place in places}
+    orders = {len(subset) for subset in sets}
     first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
     shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}
     return {order: share for order, share in shares.items() if order in orders}
 
 
-def _places(workload: Workload) -> list[Place]:
+def _sets(workload: Workload) -> list[Place]:
     """Return all sets of up to two attributes inside the workload's; refuse a workload of other queries."""
-    found: dict[Place, None] = {(): None}
+    sets: dict[Place, None] = {(): None}
     for group in workload:
         if group.target is not None or not group.is_marginal:
             what = "a target" if group.target is not None else f"queries of kind {group.kind}"
@@ -258,5 +261,5 @@ def _places(workload: Workload) -> list[Place]:
             raise PlanError(msg)
         positions = sorted(workload.schema.positions(group.attributes))
         for order in (1, 2):
-            found.update(dict.fromkeys(combinations(positions, order)))
-    return sorted(found, key=lambda place: (len(place), place))
+            sets.update(dict.fromkeys(combinations(positions, order)))
+    return sorted(sets, key=lambda subset: (len(subset), subset))

@@ -137,7 +137,8 @@ class _Rounded:
     @cached_property
     def loss(self) -> float:
         """The largest factor by which rounding multiplies the variance of a planned row."""
-        return 1.0 if self.planned is None else self.planned.rounding_loss(self.strategy)
+        planned = self.planned
+        return 1.0 if planned is None else planned.rounding_loss(self.strategy) / planned.leverage
 
 
 class _Rounder:

@@ -12,7 +12,7 @@ distribution than the rest. Both have moments that are products over attributes,
 Where that matrix would be too large, the Gram over the cells of all attributes is a sum of Kronecker
 products, one per group whose families each ask about one attribute, and of a few rows. Its trace root at
 weights that are a product over the attributes is bounded by matrices over one attribute
-(`solvers.trace_root`).
+(`solvers.bounds`).
 """
 
 from __future__ import annotations

@@ -81,8 +81,6 @@ class PlanningLimits:
 
     line_matrix: int = 400
     """Maximum number of values of a line whose strategy is written out."""
-    line_gap: float = 2e-4
-    """Gap to which such strategies are solved."""
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
     mixed_values: int = 64
@@ -95,14 +93,6 @@ class PlanningLimits:
     """Maximum number of entries of these, as rows over all values."""
     exact_range_work: float = 5e7
     """Maximum of values × distinct ends of ranges whose variances are computed one by one, exactly."""
-    path_steps: int = 4
-    """Number of steps towards the lower bound of weighted prefixes."""
-    forest_gap: float = 1e-3
-    """The bound of a hierarchy of very many values is raised until the gap is far below this."""
-    line_rounds: int = 4
-    """Number of rounds in which the diagonal and the low frequencies adapt to each other."""
-    line_enough: float = 1.004
-    """A strategy with a loss within this factor of its bound is good enough."""
 
     # --- the numerical methods that solve blocks ---
 
@@ -128,22 +118,8 @@ class PlanningLimits:
     """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 1e7
     """Cells × queries² up to which few queries on many cells are weighed in double precision."""
-    tree_steps: int = 300
-    """Maximum number of steps towards the best shares of a tree's nodes."""
-    tree_gap: float = 1e-5
-    """Distance from the optimum of its class at which that search ends, as a fraction of the RMSE."""
-    tree_exponent: float = 1e-3
-    """It also ends if steps of a smaller exponent still raise the loss."""
-    tree_raises: int = 12
-    """Maximum number of steps that raise that bound."""
-    tree_closeness: int = 10
-    """It is raised until the gap is this many times smaller than the tolerance, or no more."""
     line_trials: int = 20
     """Maximum number of points tried along one direction of a search."""
-    filling_bisections: int = 100
-    """Maximum number of steps of the bisection when the budget fills tables like water."""
-    filling_newton: int = 60
-    """The same of Newton's method within each."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
@@ -170,20 +146,12 @@ class PlanningLimits:
 
     # --- the search for the best centres ---
 
-    search_gap: float = 1e-5
-    """Gap to which the search solves blocks. Its value, a maximum, is far more exact; derivatives are not."""
-    own_gap: float = 1e-3
-    """Gap to which designs are solved that only determine a centre of more than `light_cells` values."""
     many_classes: int = 100
     """Maximum number of classes of attribute sets; beyond, different weights may share a centre."""
     fine_centre: int = 64
     """Maximum size of the integers to which centres are rounded; for more values, their number up to 256."""
     coarse_centre: int = 16
     """The same for attributes measured together with others, where rows need the bits."""
-    own_steps: int = 40
-    """Maximum number of steps of one design in them."""
-    centre_multiples: int = 65
-    """Number of multiples of weights that are tried when centres are rounded."""
     largest_centre: int = 256
     """Maximum size of the integers of any centre: exact measurement needs small ones."""
 

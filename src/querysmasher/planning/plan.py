@@ -147,11 +147,10 @@ class Plan(Explained):
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
         if any(solution.strategy.own_centre for solution in self.solutions):
-            if any(group.rows > limits().large_worst_queries for group in self.workload):
-                return None
-            return tuple(extremes(self))
-        families = (family for group in self.workload for family in group.families)
-        if not all(family.fits_memory or family.is_tree for family in families):
+            few = all(group.rows <= limits().large_worst_queries for group in self.workload)
+        else:
+            few = all(f.fits_memory or f.is_tree for group in self.workload for f in group.families)
+        if not few:
             return None
         try:
             return tuple(extremes(self))
@@ -161,14 +160,16 @@ class Plan(Explained):
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
         """The methods used instead of an optimal one, each with its number of sets and largest gap."""
-        found: dict[str, tuple[int, float]] = {}
+        methods: dict[str, tuple[int, float]] = {}
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
-                own = [self.solutions[number] for _, number in m.blocks]
-                for method in dict.fromkeys(s.method for s in own if s.method in ("structured", "fourier")):
-                    count, gap = found.get(method, (0, 0.0))
-                    found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
-        return found
+                solutions = [self.solutions[number] for _, number in m.blocks]
+                for method in dict.fromkeys(
+                    s.method for s in solutions if s.method in ("structured", "fourier")
+                ):
+                    count, gap = methods.get(method, (0, 0.0))
+                    methods[method] = (count + 1, max(gap, *(s.gap for s in solutions if s.method == method)))
+        return methods
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
@@ -183,7 +184,7 @@ class Plan(Explained):
     @cached_property
     def privacy_cost(self) -> float:
         """The total privacy cost of the planned measurements."""
-        return math.fsum(self._change(m) / m.variance for m in self.measured)
+        return math.fsum(self.budget.unit.change(m.attributes) / m.variance for m in self.measured)
 
     @cached_property
     def estimator(self) -> Estimator:
@@ -217,9 +218,9 @@ class Plan(Explained):
         start = 0
         self.estimator.prepare(workload)
         for group in workload:
-            own = self.estimator.variances(group)
-            result[start : start + own.size] = own.ravel()
-            start += own.size
+            variances = self.estimator.variances(group)
+            result[start : start + variances.size] = variances.ravel()
+            start += variances.size
         return result
 
     def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
@@ -234,7 +235,9 @@ class Plan(Explained):
         """Return the budget share of each attribute set."""
         names, shares = self.workload.schema.names, defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
-            shares[tuple(names[a] for a in m.attributes)] += self._change(m) / m.variance / self.privacy_cost
+            shares[tuple(names[a] for a in m.attributes)] += (
+                self.budget.unit.change(m.attributes) / m.variance / self.privacy_cost
+            )
         return dict(shares)
 
     def limit(self) -> Limit:
@@ -267,10 +270,6 @@ class Plan(Explained):
         """Number of measurements."""
         ranks = [s.strategy.rank for s in self.solutions]
         return sum(math.prod(ranks[number] for _, number in m.blocks) for m in self.measured)
-
-    def _change(self, measured: Measured) -> int:
-        """Return the factor by which the neighbours multiply the squared change of a set's answers."""
-        return self.budget.unit.change(measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
         check_workload(workload, self.workload.schema, "plan")

@@ -1,8 +1,7 @@
 """Splitting queries around centres: q⇒A = q · ⊗(Cᵢ for kept axes i, wᵢ for the others).
 
-The planner, the search for centres, the estimator and the limit all split families of queries here.
-
-Split a workload over attribute sets (the paper's Equation vecdecomp, for any centres).
+The planner, the search for centres, the estimator and the limit all split families of queries here. The
+`Decomposer` splits a workload over attribute sets (the paper's Equation vecdecomp, for any centres).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -166,21 +164,8 @@ def are_kept(rows: Array, axes: int) -> bool:
     return is_few(len(rows), rows.shape[1], axes) or are_far_apart(rows)
 
 
-class Option(NamedTuple):
-    """The attributes that queries keep, the pieces they leave on them, and a coefficient."""
-
-    kept: tuple[int, ...]
-    pieces: tuple[Piece, ...]
-    coefficient: float
-
-    def renamed(self, name: Mapping[int, int]) -> Option:
-        """Return the option on other attributes."""
-        pieces = tuple(piece.moved(name) for piece in self.pieces)
-        return Option(tuple(name[p] for p in self.kept), pieces, self.coefficient)
-
-
 Left = tuple[tuple[int, ...], tuple[Piece, ...], float]
-"""The same as a plain tuple, which is quicker to make: for what a product of families leaves."""
+"""The attributes that queries keep, the pieces they leave on them, and a coefficient."""
 
 
 class Decomposer:
@@ -194,8 +179,8 @@ class Decomposer:
         """The distinct parts by digest, in order of appearance."""
         self._next = 0
         self._placed: dict[tuple[tuple[int, ...], Part], Piece] = {}
-        self._options: dict[Hashable, list[Option]] = {}
-        self._alike: dict[Hashable, tuple[tuple[int, ...], list[Option]]] = {}
+        self._options: dict[Hashable, list[Left]] = {}
+        self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
 
     def _expand(self, group: Group) -> list[Left]:
         """Return what the group leaves on each attribute set, with the group's weight.
@@ -240,33 +225,29 @@ class Decomposer:
             self._placed[key] = Piece(axes, piece.part)
         return self._placed[key]
 
-    def _options_on(self, names: tuple[str, ...], family: Family) -> list[Option]:
-        """Return the options of a family, split once for all attributes with the same centres."""
+    def _options_on(self, names: tuple[str, ...], family: Family) -> list[Left]:
+        """Return what a family leaves, split once for all attributes with the same centres."""
         key = (names, family.key)
         if key not in self._options:
             places = self.schema.positions(names)
             order = sorted(places)
             alike = (tuple(self.centres[p] for p in places), tuple(map(places.index, order)), family.key)
             if alike not in self._alike:
-                self._alike[alike] = (places, self._split(places, family))
-            others, options = self._alike[alike]
-            rename = dict(zip(sorted(others), order, strict=True))
-            self._options[key] = [option.renamed(rename) for option in options]
+                self._alike[alike] = self._split(places, family)
+            square, parts = self._alike[alike]
+            options: list[Left] = [((), (), square)] if square else []
+            for axes, part in parts.items():
+                kept = tuple(order[a] for a in axes)
+                options.append((kept, (Piece(kept, part),), 1.0))
+            self._options[key] = options
         return self._options[key]
 
-    def _split(self, places: tuple[int, ...], family: Family) -> list[Option]:
-        order = sorted(places)
-        queries, centres = PlacedFamily.on(places, family), [self.centres[p] for p in order]
+    def _split(self, places: tuple[int, ...], family: Family) -> tuple[float, dict[Kept, Part]]:
+        """Return what a family leaves on no axis, and the parts on others; equal parts are one object."""
+        queries, centres = PlacedFamily.on(places, family), [self.centres[p] for p in sorted(places)]
         square, parts = split_parts(queries, centres, self._next)
         self._next += len(parts)
         if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
             first = {len(kept): part for kept, part in reversed(parts.items())}
             parts = {kept: first[len(kept)] for kept in parts}
-        options = [Option((), (), square)] if square else []
-        return options + [self._part(tuple(order[a] for a in kept), part) for kept, part in parts.items()]
-
-    def _part(self, kept: tuple[int, ...], part: Part) -> Option:
-        """Store the part, or reuse an equal one."""
-        if part.digest not in self.parts:
-            self.parts[part.digest] = part
-        return Option(kept, (Piece(kept, self.parts[part.digest]),), 1.0)
+        return square, {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}

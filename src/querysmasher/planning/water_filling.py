@@ -13,8 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError
-from querysmasher.planning.limits import limits
 
 EXACT = 1e-10
 """Relative accuracy at which both stop."""
@@ -35,7 +33,6 @@ def fill(
 
     If no cell has prior variance, nothing is worth measuring, and all precisions are zero.
     """
-    _check(variances, counts, weights, costs, budget)
     roots = counts * variances * np.sqrt(variances) * (weights / 2 / costs)[:, None]  # g(0)/c, by class
     first = roots.sum(axis=1)
     active = first > 0
@@ -45,7 +42,7 @@ def fill(
     roots, own, start = roots[active], variances[active], first[active]
     low, high = 0.0, float(start.max())  # the multiplier; at `high` nothing is measured
     found = np.zeros(len(start))
-    for _ in range(limits().filling_bisections):
+    for _ in range(100):
         middle = np.sqrt(low * high) if low else high / 1e3
         found = _precisions(roots, own, start, middle, found, accuracy)
         spent = float(found @ costs[active])
@@ -69,7 +66,7 @@ def _precisions(
     """
     b = np.where(start > level, guess, 0.0)
     busy = np.flatnonzero(start > level)
-    for _ in range(limits().filling_newton):
+    for _ in range(60):
         if not busy.size:
             break
         own = variances[busy]
@@ -82,17 +79,3 @@ def _precisions(
         b[busy] = moved
         busy = busy[still]
     return b
-
-
-def _check(variances: Array, counts: Array, weights: Array, costs: Array, budget: float) -> None:
-    shapes = variances.shape == counts.shape and weights.shape == costs.shape == (len(variances),)
-    if not shapes or variances.ndim != 2:
-        msg = "variances: expected one row per table, with as many counts, and a weight and a cost per table"
-        raise PlanError(msg)
-    finite = all(np.isfinite(a).all() for a in (variances, counts, weights, costs))
-    if not finite or min(a.min(initial=0.0) for a in (variances, counts, weights)) < 0:
-        msg = "variances, counts, weights: expected finite numbers of at least zero"
-        raise PlanError(msg)
-    if costs.min(initial=1.0) <= 0 or not 0 < budget < np.inf:
-        msg = "costs, budget: expected positive numbers"
-        raise PlanError(msg)

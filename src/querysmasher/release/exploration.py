@@ -148,11 +148,9 @@ def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dro
 
 
 def _dropped(dropped: Dropped | None) -> dict[str, Any]:
-    return (
-        {}
-        if dropped is None
-        else {"dropped": {"persons": dropped.persons, "variance": str(dropped.variance)}}
-    )
+    if dropped is None:
+        return {}
+    return {"dropped": {"persons": dropped.persons, "variance": str(dropped.variance)}}
 
 
 def spent(plan: IntegerPlan, exploration: Exploration | None, dropped: Dropped | None = None) -> Fraction:

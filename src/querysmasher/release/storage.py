@@ -200,8 +200,8 @@ def check_release(release: Release) -> None:
         return
     what, cost = plan_digest(plan), privacy_cost(plan)
     if explored is not None and not explored.is_planned:
-        asked = release.asked or release.workload
-        what = request_digest(asked, plan.budget, plan.max_records, explored.options, dropped)
+        requested = release.asked or release.workload
+        what = request_digest(requested, plan.budget, plan.max_records, explored.options, dropped)
         cost = allowed
     elif explored is not None or dropped is not None:
         what = planned_digest(plan, {"error_share": 0.0} if explored is None else explored.options, dropped)

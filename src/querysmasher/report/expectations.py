@@ -162,12 +162,6 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
     return [together(kind, own) for (_, kind), own in kinds.items()]
 
 
-SIZES_FIRST = (
-    "measured first, with 1% of the budget unless it is public, to share the rest by it; the errors here are "
-    "those for 30,000 records"
-)
-
-
 def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
@@ -207,7 +201,8 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
         asked = count(plan.asked.query_count, "query", "queries")
         yield "purpose", f"an estimate of {asked}, biased; the errors here are of unbiased answers"
     if plan.sizes_first:
-        yield "number of records", SIZES_FIRST
+        first = "measured first, with 1% of the budget unless it is public, to share the rest by it"
+        yield "number of records", f"{first}; the errors here are those for 30,000 records"
 
 
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:

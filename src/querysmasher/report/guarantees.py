@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 
 from querysmasher.privacy.budget import Budget, readable
-from querysmasher.privacy.entries import Entry, Total
+from querysmasher.privacy.entries import DELTA, Entry, Total
 from querysmasher.report.left_out import ALL, Counted
-
-DELTA = 1e-6
-"""The δ at which ε is reported for budgets without δ."""
 
 LARGE_EPSILON = 10
 LARGE_DELTA = 1e-4
@@ -20,10 +17,11 @@ def epsilon_words(budget: Budget) -> tuple[str, str]:
     """Return the budget as a short figure and its definition."""
     if budget.stated_delta is not None:
         return f"ε = {getattr(budget, budget.letter):.6g}", f"δ = {scientific(budget.stated_delta)}"
-    said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
-    name = {"zCDP": "zero-concentrated DP", "GaussianDP": "Gaussian DP"}
-    kind = type(budget).__name__
-    return said.get(kind, f"β = {budget.privacy_cost:.6g}"), name.get(kind, "privacy cost")
+    said = {
+        "zCDP": (f"ρ = {budget.rho:.6g}", "zero-concentrated DP"),
+        "GaussianDP": (f"μ = {budget.mu:.6g}", "Gaussian DP"),
+    }
+    return said.get(type(budget).__name__, (f"β = {budget.privacy_cost:.6g}", "privacy cost"))
 
 
 def scientific(value: float) -> str:

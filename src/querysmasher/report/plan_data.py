@@ -45,28 +45,24 @@ STEPS = 160
 def error_rows(plan: Plan) -> tuple[list[Expectation], list[Expectation]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
     with one_core():
-        return _error_rows(plan)
-
-
-def _error_rows(plan: Plan) -> tuple[list[Expectation], list[Expectation]]:
-    estimator = plan.new_estimator()  # its memory is freed with it
-    errors = _Errors(estimator)
-    rows = list(expect(plan, estimator=estimator, max_entries=MAX_ENTRIES))
-    extremes = largest_errors(plan)
-    if extremes is not None:
-        rows = [replace(row, largest=one.std) for row, one in zip(rows, extremes, strict=True)]
-    samples: dict[int, Array | None] = {}
-    if len(rows) <= SPREAD_GROUPS:
-        for place, row in enumerate(rows):
-            sample = errors.sample(row.group)
-            rows[place] = replace(row, spread=quantiles([(sample, 1.0)]))
-            samples[id(row.group)] = None if sample is None else _thin(sample)
-    kinds = []
-    for kind in by_kind(rows):
-        chosen = kind.groups[:: max(1, math.ceil(len(kind.groups) / PER_KIND))]
-        parts = [(samples[id(g)] if id(g) in samples else errors.sample(g), g.rows) for g in chosen]
-        kinds.append(replace(kind, spread=quantiles(parts)))
-    return rows, kinds
+        estimator = plan.new_estimator()  # its memory is freed with it
+        errors = _Errors(estimator)
+        rows = list(expect(plan, estimator=estimator, max_entries=MAX_ENTRIES))
+        extremes = largest_errors(plan)
+        if extremes is not None:
+            rows = [replace(row, largest=one.std) for row, one in zip(rows, extremes, strict=True)]
+        samples: dict[int, Array | None] = {}
+        if len(rows) <= SPREAD_GROUPS:
+            for place, row in enumerate(rows):
+                sample = errors.sample(row.group)
+                rows[place] = replace(row, spread=quantiles([(sample, 1.0)]))
+                samples[id(row.group)] = None if sample is None else _thin(sample)
+        kinds = []
+        for kind in by_kind(rows):
+            chosen = kind.groups[:: max(1, math.ceil(len(kind.groups) / PER_KIND))]
+            parts = [(samples[id(g)] if id(g) in samples else errors.sample(g), g.rows) for g in chosen]
+            kinds.append(replace(kind, spread=quantiles(parts)))
+        return rows, kinds
 
 
 def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] | None:

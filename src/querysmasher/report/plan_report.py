@@ -58,11 +58,12 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     known = overall(groups)
     rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
+    targets = None if ratio is None else target_section(plan, ratio, with_curve=curve is not None)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
         ("error", "Expected error", error_section(plan, groups, with_curve=curve is not None)),
-        *_targets(plan, ratio, with_curve=curve is not None),
+        *([] if targets is None else [("targets", "What the targets cost", targets)]),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
@@ -113,12 +114,6 @@ def _summary(plan: Plan, rmse: float) -> Html:
     )
 
 
-def _targets(plan: Plan, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
-    if ratio is None:
-        return []
-    return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
-
-
 def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Return the largest error and whether the targets are met, as key figures."""
     extremes = largest_errors(plan)
@@ -163,9 +158,11 @@ def _budget(plan: Plan) -> Html:
 
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
-    gap = share(plan.gap)
+    relative = ", relative to its target," if plan.workload.has_targets else ""
+    what = "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
+    certified = f"{what} of this plan is certified to be within {share(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
-    texts = [f"{_minimised(plan)} of this plan is certified to be within {gap} of {optimum(plan)}. {bound}"]
+    texts = [f"{certified} {bound}"]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit
     if wanted:
         said = str(plan.limit())
@@ -173,12 +170,6 @@ def _optimal(plan: Plan, limit: bool | None) -> Html:
     else:
         texts.append("The limit of all matrix mechanisms was not computed for this page.")
     return join(element("p", text) for text in texts)
-
-
-def _minimised(plan: Plan) -> str:
-    """Name what the plan minimises, which its certificate is about."""
-    relative = ", relative to its target," if plan.workload.has_targets else ""
-    return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
 def _share_rows(plan: Plan) -> list[dict[str, Any]]:

@@ -24,9 +24,6 @@ from querysmasher.statistics.selection import Selection, rows_on, select
 from querysmasher.workload.builders import queries
 from querysmasher.workload.workload import Group
 
-Z95 = 1.959964
-"""Half-width of a 95% interval, in standard errors."""
-
 FOLLOWS = "Whoever has the released numbers can compute what is not shown, at no further privacy cost."
 """How readers get numbers that are not on a page."""
 

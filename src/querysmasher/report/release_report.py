@@ -18,7 +18,7 @@ from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.guarantees import epsilon_words
-from querysmasher.report.left_out import LeftOut
+from querysmasher.report.left_out import REACH, LeftOut
 from querysmasher.report.page import (
     asset,
     checked_path,
@@ -33,7 +33,6 @@ from querysmasher.report.page import (
 from querysmasher.report.release_data import (
     CROSS,
     FOLLOWS,
-    Z95,
     Answer,
     Table,
     deep_tables,
@@ -110,7 +109,7 @@ def release_page(release: Release, title: str, estimate: Estimate | None = None)
         "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
         "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],
         "series": MOST_SERIES,
-        "reach": Z95,
+        "reach": REACH,
     }
     if estimated is not None:
         data["estimates"] = estimated.data()
@@ -135,16 +134,17 @@ def _summary(release: Release, found: Sequence[Table], estimated: EstimateSectio
     ]
     if records is not None:
         value, std = records
-        known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
+        known = "public, with these neighbours" if std == 0 else f"± {number(REACH * std)} (95%)"
         name = "Records" if release.counted.is_whole else "Records counted"
         shown.insert(1, (name, decimal(value, 0), known))
     if estimated is not None:
         shown.insert(0, estimated.figure)
+    simulated = f"This is a simulation and protects nobody. {release.noise.description}"
     return join(
         [
-            _simulation(release),
+            paragraph(None if release.noise.is_private else simulated, "warning"),
             element("p", _lead(release, estimated is not None), class_="lead"),
-            None if release.counted.is_whole else element("p", release.counted.words()),
+            paragraph(release.counted.words()),
             figures(*shown),
         ]
     )
@@ -157,14 +157,6 @@ def _lead(release: Release, with_estimates: bool) -> str:
     return (
         f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
         "is computed from the released numbers, without reading the table again."
-    )
-
-
-def _simulation(release: Release) -> Html | None:
-    if release.noise.is_private:
-        return None
-    return element(
-        "p", "This is a simulation and protects nobody. ", release.noise.description, class_="warning"
     )
 
 
@@ -193,7 +185,7 @@ def _left_out(out: LeftOut) -> Html:
     """Say how many records were left out, and how many persons lack how many."""
     said = [element("p", out.words())]
     if out.asked.persons:
-        reach = f"Each number of persons is noisy: ± {number(Z95 * out.std)} (95%), so it may be negative."
+        reach = f"Each number of persons is noisy: ± {number(REACH * out.std)} (95%), so it may be negative."
         bins = table(["Records left out", "Persons"], out.rows(), numbers=[1])
         said += [scrolling(bins), element("p", reach, class_="note")]
     return join(said)
@@ -331,7 +323,7 @@ class EstimateSection:
 
 def outside(values: Array, own: Table) -> list[int]:
     """Return the indexes of estimates outside the 95% interval of their unbiased count, if that is noisy."""
-    apart = np.abs(values - own.values) > Z95 * own.std
+    apart = np.abs(values - own.values) > REACH * own.std
     return [int(i) for i in np.flatnonzero(apart & (own.std > 0))]
 
 

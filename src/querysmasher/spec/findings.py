@@ -88,7 +88,7 @@ class Findings:
     def choice(self, data: Mapping[str, Any], key: str, allowed: Collection[str], place: Place) -> str | None:
         """Return the value of the key that selects the kind of table, or record its problem."""
         if key not in data:
-            self.add((*place, key), f"missing; expected {one_of(allowed)}")
+            self.add((*place, key), f"missing; expected one of {', '.join(allowed)}")
         elif not isinstance(data[key], str) or data[key] not in allowed:
             self.add((*place, key), not_one_of(allowed, data[key]))
         else:
@@ -106,11 +106,6 @@ class Findings:
             raise SpecError(f"{self.title}{', ' if lines[0][0] else ': '}{told[0]}")
         if told:
             raise SpecError(f"{self.title} has {len(told)} problems:\n" + "\n".join(f"  {t}" for t in told))
-
-
-def one_of(allowed: Collection[str]) -> str:
-    """List what is allowed."""
-    return f"one of {', '.join(allowed)}"
 
 
 def not_one_of(allowed: Collection[str], given: object) -> str:

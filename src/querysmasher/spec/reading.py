@@ -1,11 +1,14 @@
-"""From a TOML file to a spec."""
+"""From a TOML file to a spec; and a first such file."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from querysmasher.data.framing import CSV
@@ -67,8 +70,9 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         msg = f"{path.name} is not valid TOML: {error}{hint}"
         raise SpecError(msg) from None
     findings = Findings(path.name, text)
-    for key in [key for key in data if key not in _top_keys()]:
-        findings.add((key,), _stranger(key))
+    known = [field.alias or name for name, field in File.model_fields.items()]
+    for key in [key for key in data if key not in known]:
+        findings.add((key,), home_of(key) or unknown_key(key, known))
         del data[key]
     file = findings.section(File, data, ())
     if file is None:
@@ -105,15 +109,6 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     return Spec(
         path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
     )
-
-
-def _top_keys() -> list[str]:
-    return [field.alias or name for name, field in File.model_fields.items()]
-
-
-def _stranger(key: str) -> str:
-    """State where an unknown key belongs, or which one may be meant."""
-    return home_of(key) or unknown_key(key, _top_keys())
 
 
 def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
@@ -237,3 +232,12 @@ def _source(section: DataSection, path: Path, findings: Findings) -> Source | No
     if given:
         findings.add(("data",), f"expected path, or database and table, got {' and '.join(given)}")
     return None
+
+
+def template(codebook: str | None = None) -> str:
+    """Return the text of a first spec file, valid as it is, with example attributes or a codebook's."""
+    text = resources.files("querysmasher.spec").joinpath("template.toml").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^#: (\w+)\n", text, flags=re.MULTILINE)
+    wanted = ("always", "example" if codebook is None else "codebook")
+    chosen = (part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in wanted)
+    return "".join(chosen).replace("CODEBOOK", json.dumps(codebook))

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,61 @@ def _from_json(title: str, text: str) -> list[Any]:
     return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
 
 
+@dataclass
+class _Described:
+    """What the lines of a codebook say about one attribute."""
+
+    kind: str = ""
+    is_text: bool = False
+    texts: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, line: Mapping[str, str]) -> None:
+        """Add a line; refuse one that says something else than those before it."""
+        if not name:
+            msg = "attribute: missing"
+            raise SpecError(msg)
+        kind = line["kind"].lower()
+        if kind and self.kind not in ("", kind):
+            msg = f"kind: {name!r} was {self.kind!r} before, got {kind!r}"
+            raise SpecError(msg)
+        self.kind = kind or self.kind
+        self.is_text |= line.get("type", "").casefold() == "text"
+        texts = line["values"].split(";")
+        size = len(_values(texts, self.is_text))
+        bins = size - 1 if self.kind == "binned" else size
+        labels = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
+        if len(labels) not in (size, bins):
+            msg = f"label: expected {bins}, one per value, got {len(labels)}"
+            raise SpecError(msg)
+        self.texts += texts
+        self.labels += labels + [""] * (size - len(labels))
+        for key in WORDS:
+            if line.get(key) and self.words.setdefault(key, line[key]) != line[key]:
+                msg = f"{key}: {name!r} had another one before"
+                raise SpecError(msg)
+
+    def table(self, title: str, name: str) -> dict[str, Any]:
+        """Return the keys of a [[schema]] table."""
+        values = _values(self.texts, self.is_text)
+        is_binned = self.kind == "binned"
+        table: dict[str, Any] = {
+            "name": name,
+            "kind": self.kind,
+            "edges" if is_binned else "values": values,
+            **self.words,
+        }
+        if is_binned and any(self.labels):  # one label per bin, and one edge more
+            table["labels"] = self.labels[: len(values) - 1]
+        elif any(self.labels):
+            if len(self.labels) != len(values):
+                msg = f"{title}: label: expected one per value of {name!r}; write its values one by one"
+                raise SpecError(msg)
+            table["labels"] = {str(v): label for v, label in zip(values, self.labels, strict=True) if label}
+        return table
+
+
 def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
     lines = csv.DictReader(text.splitlines())
     columns = [str(name).strip().casefold() for name in lines.fieldnames or ()]
@@ -214,63 +269,19 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
         msg = f"{title}: expected a header with the columns attribute, kind and values"
         raise SpecError(msg)
     lines.fieldnames = columns
-    kinds: dict[str, str] = {}
-    texts: dict[str, list[str]] = {}
-    labels: dict[str, list[str]] = {}
-    words: dict[str, dict[str, str]] = {}
-    as_text: set[str] = set()
+    described: dict[str, _Described] = {}
     for line in lines:
-        name, kind = (line["attribute"] or "").strip(), (line["kind"] or "").strip().lower()
-        if not name:
-            msg = f"{title}, line {lines.line_num}: attribute: missing"
-            raise SpecError(msg)
-        if kind and kinds.setdefault(name, kind) != kind:
-            msg = f"{title}, line {lines.line_num}: kind: {name!r} was {kinds[name]!r} before, got {kind!r}"
-            raise SpecError(msg)
-        if (line.get("type") or "").strip().casefold() == "text":
-            as_text.add(name)
-        own = (line["values"] or "").split(";")
-        texts.setdefault(name, []).extend(own)
-        size = len(_values(own, name in as_text))
-        bins = size - 1 if kinds.get(name) == "binned" else size
-        place = f"{title}, line {lines.line_num}"
-        labels.setdefault(name, []).extend(_labels(place, line.get("label"), size, bins))
-        for key in WORDS:
-            said = (line.get(key) or "").strip()
-            if said and words.setdefault(name, {}).setdefault(key, said) != said:
-                msg = f"{title}, line {lines.line_num}: {key}: {name!r} had another one before"
-                raise SpecError(msg)
-    if not texts:
+        cells = {key: (line[key] or "").strip() for key in columns}
+        name = cells["attribute"]
+        try:
+            described.setdefault(name, _Described()).add(name, cells)
+        except SpecError as error:
+            msg = f"{title}, line {lines.line_num}: {error}"
+            raise SpecError(msg) from None
+    if not described:
         msg = f"{title}: it has no attribute"
         raise SpecError(msg)
-    return [
-        _table(title, name, kinds.get(name, ""), _values(texts[name], name in as_text), labels[name])
-        | words.get(name, {})
-        for name in texts
-    ]
-
-
-def _table(title: str, name: str, kind: str, values: list[Label], labels: list[str]) -> dict[str, Any]:
-    found = {"name": name, "kind": kind, "edges" if kind == "binned" else "values": values}
-    if not any(labels):
-        return found
-    if kind == "binned":  # one label per bin, and one edge more
-        return {**found, "labels": labels[: len(values) - 1]}
-    if len(labels) != len(values):
-        msg = f"{title}: label: expected one per value of {name!r}; write its values one by one"
-        raise SpecError(msg)
-    return {**found, "labels": {str(v): label for v, label in zip(values, labels, strict=True) if label}}
-
-
-def _labels(place: str, written: str | None, size: int, bins: int) -> list[str]:
-    """Return the labels of one line: none, one for each of its `size` values, or one per bin."""
-    if not (written or "").strip():
-        return [""] * size
-    labels = [label.strip() for label in str(written).split(";")]
-    if len(labels) not in (size, bins):
-        msg = f"{place}: label: expected {bins}, one per value, got {len(labels)}"
-        raise SpecError(msg)
-    return labels + [""] * (size - len(labels))
+    return [attribute.table(title, name) for name, attribute in described.items()]
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:

@@ -182,38 +182,25 @@ class Spec:
         """Measure as planned; this spends the budget, and records it in the ledger of [budget]."""
         from querysmasher.measuring import measure  # noqa: PLC0415 - loads slowly, and no plan needs it
 
-        return measure(
-            planned,
-            data,
-            seed=seed,
-            noise=self.measuring.noise,
-            unknown=self.measuring.unknown,
-            max_records=self.measuring.max_records,
-            budget=planned.budget if self.least else self.budget,
-            person=self.measuring.person,
-            report_dropped=self.measuring.report_dropped,
-            ledger=None if self.ledger is None else self.ledger.open(),
-            error_share=self.error_share,
-            progress=progress,
-        )
+        budget = planned.budget if self.least else self.budget
+        options = self._options(seed, progress)
+        return measure(planned, data, budget=budget, error_share=self.error_share, **options)
 
     @scrubbed
     def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
         """Explore a table; this spends the budget, and records it in the ledger of [budget]."""
         from querysmasher.exploring.explore import explore  # noqa: PLC0415 - loads slowly, and no plan needs it
 
-        own = self.estimate
-        return explore(
-            self.workload,
-            data,
-            self.budget,
-            seed=seed,
-            **({} if own is None or own.error_share is None else {"error_share": own.error_share}),
-            noise=self.measuring.noise,
-            unknown=self.measuring.unknown,
-            max_records=self.measuring.max_records,
-            person=self.measuring.person,
-            report_dropped=self.measuring.report_dropped,
-            ledger=None if self.ledger is None else self.ledger.open(),
-            progress=progress,
-        )
+        options = self._options(seed, progress)
+        if self.estimate is not None and self.estimate.error_share is not None:
+            options["error_share"] = self.estimate.error_share
+        return explore(self.workload, data, self.budget, **options)
+
+    def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
+        """Return what measuring and exploring have in common."""
+        return {
+            **self.measuring.model_dump(),
+            "seed": seed,
+            "progress": progress,
+            "ledger": None if self.ledger is None else self.ledger.open(),
+        }

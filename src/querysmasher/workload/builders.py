@@ -211,7 +211,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         if family not in ONE_ATTRIBUTE:
             msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
             raise WorkloadError(msg)
-        return ONE_ATTRIBUTE[family].of(attribute.size)
+        return ONE_ATTRIBUTE[family]((attribute.size,))
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
             raise WorkloadError(

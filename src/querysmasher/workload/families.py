@@ -277,6 +277,7 @@ def _rows_of(first: Places, last: Places, n: int) -> Array:
 
 
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}
+"""The families that users name, in Python and in a spec. A new one needs its class and a name here."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -104,22 +104,24 @@ class Estimator:
         }
         new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
         every = self._strategy.variances_if_contained(self._axis_rows(group) for group in new.values())
-        self._known |= {key: own for key, own in zip(new, every, strict=True) if own is not None}
+        self._known |= {
+            key: variances for key, variances in zip(new, every, strict=True) if variances is not None
+        }
 
     def variances(self, group: Group) -> Array:
         """Return the variance of every query, with an axis per family; refuse what is not measured."""
         if self.single is not None:
             noise = math.fsum(m.variance for m in self.single)
             known = self._known.get(_key(group))
-            own = self._strategy.variances(self._factors(group)) if known is None else known
-            return noise * own.reshape(group.shape)
+            variances = self._strategy.variances(self._factors(group)) if known is None else known
+            return noise * variances.reshape(group.shape)
         if self.whole is None:
             return self.residual.variances(group)
         base = self.residual.variances(group, known=True)
         if self.residual.knows(group):
             for tables in self._tables(group):
-                own = answered(group, tables)
-                base -= np.einsum("...r,...r->...", own, own)
+                gains = answered(group, tables)
+                base -= np.einsum("...r,...r->...", gains, gains)
             return np.maximum(base, 0.0)
         known, unknown = self._checked(group)
         return np.maximum(base + self.whole_rows.weights.change(known, unknown), 0.0)
@@ -134,7 +136,7 @@ class Estimator:
 
     def gain(self, group: Group, *, weighted: bool) -> float:
         """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
-        return math.fsum(answer_squares(group, own, weighted=weighted) for own in self._tables(group))
+        return math.fsum(answer_squares(group, tables, weighted=weighted) for tables in self._tables(group))
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
@@ -161,13 +163,13 @@ class Estimator:
             return
         known, unknown = self._checked(group)
         a = self.whole_rows.weights.coefficients(known, unknown).reshape(group.rows, -1)
-        own = {id(measured): image for measured, image in self.residual.images(group, known=True)}
-        for place, noises in self.residual.measured.items():
+        images = {id(measured): image for measured, image in self.residual.images(group, known=True)}
+        for subset, noises in self.residual.measured.items():
             for measured in noises:
-                split = own.get(id(measured))
-                if place in self.whole_rows.parts:
-                    part = self.whole_rows.parts[place]
-                    factors = [(tuple(range(len(place))), part.rows.reshape(len(part.rows), -1))]
+                split = images.get(id(measured))
+                if subset in self.whole_rows.parts:
+                    part = self.whole_rows.parts[subset]
+                    factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]
                     taken = self.residual.image(factors, measured.blocks, group, strict=False)
                     taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
                     yield measured, -taken if split is None else split - taken
@@ -200,14 +202,14 @@ class Estimator:
         if not self.whole_rows.corrects_known:
             return {}
         root = self.whole_rows.weights.root
-        found = {}
-        for place, part in self.whole_rows.parts.items():
-            residual = centred(part.covaried, self._centres(place), first=1)
-            found[place] = np.tensordot(root[part.at].T, residual, axes=1)
-        return found
+        gains = {}
+        for subset, part in self.whole_rows.parts.items():
+            residual = centred(part.covaried, self._centres(subset), first=1)
+            gains[subset] = np.tensordot(root[part.at].T, residual, axes=1)
+        return gains
 
-    def _centres(self, place: Place) -> Centres:
-        return tuple(self.centres[attribute] for attribute in place)
+    def _centres(self, subset: Place) -> Centres:
+        return tuple(self.centres[attribute] for attribute in subset)
 
     def _tables(self, group: Group) -> Iterator[Array]:
         """Iterate over tables on the group's attributes made of the gains, some numbers of them at a time."""
@@ -217,8 +219,10 @@ class Estimator:
         step = max(1, CHUNK // max(cells, group.rows))
         for start in range(0, count, step):
             some = slice(start, min(start + step, count))
-            own = {place: part[some] for place, part in self._gains.items() if set(place) <= set(places)}
-            yield lifted(own.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
+            inside = {
+                subset: part[some] for subset, part in self._gains.items() if set(subset) <= set(places)
+            }
+            yield lifted(inside.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
 
     # --- tables ---
 
@@ -237,13 +241,13 @@ class Estimator:
         rows = self.whole_rows
         known, unknown = rows.weights.corrections(answers() - rows.known_answers(residual))
 
-        def corrected(place: Place) -> Array | None:
-            own = residual(place)
-            change = rows.correction(place, known, unknown)
+        def corrected(subset: Place) -> Array | None:
+            noisy = residual(subset)
+            change = rows.correction(subset, known, unknown)
             if change is None:
-                return own
-            change = centred(change, self._centres(place))
-            return change if own is None else own + change
+                return noisy
+            change = centred(change, self._centres(subset))
+            return change if noisy is None else noisy + change
 
         table = lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
         ordered = tuple(sorted(attributes))

@@ -276,11 +276,12 @@ class Residuals:
     def variances_on(self, measured: Measured, shares: list[Share], group: Group, *, strict: bool) -> Array:
         """Return the variances of parts on one set; `strict` refuses parts outside its strategies."""
         term = np.full((1,) * len(shares), measured.variance)
-        for places, own in self.components(measured, shares, group, strict=strict):
+        for families in tied(measured, shares):
+            variances = self.tied_variances(families, group, strict=strict)
             spread = [1] * len(shares)
-            for place, size in zip(places, own.shape, strict=True):
+            for place, size in zip(families.places, variances.shape, strict=True):
                 spread[place] = size
-            term = term * own.reshape(spread)
+            term = term * variances.reshape(spread)
         return term
 
     def total(self, group: Group) -> float:
@@ -288,8 +289,8 @@ class Residuals:
         total = 0.0
         for measured, shares in self.shares(group, summed=True):
             term = measured.variance
-            for _, own in self.components(measured, shares, group):
-                term *= float(own.sum())
+            for families in tied(measured, shares):
+                term *= float(self.tied_variances(families, group).sum())
             total += term
         return total
 
@@ -316,16 +317,6 @@ class Residuals:
             inside = complement(self.centres[place].weights)
             split[0,] = square_root(inside @ centred @ inside.T, 0.0) @ inside
         return split
-
-    def components(
-        self, measured: Measured, shares: list[Share], group: Group, *, strict: bool = True
-    ) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Iterate over sets of families that no strategy ties to others, with their variances at σ² = 1.
-
-        Each item has the indices of the families in the group, and an array with an axis per family.
-        """
-        for own in tied(measured, shares):
-            yield own.places, self.tied_variances(own, group, strict=strict)
 
     def tied_variances(self, own: Tied, group: Group, *, strict: bool = True) -> Array:
         """Return the variances at σ² = 1 of families that are tied, with an axis for each."""

@@ -107,8 +107,8 @@ class Weights:
 
         `differences` are those of the whole answers and what the residual answers say of the same rows.
         """
-        own = self.root @ (self.root.T @ differences)
-        return own, self.inverse @ (differences - self.covariance @ own)
+        known = self.root @ (self.root.T @ differences)
+        return known, self.inverse @ (differences - self.covariance @ known)
 
 
 Place = tuple[int, ...]
@@ -162,8 +162,8 @@ def class_centres(schema: Schema, wholes: Sequence[Whole]) -> Centres:
     for whole in wholes:
         for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
             maps[attribute].append(classes)
-    joint = (np.unique(np.stack(own), axis=1, return_inverse=True)[1].ravel() for own in maps)
-    return tuple(Centre(1 / (np.bincount(own)[own] * (int(own.max()) + 1))) for own in joint)
+    joint = (np.unique(np.stack(classes), axis=1, return_inverse=True)[1].ravel() for classes in maps)
+    return tuple(Centre(1 / (np.bincount(classes)[classes] * (int(classes.max()) + 1))) for classes in joint)
 
 
 class WholeRows:
@@ -173,7 +173,7 @@ class WholeRows:
         """Take the rows, and what predicts from residual measurements around the centres ν."""
         self.residual, self.wholes = residual, wholes
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
-        self.slices = [slice(stop - len(own.rows), stop) for stop, own in zip(stops, wholes, strict=True)]
+        self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
         self._means: dict[tuple[int, Place], Array] = {}
@@ -223,32 +223,35 @@ class WholeRows:
     @cached_property
     def parts(self) -> dict[Place, _Part]:
         """What the rows leave on every known set."""
-        found = {}
-        for place in (*self.residual.measured, *([()] if self.residual.public_total else [])):
-            on = [i for i, whole in enumerate(self.wholes) if set(place) <= set(whole.attributes)]
+        parts = {}
+        for subset in (*self.residual.measured, *([()] if self.residual.public_total else [])):
+            on = [i for i, whole in enumerate(self.wholes) if set(subset) <= set(whole.attributes)]
             if on:
                 at = np.concatenate([np.arange(self.count)[self.slices[i]] for i in on])
-                rows = np.concatenate([self._part(i, place) for i in on])
-                if place or not self.residual.public_total:
-                    covaried, outside = self.residual.covary(place, rows), self.residual.outside(place, rows)
-                    found[place] = _Part(at, rows, covaried, outside)
+                rows = np.concatenate([self._part(i, subset) for i in on])
+                if subset or not self.residual.public_total:
+                    covaried, outside = (
+                        self.residual.covary(subset, rows),
+                        self.residual.outside(subset, rows),
+                    )
+                    parts[subset] = _Part(at, rows, covaried, outside)
                 else:
-                    found[place] = _Part(at, rows, np.zeros_like(rows), None)
-        return found
+                    parts[subset] = _Part(at, rows, np.zeros_like(rows), None)
+        return parts
 
-    def _part(self, number: int, place: Place) -> Array:
+    def _part(self, number: int, subset: Place) -> Array:
         """Return what a measurement's rows leave on a set, over its values."""
         whole = self.wholes[number]
-        rows = self.mean(number, place)
-        for axis, attribute in enumerate(place, start=1):
+        rows = self.mean(number, subset)
+        for axis, attribute in enumerate(subset, start=1):
             rows = split_axis(rows, Centre(self._masses(whole, attribute)), axis, keep=True)
-        for axis, attribute in enumerate(place, start=1):
+        for axis, attribute in enumerate(subset, start=1):
             rows = rows.take(whole.classes(attribute), axis=axis)
         return rows
 
-    def _weighed(self, rows: Array, place: Place) -> Array:
+    def _weighed(self, rows: Array, subset: Place) -> Array:
         """Return rows over the values of a set times ν."""
-        for axis, attribute in enumerate(place, start=rows.ndim - len(place)):
+        for axis, attribute in enumerate(subset, start=rows.ndim - len(subset)):
             rows = rows * along(self.residual.centres[attribute].weights, axis, rows.ndim)
         return rows
 
@@ -256,9 +259,9 @@ class WholeRows:
     def _grams(self) -> tuple[Array, Array]:
         """⟨R_u, R_u⟩ and R C Rᵀ."""
         unknown, spread = self._every.copy(), np.zeros((self.count, self.count))
-        for place, part in self.parts.items():
+        for subset, part in self.parts.items():
             at, flat = np.ix_(part.at, part.at), part.rows.reshape(len(part.rows), -1)
-            unknown[at] -= self._weighed(part.rows, place).reshape(flat.shape) @ flat.T
+            unknown[at] -= self._weighed(part.rows, subset).reshape(flat.shape) @ flat.T
             spread[at] += part.covaried.reshape(flat.shape) @ flat.T
             if part.outside is not None:
                 left = part.outside.reshape(flat.shape)
@@ -294,10 +297,10 @@ class WholeRows:
     def known(self, group: Group) -> Array:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
-        for place, shares in self.residual.all_shares(group, summed=False):
-            if place in self.parts:
-                part = self.parts[place]
-                result[..., part.at] += _contracted(part.covaried, place, self._share_tensors(shares))
+        for subset, shares in self.residual.all_shares(group, summed=False):
+            if subset in self.parts:
+                part = self.parts[subset]
+                result[..., part.at] += _contracted(part.covaried, subset, self._share_tensors(shares))
         return result
 
     def unknown(self, group: Group) -> tuple[Array, Array, Array]:
@@ -307,19 +310,19 @@ class WholeRows:
         )
         lengths = self._lengths(self._tensors(group))
         left = lengths.copy()
-        for place, shares in self.residual.all_shares(group, summed=False):
-            exact = not place and self.residual.public_total
-            if place not in self.residual.measured and not exact:
+        for subset, shares in self.residual.all_shares(group, summed=False):
+            exact = not subset and self.residual.public_total
+            if subset not in self.residual.measured and not exact:
                 continue
             tensors = list(self._share_tensors(shares))
-            if place in self.parts:
-                part = self.parts[place]
-                rows = self._weighed(part.rows, place)
+            if subset in self.parts:
+                part = self.parts[subset]
+                rows = self._weighed(part.rows, subset)
                 rows = rows if part.outside is None else rows - part.outside
-                products[..., part.at] -= _contracted(rows, place, tensors)
+                products[..., part.at] -= _contracted(rows, subset, tensors)
             left -= self._lengths(tensors)
             if not exact:
-                left += self.residual.outside_squares(place, shares, group)
+                left += self.residual.outside_squares(subset, shares, group)
         return products, np.maximum(left, 0.0), lengths
 
     def _share_tensors(self, shares: Sequence[Share]) -> Iterator[tuple[Place, Array]]:
@@ -337,8 +340,8 @@ class WholeRows:
     def _lengths(self, tensors: Iterable[tuple[Place, Array]]) -> Array:
         """Return ⟨q, q⟩ of every product q of rows."""
         result: Array = np.ones(())
-        for place, rows in tensors:
-            squares = (self._weighed(rows, place) * rows).reshape(len(rows), -1).sum(axis=1)
+        for subset, rows in tensors:
+            squares = (self._weighed(rows, subset) * rows).reshape(len(rows), -1).sum(axis=1)
             result = np.multiply.outer(result, squares)
         return result
 
@@ -365,15 +368,15 @@ class WholeRows:
     def known_answers(self, residual: Callable[[Place], Array | None]) -> Array:
         """Return what given residuals say of the rows."""
         answers = np.zeros(self.count)
-        for place, part in self.parts.items():
-            noisy = residual(place)
+        for subset, part in self.parts.items():
+            noisy = residual(subset)
             if noisy is not None:
                 answers[part.at] += part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
         return answers
 
-    def correction(self, place: Place, known: Array, unknown: Array) -> Array | None:
+    def correction(self, subset: Place, known: Array, unknown: Array) -> Array | None:
         """Return what to add to the residual of a known set, given the weights of all rows' parts."""
-        part = self.parts.get(place)
+        part = self.parts.get(subset)
         if part is None:
             return None
         change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
@@ -395,15 +398,15 @@ class WholeRows:
             for axis, attribute in enumerate(kept):
                 values = values.take(whole.classes(attribute), axis=axis)
             table = table + spread(values, kept)
-        for place, part in self.parts.items():
-            if set(place) <= set(attributes):
-                table = table - spread(np.tensordot(unknown[part.at], part.rows, axes=1), place)
+        for subset, part in self.parts.items():
+            if set(subset) <= set(attributes):
+                table = table - spread(np.tensordot(unknown[part.at], part.rows, axes=1), subset)
         return self._weighed(table, attributes)
 
 
-def _contracted(rows: Array, place: Place, tensors: Iterable[tuple[Place, Array]]) -> Array:
+def _contracted(rows: Array, subset: Place, tensors: Iterable[tuple[Place, Array]]) -> Array:
     """Return the inner products of rows on a set with products of other rows: the first rows come last."""
-    left = list(place)
+    left = list(subset)
     for kept, tensor in tensors:  # each takes its axes away, and puts its rows at the end
         axes = [1 + left.index(a) for a in kept]
         rows = np.tensordot(rows, tensor, axes=(axes, list(range(1, tensor.ndim))))
@@ -437,10 +440,10 @@ def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
         else:
             roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
             left, right = (
-                own if roots is None else own * roots.reshape(-1, *[1] * (own.ndim - 1))
-                for own in (family.answers(left), family.answers(right))
+                side if roots is None else side * roots.reshape(-1, *[1] * (side.ndim - 1))
+                for side in (family.answers(left), family.answers(right))
             )
             axes = 1
         ends = range(left.ndim - axes, left.ndim)
-        left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
+        left, right = (np.moveaxis(side, range(axes), ends) for side in (left, right))
     return (group.weight if weighted else 1.0) * float(np.vdot(left, right))

@@ -1,4 +1,4 @@
-"""The best precisions for the nodes of a tree, and bounds on what any strategy can reach.
+"""Hierarchies of very many values: the best precisions of their nodes, and bounds on any strategy.
 
 Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
 -1. Write a_v as a share s_v of what is left on the path above v; leaves take the rest. With slopes
@@ -21,8 +21,6 @@ the same passes again. In log t, the integrand of each eigenvalue is a hyperboli
 trapezium rule of step h is too large by at most a factor 1 + 2 Σ_k sech(kπ²/h) (Poisson's summation formula);
 leaving terms out only lowers the sum. So the bound is certified. p ∝ g at the leaves is nearly the best, and
 p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
-
-Hierarchies of very many values: strategies on the nodes of their tree.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.asking import nothing_to_measure
-from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.line import LineSolution, whole_loss
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
@@ -68,7 +65,7 @@ def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     precisions, slopes = best_precisions(alike.tree)
     strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
     root = math.sqrt(alike.tree.loss(precisions))
-    bound = any_bound(alike.tree, slopes, root / (1 + tolerance / limits().tree_closeness))
+    bound = any_bound(alike.tree, slopes, root / (1 + tolerance))
     factor = math.sqrt(scale)
     return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
@@ -80,18 +77,18 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     exponent, best = 0.5, math.inf
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
-    for _ in range(limits().tree_steps):
+    for _ in range(300):
         shares = np.where(inner, odds / (1 + odds), 1.0)
         a = _allocated(tree, shares)
         loss, g = tree.slopes(a)
         if not loss < best * (1 + 1e-12):  # too far
             exponent /= 2
-            if exponent < limits().tree_exponent:
+            if exponent < 1e-3:
                 break
             odds = last * change**exponent
             continue
         best, precisions, slopes, last = min(loss, best), a, g, odds
-        if math.sqrt(_most(tree, g) / loss) - 1 <= limits().tree_gap:
+        if math.sqrt(_most(tree, g) / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, FAINTEST, 1 / FAINTEST)
@@ -103,7 +100,7 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     leaf = tree.nodes.is_leaf
     own = np.where(leaf, slopes / tree.counts, 0.0)
     best = 0.0
-    for _ in range(limits().tree_raises):
+    for _ in range(12):
         own = own / float(own @ tree.counts)
         value, raised = _trace_root(tree, own)
         if value <= best * (1 + 1e-6):
@@ -203,6 +200,6 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
             "together. Remedies: one of them by itself; coarser values"
         )
         raise TooLargeError(msg)
-    found = solve_tree(asked, limits().forest_gap)
+    found = solve_tree(asked, 1e-4)
     loss = found.reached**2 if len(families) == len(gram.asked) else whole_loss(gram, found.strategy)
     return LineSolution(found.strategy, loss, min(found.bound**2, loss))

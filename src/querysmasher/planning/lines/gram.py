@@ -1,4 +1,4 @@
-"""Lower bounds on the loss of queries about one attribute of very many values, by recurrences.
+"""The Gram matrix of queries about one attribute of very many values, never written out, and its bounds.
 
 The inverse T of the Gram matrix G₀ of weighted prefixes is the Laplacian of a path: conductance 1/ω_j
 between values j and j+1, and 1/ω_{n−1} from the last value to the ground. Single values add a diagonal μ.
@@ -15,12 +15,11 @@ E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹, of a tridiagonal matrix
 positive terms only. The diagonal of R follows from the pivots in both directions. The terms of rank three
 add (2/π) ∫ t²P^{-½}YCYᵀP^{-½} dt to the root, with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. The
 trapezoidal rule in log t converges exponentially. p ← p·v with v_j = (H^½)_jj/p_j increases the bound.
-
-The Gram matrix of queries about one attribute of very many values, without writing it out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -50,7 +49,7 @@ class Path:
     values: Array | None = None
     rows: Array | None = None
     """Qᵀ."""
-    middle: Array | None = None
+    middle: Array | float = 0.0
     """J."""
     added: float = 0.0
     """The sum of what was added to the weights of prefixes so that none is too small."""
@@ -77,87 +76,49 @@ class Path:
             return p
         return np.asarray(np.add.reduceat(p, np.append(0, self.ends[:-1] + 1)))
 
-    def span(self, p: Array) -> tuple[float, float]:
-        """Return the range of log t that matters."""
-        most = float(
-            (self.prefixes.max() * 2) * self.size**2 + (0 if self.values is None else self.values.max())
-        )
-        least = float((self.prefixes * p).min()) / 8
-        return 0.5 * np.log(least) - REACH, 0.5 * np.log(most) + REACH - 0.5 * np.log(self.size)
-
-    def _matrix(self, inverse: Array) -> tuple[Array, Array]:
-        """Return the diagonal of T + E⁻¹, and what lies beside it."""
-        conductance = 1 / self.prefixes
-        diagonal = conductance + inverse
-        diagonal[1:] += conductance[:-1]
-        return diagonal, -conductance[:-1]
-
-    def _inverse(self, p: Array, t: float) -> Array:
-        """Return E⁻¹."""
-        own = p / t**2
-        return own if self.values is None else np.asarray(own / (1 + self.values * own))
-
-    def nodes(self, p: Array, step: float = STEP, reach: float = REACH) -> Array:
-        """Return the nodes t of the quadrature."""
-        low, high = self.span(p)
-        return np.asarray(np.exp(np.arange(low + REACH - reach, high - REACH + reach, step)))
-
-    def resolvent(self, p: Array, t: float) -> tuple[Array, Array, Array]:
-        """Return E⁻¹, the diagonal of R, and R[j,j+1]/R[j+1,j+1], which is the same for all later columns."""
-        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-        inverse = self._inverse(p, t)
-        own, beside = self._matrix(inverse)
-        ahead = own if self.size == 1 else lapack.dpttrf(own, beside)[0]
-        back = own if self.size == 1 else lapack.dpttrf(own[::-1], beside[::-1])[0][::-1]
-        return inverse, 1 / (ahead + back - own), -beside / ahead[:-1]
-
-    def root_diagonal(self, p: Array, step: float = STEP, reach: float = REACH) -> Array:
+    def root_diagonal(self, p: Array) -> Array:
         """Return the diagonal of H^½, of which the sum is a bound."""
+        conductance, values = 1 / self.prefixes, 0.0 if self.values is None else self.values
+        most = float(2 * self.prefixes.max() * self.size**2 + np.max(values))
+        first = 0.5 * math.log(float((self.prefixes * p).min()) / 8) - REACH
+        last = 0.5 * math.log(most / self.size) + REACH
         result = np.zeros(self.size)
-        for t in self.nodes(p, step, reach).tolist():
-            inverse, r, _ = self.resolvent(p, t)
-            result += t**3 * inverse**2 * r / p
-            if self.values is not None:
-                result += t * self.values * inverse
+        for t in np.exp(np.arange(first, last, STEP)).tolist():
+            inverse = p / (t**2 + values * p)  # E⁻¹
+            diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
+            diagonal[1:] += conductance[:-1]
+            ahead, ratios = _factored(diagonal, beside)
+            back = _factored(diagonal[::-1], beside[::-1])[0][::-1]
+            result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
             if self.rows is not None:
-                rows, middle = self.low_rank(p, t)
-                result += t**3 * np.einsum("aj,ab,bj->j", rows, middle, rows) / p
-        return np.asarray(result * (step * 2 / np.pi))
+                result += t**3 * self._low_rank(inverse, ahead, ratios) / p
+        return result * (STEP * 2 / np.pi)
 
-    def low_rank(self, p: Array, t: float) -> tuple[Array, Array]:
-        """Return Yᵀ and C: QJQᵀ changes −(G₀ + E)⁻¹ by YCYᵀ."""
-        assert self.rows is not None and self.middle is not None  # noqa: S101, PT018 - callers check
-        rows = self._solved(p, t, self.rows)
-        inside = np.eye(len(rows)) + self.middle @ (rows @ self.rows.T)
-        return rows, np.asarray(np.linalg.solve(inside, self.middle))
-
-    def _solved(self, p: Array, t: float, rows: Array) -> Array:
-        """Return (G₀ + E)⁻¹ times columns, as rows: E⁻¹R(T rowsᵀ)."""
+    def _low_rank(self, inverse: Array, ahead: Array, ratios: Array) -> Array:
+        """Return the diagonal of YCYᵀ, given the factors of T + E⁻¹."""
         from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
-        flow = rows.copy()
-        flow[:, :-1] -= rows[:, 1:]
-        flow /= self.prefixes
-        image = flow.copy()
-        image[:, 1:] -= flow[:, :-1]
-        inverse = self._inverse(p, t)
-        own, beside = self._matrix(inverse)
-        if self.size == 1:
-            return np.asarray(inverse * image / own)
-        solved = lapack.dpttrs(*lapack.dpttrf(own, beside)[:2], image.T)[0].T
-        return np.asarray(inverse * solved)
+        assert self.rows is not None  # noqa: S101 - callers check
+        flow = -np.diff(self.rows, append=0.0) / self.prefixes
+        image = np.diff(flow, prepend=0.0)  # TQ
+        solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T
+        inside = np.eye(len(solved)) + self.middle @ (solved @ self.rows.T)
+        return np.asarray(np.einsum("aj,ab,bj->j", solved, np.linalg.solve(inside, self.middle), solved))
 
 
-def best_weights(path: Path, start: Array, steps: int) -> tuple[Array, float]:
-    """Return a distribution p, and tr H^½ at it: a lower bound on √loss."""
-    p = start / start.sum()
-    best = p, 0.0
-    for _ in range(steps):
+def _factored(diagonal: Array, beside: Array) -> tuple[Array, Array]:
+    """Return the pivots of a tridiagonal matrix, and the ratios of its factor."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+    return (diagonal, beside) if diagonal.size == 1 else lapack.dpttrf(diagonal, beside)[:2]
+
+
+def path_bound(path: Path, start: Array) -> float:
+    """Return the largest tr H^½ found for distributions near `start`: a lower bound on √loss."""
+    p, best = start / start.sum(), 0.0
+    for _ in range(4):
         root = path.root_diagonal(p)
-        bound = float(root.sum()) * SURE - path.surplus
-        if bound > best[1]:
-            best = p, bound
+        best = max(best, float(root.sum()) * SURE - path.surplus)
         p = p * (root / p) ** 1.5
         p /= p.sum()
     return best
@@ -165,9 +126,6 @@ def best_weights(path: Path, start: Array, steps: int) -> tuple[Array, float]:
 
 Asked = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
-
-SLIGHT = 1e-6
-"""Minimum weight of a prefix, relative to the mean, for which a strategy is chosen."""
 
 ROUGH = 1e-3
 """Where local weights fall below this fraction of their mean, they are smoothed."""
@@ -257,11 +215,10 @@ class LineGram:
             local = np.maximum(_smoothed(local, max(1, n // 64)), ROUGH * mean)
         return local
 
-    def path(self, *, merged: bool = True) -> Path | None:
-        """Return the families with a closed form as weighted prefixes; None if there are no such.
+    def path(self) -> Path | None:
+        """Return the families with a closed form as weighted prefixes, for bounds; None if there are no such.
 
-        If `merged`, for bounds, values that hardly any prefix distinguishes are one. Else, for strategies,
-        the smallest weights are raised, so that every value is known.
+        Values that hardly any prefix distinguishes are one.
         """
         n = self.size
         weights = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
@@ -272,10 +229,10 @@ class LineGram:
         if not weights.any():
             return None
         ends = None
-        if merged and plain and self.values is None:
+        if plain and self.values is None:
             ends = np.flatnonzero(weights > EASY * weights.max())
             weights = weights[ends]
-        least = EASY * weights.max() if merged else max(EASY * weights.max(), SLIGHT * weights.mean())
+        least = EASY * weights.max()
         added = float(np.maximum(least - weights, 0.0).sum())
         weights = np.maximum(weights, least)
         if plain:

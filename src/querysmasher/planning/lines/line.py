@@ -1,15 +1,4 @@
-"""Ranges of given lengths, as in moving sums: filters in the cosine basis.
-
-Let value j stand at j + ½. In the cosine basis, a range of length l around x has the coefficients
-D_l(θ)·cos θx with D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of
-length l at all positions, reflected where they pass an end, have a Gram matrix that is a filter, with
-eigenvalues D_l².
-
-The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
-U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
-the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass an end. Only their first cells matter.
-
-Near-optimal strategies for prefixes, ranges and the like on one attribute of very many values.
+"""Near-optimal strategies for prefixes, ranges and the like on one attribute of very many values.
 
 With S the root of the Gram matrix G and D = diag(S_jj^(-1/2)), V = DSD has unit diagonal, and
 
@@ -25,6 +14,15 @@ counts more) differ from these in low frequencies only. With Φ the k lowest fre
 the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and Z⁻¹, Z = ΦDPDΦᵀ: it minimises
 tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and unit
 diagonal determines D: a few rounds converge.
+
+Ranges of given lengths, as in moving sums, are filters in the cosine basis. Let value j stand at j + ½. In
+the cosine basis, a range of length l around x has the coefficients D_l(θ)·cos θx with
+D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of length l at all
+positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
+
+The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
+U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
+the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass an end. Only their first cells matter.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import LineGram, best_weights
+from querysmasher.planning.lines.gram import LineGram, path_bound
 from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
@@ -157,11 +155,11 @@ def solve_line(gram: LineGram) -> LineSolution:
     ]
     bound = max((bound for *_, bound in found), default=0.0)
     best = min(found, key=itemgetter(1), default=None)
-    if best is not None and best[1] <= limits().line_enough * bound:
+    if best is not None and best[1] <= 1.004 * bound:
         return LineSolution(best[0], best[1], min(bound, best[1]))
     found += [(own, whole_loss(gram, own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
     best = min(found, key=itemgetter(1))
-    bound = max(bound, lower_bound(gram, value_weights(gram, best[0]), limits().path_steps))
+    bound = max(bound, lower_bound(gram, value_weights(gram, best[0])))
     return LineSolution(best[0], best[1], min(bound, best[1]))
 
 
@@ -174,9 +172,7 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     whole.flat[:: gram.size + 1] += SLIGHT * float(diagonal.mean())  # values that no query distinguishes
     values, vectors = np.linalg.eigh(whole)
     root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
-    design = fixed_point(
-        lambda p: Design.of_gram(whole, gram.size, p), root**2, limits().line_gap, limits().own_steps
-    )
+    design = fixed_point(lambda p: Design.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
     strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
     loss = whole_loss(gram, strategy)
     surplus = math.sqrt(SLIGHT * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
@@ -239,24 +235,18 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
         strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
         return strategy, window_bound(n, windows, 0.0 if gram.values is None else float(gram.values.min()))
     pure = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": True}[ends]
-    rest = LineGram(
-        n,
-        (),
-        0.0 if ends == "circular" else gram.total,
-        None if ends == "prefix" else gram.prefixes,
-        None
-        if gram.values is None or np.ptp(gram.values) <= 1e-9 * gram.values[0]
-        else gram.values - gram.values.min(),
-        0.0 if ends == "range" else gram.ranges,
-        0.0 if ends == "circular" else gram.circular,
-        gram.others,
-    )
     roots = np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
     if not pure:
         return strategy, 0.0
     exact = np.sqrt(_exact_spectrum(gram, ends))
     squares = reflection.diagonal(reflection.kernel(exact))
+    values = None if gram.values is None else gram.values - gram.values.min()
+    rest = replace(gram, asked=(), values=values)
+    if ends == "circular":
+        rest = replace(rest, circular=0.0, total=0.0)
+    else:
+        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
     return strategy, float(squares @ squares) + _simple_bound(rest)
 
 
@@ -300,12 +290,12 @@ def _simple_bound(gram: LineGram) -> float:
     return bound
 
 
-def lower_bound(gram: LineGram, start: Array, steps: int) -> float:
+def lower_bound(gram: LineGram, start: Array) -> float:
     """Return a lower bound on the loss of every strategy at unit cost, from weights of the values."""
     simple, path = _simple_bound(gram), gram.path()
     if path is None:
         return simple
-    alone = max(0.0, best_weights(path, path.shared(start), steps)[1]) ** 2
+    alone = path_bound(path, path.shared(start)) ** 2
     return max(simple, alone + _simple_bound(LineGram(gram.size, (), others=gram.others)))
 
 
@@ -327,7 +317,7 @@ def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
     local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
-    for _ in range(limits().line_rounds):
+    for _ in range(4):
         p = local / diagonal**4
         scale = float(p.sum())
         p /= scale

@@ -1,6 +1,6 @@
-"""Which attributes are too large to be written out, and what a group asks about them.
+"""Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
 
-Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
+An attribute is one if its queries are too large to be written out, or if several families ask about it.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
 the next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and
@@ -64,28 +64,20 @@ def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...
     )
 
 
-def check_searchable(workload: Workload) -> None:
-    """Refuse groups with more queries than are searched for the largest error."""
-    for group in workload:
-        if group.rows > limits().large_worst_queries:
-            msg = (
-                f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
-                f"queries per group where attributes have very many values, got {group.rows:,} on "
-                f"({', '.join(group.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
-                "objective='mean' without targets"
-            )
-            raise TooLargeError(msg)
-
-
-def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tuple[int, ...]:
+def searched_without_matrices(workload: Workload, large: Places) -> Places:
     """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
-    try:
-        check_searchable(workload)
-    except TooLargeError:
-        if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
-            return ()
-        raise
-    return large
+    many = next((group for group in workload if group.rows > limits().large_worst_queries), None)
+    if many is None:
+        return large
+    if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
+        return ()
+    msg = (
+        f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
+        f"queries per group where attributes have very many values, got {many.rows:,} on "
+        f"({', '.join(many.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
+        "objective='mean' without targets"
+    )
+    raise TooLargeError(msg)
 
 
 def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
@@ -136,9 +128,6 @@ def check_cells(workload: Workload, large: tuple[int, ...]) -> None:
 
 
 Places = tuple[int, ...]
-
-PASSES = 3
-"""Number of passes over all sets where several lines and trees share totals."""
 
 PUBLIC = 1e3
 """Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
@@ -272,7 +261,7 @@ class LineSplitter:
         """Return the sets on which queries leave something, given what is kept of other attributes."""
         several = len({a for own in asked for a, _ in own.families}) > 1
         before, sets = None, list[SplitSet]()
-        for _ in range(PASSES if several else 1):
+        for _ in range(2 if several else 1):
             now = _Pass()
             sets = list(self._sets(others, (), asked, {}, before, now))
             before = now

@@ -1,9 +1,8 @@
 """Queries about groups of values that nest: the nodes of a forest, each with its weight.
 
 Families on one attribute whose groups all nest (single values, hierarchies, the total) are one forest. Groups
-with the same values are one node, whose weight is the sum of theirs.
-
-Variances on a tree, and their derivatives, by passes up and down.
+with the same values are one node, whose weight is the sum of theirs. Variances on it, and their derivatives,
+take passes up and down.
 
 A strategy measures every node v with precision a_v: V = Σ_v a_v 1_v1_vᵀ. With P_v the variance of node v
 given what is measured at v and below, u_v = Σ_c m_c P_c over its children (m_c of them alike) and
@@ -15,9 +14,6 @@ The loss is Σ_v M_v ω_v σ_v, with M_v the number of nodes like v and ω_v the
 derivatives come from the same passes in reverse.
 
 Siblings whose subtrees are alike are merged: the best strategy treats them alike, because the loss is convex.
-Subtrees are compared by 64-bit words: of a node's weight and the multiset of its children's words. Should two
-different subtrees share a word, the comparison afterwards finds out, and nothing is merged: every node must
-have the weight of the one that it is like, and as many children like each of its children.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.planning.lattice import Integers
@@ -156,12 +151,6 @@ def _in_order(parents: Integers, alive: Integers) -> tuple[Nodes, Integers]:
     return Nodes(np.concatenate(new_parents)), np.concatenate(order)
 
 
-Words = NDArray[np.uint64]
-
-OF_CHILDREN = np.uint64(0x9E3779B97F4A7C15)
-"""Added to the word of a child, so that it differs from that of the same node by itself."""
-
-
 @dataclass(frozen=True, eq=False)
 class WeightedTree:
     """A forest in which a node may stand for several that are alike."""
@@ -258,7 +247,7 @@ class Alike:
 
 def merge_alike(nodes: Nodes, weights: Array) -> Alike:
     """Merge siblings with equal weights and alike subtrees."""
-    words = _words(nodes, weights)
+    kinds = _kinds(nodes, weights)
     node_of = np.empty(len(nodes), dtype=np.int64)
     parents: list[Integers] = []
     copies: list[Integers] = []
@@ -267,9 +256,8 @@ def merge_alike(nodes: Nodes, weights: Array) -> Alike:
     for level in nodes.levels:
         up = nodes.parents[level]
         up = np.where(up < 0, -1, node_of[up])
-        # siblings below alike parents are alike if their words are: look at those below one of the parents
-        order = np.lexsort((words[level], up))
-        own, ups = words[level][order], up[order]
+        order = np.lexsort((kinds[level], up))
+        own, ups = kinds[level][order], up[order]
         new = np.append(True, (own[1:] != own[:-1]) | (ups[1:] != ups[:-1]))
         number = np.cumsum(new) - 1
         node_of[np.arange(level.start, level.stop)[order]] = done + number
@@ -284,43 +272,24 @@ def merge_alike(nodes: Nodes, weights: Array) -> Alike:
     own_counts = counts.copy()
     inner = up >= 0
     own_counts[inner] /= counts[up[inner]]
-    found = Alike(WeightedTree(Nodes(up), own_counts, weights[chosen]), node_of)
-    if _is_right(found, nodes, weights):
-        return found
-    return Alike(WeightedTree(nodes, np.ones(len(nodes)), weights), np.arange(len(nodes)))
+    return Alike(WeightedTree(Nodes(up), own_counts, weights[chosen]), node_of)
 
 
-def _is_right(found: Alike, nodes: Nodes, weights: Array) -> bool:
-    """Return whether every node is like the one that stands for it, exactly."""
-    tree, node_of = found.tree, found.node_of
-    if not np.array_equal(weights, tree.weights[node_of]):
-        return False
-    below = np.flatnonzero(nodes.parents >= 0)
-    order = below[np.lexsort((node_of[below], nodes.parents[below]))]
-    pairs = np.stack([nodes.parents[order], node_of[order]])
-    new = np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)) if order.size else np.empty(0, bool)
-    firsts = np.flatnonzero(new)
-    copies = np.diff(np.append(firsts, order.size))
-    if not np.array_equal(copies, tree.copies[pairs[1, firsts]]):
-        return False
-    kinds = np.bincount(pairs[0, firsts], minlength=len(nodes))
-    expected = np.bincount(tree.nodes.parents[tree.nodes.parents >= 0], minlength=len(tree.nodes))
-    return bool(np.array_equal(kinds, expected[node_of]))
-
-
-def _words(nodes: Nodes, weights: Array) -> Words:
-    words = _mixed(np.ascontiguousarray(weights + 0.0).view(np.uint64).copy())
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        parents = nodes.families[depth][0]
-        sums = nodes.child_sums(depth, _mixed(words[nodes.levels[depth]] + OF_CHILDREN))
-        words[parents] = _mixed(words[parents] + _mixed(sums))
-    return words
-
-
-def _mixed(words: Words) -> Words:
-    """Return the finaliser of SplitMix64: a bijection without structure."""
-    words = words ^ (words >> np.uint64(30))
-    words = words * np.uint64(0xBF58476D1CE4E5B9)
-    words = words ^ (words >> np.uint64(27))
-    words = words * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+def _kinds(nodes: Nodes, weights: Array) -> Integers:
+    """Return a number for every node, the same for nodes with equal weights and alike subtrees."""
+    kinds = np.empty(len(nodes), dtype=np.int64)
+    known: dict[tuple[float, bytes], int] = {}
+    for depth in range(len(nodes.levels) - 1, -1, -1):
+        level, below = nodes.levels[depth], dict[int, bytes]()
+        if depth + 1 < len(nodes.levels):
+            children = nodes.levels[depth + 1]
+            up = nodes.parents[children]
+            order = np.lexsort((kinds[children], up))
+            firsts = np.flatnonzero(np.append(True, np.diff(up[order]) != 0))
+            siblings = np.split(kinds[children][order], firsts[1:])
+            below = {v: own.tobytes() for v, own in zip(up[order][firsts].tolist(), siblings, strict=True)}
+        kinds[level] = [
+            known.setdefault((weight, below.get(v, b"")), len(known))
+            for v, weight in zip(range(level.start, level.stop), weights[level].tolist(), strict=True)
+        ]
+    return kinds

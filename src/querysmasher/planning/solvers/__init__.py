@@ -1,4 +1,4 @@
-"""Numerical methods, one per file: each finds the best strategy it allows for one block.
+"""Numerical methods: each finds the best strategy it allows for one block.
 
 `solve` chooses by this table, top to bottom:
 
@@ -27,8 +27,7 @@ from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import is_thin, solve_dense
+from querysmasher.planning.solvers.dense import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
 from querysmasher.planning.strategies import Strategy

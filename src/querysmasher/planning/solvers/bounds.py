@@ -59,8 +59,7 @@ from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import RANK, block_root, solve_dense
+from querysmasher.planning.solvers.dense import RANK, block_root, is_circulant, solve_circulant, solve_dense
 from querysmasher.planning.solvers.design import Design, Iterate, solve_design
 from querysmasher.planning.subworkload import Block, Part
 

@@ -270,10 +270,10 @@ def _on_active_cells(
         p = np.zeros(cells)
         following = design.weights * (design.leverages / design.value) ** 2
         p[active] = improve(R[:, active], np.maximum(following[active], 1e-2 / len(active)))
-        design = evaluate(p)
-        stalled = stalled + 1 if design.gap > 0.95 * best.gap else 0
+        before, design = design.gap, evaluate(p)
+        stalled = stalled + 1 if design.gap > 0.95 * before else 0
         best = min(best, design, key=lambda one: one.gap)
-        if best.gap <= tolerance or stalled == (1 if len(active) == cells else 3):
+        if best.gap <= tolerance or stalled == (1 if share == 3 and len(active) == cells else 3):
             break
         violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
         worst = violators[np.argsort(design.leverages[violators])[-share * rank :]]
@@ -316,7 +316,7 @@ def fixed_point(
     for step in range(steps):
         if progress is not None:
             progress(best.gap)
-        if best.gap <= tolerance or not np.isfinite(design.gap):  # weights beyond double precision
+        if best.gap <= tolerance:
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
             break  # too slow: the optimum is sparse

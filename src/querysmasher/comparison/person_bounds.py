@@ -97,14 +97,14 @@ def records_per_person(
     if not bounds or any(isinstance(k, bool) or not isinstance(k, int) or k < 1 for k in bounds):
         raise BudgetError(f"bounds: expected integers of at least 1, got {bounds!r}")
     try:
-        own = math.sqrt(float(plan.variances(marginals(plan.workload.schema, 0))[0]))
+        std = math.sqrt(float(plan.variances(marginals(plan.workload.schema, 0))[0]))
     except OutsideMeasuredSpaceError:
-        own = math.nan
+        std = math.nan
     rows = []
     for k in sorted(set(bounds)):
         factor = k / plan.budget.records_per_person
         left = math.fsum(max(n - k, 0) * times for n, times in persons.items())
-        rows.append(PersonBound(k, left, left / total, factor * plan.rmse, math.hypot(left, factor * own)))
+        rows.append(PersonBound(k, left, left / total, factor * plan.rmse, math.hypot(left, factor * std)))
     return PersonBounds(tuple(rows))
 
 
