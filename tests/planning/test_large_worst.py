@@ -103,7 +103,7 @@ def test_too_many_queries_are_refused_before_any_work():
         qs.least_budget(qs.queries(schema, a="range").within(5))
 
 
-@pytest.mark.parametrize("size", [1_000, 3_500])
+@pytest.mark.parametrize("size", [1_000, 2_000, 3_500])
 def test_families_too_large_to_write_out_are_refused_before_any_work(size):
     ranges = qs.queries(qs.Schema.of(a=size), a="range")
     with pytest.raises(TooLargeError, match="families that can be written out"):

@@ -79,11 +79,12 @@ def check_aimed(workload: Workload) -> None:
 
 
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
-    """Refuse families that are too large to write out; those on `lines` need not be."""
+    """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
     named = {workload.schema.names[place] for place in lines}
     for group in workload:
         for names, family in group.parts():
-            if not family.fits_memory and named.isdisjoint(names):
+            on_line = not named.isdisjoint(names)
+            if not family.fits_memory and (family.rows > family.cells or not on_line):
                 msg = (
                     "workload: targets and objective='worst' are limited to families that can be written "
                     f"out, got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
