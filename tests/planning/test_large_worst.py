@@ -101,3 +101,12 @@ def test_too_many_queries_are_refused_before_any_work():
         qs.plan(qs.queries(schema, a="range"), COST, objective="worst")
     with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):
         qs.least_budget(qs.queries(schema, a="range").within(5))
+
+
+@pytest.mark.parametrize("size", [1_000, 3_500])
+def test_families_too_large_to_write_out_are_refused_before_any_work(size):
+    ranges = qs.queries(qs.Schema.of(a=size), a="range")
+    with pytest.raises(TooLargeError, match="families that can be written out"):
+        qs.plan(ranges, COST, objective="worst")
+    with pytest.raises(TooLargeError, match="families that can be written out"):
+        qs.least_budget(ranges.within(5))

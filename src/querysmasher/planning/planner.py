@@ -27,6 +27,7 @@ from querysmasher.planning.objectives.objective import (
     check_aimed,
     check_cost,
     check_objective,
+    check_written_out,
     insufficient_budget,
     missed_targets,
     plan_least,
@@ -190,6 +191,7 @@ def _planner(
         large = large_attributes(workload, mean=mean)
     if objective != "mean" or workload.has_targets:
         large = searched_without_matrices(workload, large)
+        check_written_out(workload, large)
     check_sizes(workload, large)
     check_cells(workload, large)
     far_apart = check_scales(workload)

@@ -273,6 +273,8 @@ def _simple_bound(gram: LineGram) -> float:
     for family, coefficient in gram.others:
         weights = np.ones(family.rows) if family.weights is None else family.weights
         spans = family.spans()
+        if spans is None and not family.fits_memory:
+            continue  # a bound on the others is one
         largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
         bound += coefficient * float(weights @ largest**2)
     for ends, there in (

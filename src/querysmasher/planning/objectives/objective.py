@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from querysmasher.arrays import Array, in_order, one_core
-from querysmasher.errors import PlanError, Remedy, not_one_of
+from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.asking import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.candidates import merged_groups
@@ -76,6 +76,20 @@ def check_aimed(workload: Workload) -> None:
     if not workload.has_targets:
         msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
         raise PlanError(msg)
+
+
+def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
+    """Refuse families that are too large to write out; those on `lines` need not be."""
+    named = {workload.schema.names[place] for place in lines}
+    for group in workload:
+        for names, family in group.parts():
+            if not family.fits_memory and named.isdisjoint(names):
+                msg = (
+                    "workload: targets and objective='worst' are limited to families that can be written "
+                    f"out, got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
+                    "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+                )
+                raise TooLargeError(msg)
 
 
 def aimed_of(workload: Workload) -> Workload:

@@ -28,8 +28,8 @@ from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-FIRST, LATER, MOST = 0.25, 0.03, 16
-"""Queries join within this fraction of the largest, at first and later, up to so many of an entry."""
+CLOSE, MOST = 0.05, 4
+"""Queries join within this fraction of the largest, up to so many of an entry."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -64,14 +64,14 @@ class Sharing:
         It need not be below `enough`.
         """
         x = self.table.variances
-        best, bound = (x, self._join(x, FIRST)), 0.0
+        best, bound = (x, self._join(x)), 0.0
         for _ in range(limits().sharing_rounds if len(x) > 1 else 0):
             if best[1] <= max(enough, bound * (1 + 2 * PRECISION)):
                 break
             x, bound = self._solved(x, None, enough, most)
             if bound > most:
                 return x, math.inf
-            largest = self._join(x, LATER)
+            largest = self._join(x)
             best = (x, largest) if largest < best[1] else best
         return best[0], self.largest(best[0])
 
@@ -87,7 +87,7 @@ class Sharing:
         best = inner
         for _ in range(limits().sharing_rounds if len(inner) > 1 and largest < 1 - 1e-5 else 0):
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            self._join(x, LATER)
+            self._join(x)
             part = self._part_within(inner, x)
             x = self._scaled(inner ** (1 - part) * x**part)
             if losses @ x < losses @ best:
@@ -119,8 +119,8 @@ class Sharing:
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
-    def _join(self, x: Array, close: float) -> float:
-        """Return the largest V; queries within the fraction `close` of it join.
+    def _join(self, x: Array) -> float:
+        """Return the largest V; queries close to it join.
 
         An entry is searched only if it can come that close: variances grow at most by the largest factor by
         which the noise of a class grows.
@@ -130,7 +130,7 @@ class Sharing:
             bounds = np.minimum(bounds, self._last[1] * self.table.growth(x / self._last[0]))
         values, best = bounds.copy(), 0.0
         for number in map(int, np.argsort(-bounds)):
-            least = best * (1 - close)
+            least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
             square = self.squares[number]
