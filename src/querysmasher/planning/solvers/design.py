@@ -227,7 +227,7 @@ def _weighed(R: Array, start: Array, tolerance: float, progress: Progress | None
     rank, cells = R.shape
     evaluate, wide = evaluator(R), _is_wide(R)
     work = rank * (cells * rank if wide else min(cells, 3 * rank) ** 2)
-    design = fixed_point(evaluate, start, tolerance, 6 if wide else 60, progress)
+    design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60, progress)
     if wide and design.gap > tolerance:
 
         def go_on(rows: Array, near: Array) -> Array:
