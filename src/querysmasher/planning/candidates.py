@@ -221,19 +221,25 @@ class Given:
         self.groups = [workload.groups[i] for i in given]
         self.maps = (value_classes(self.schema, self.groups) if given else None) or []
         places = grown(self.schema, self.groups, self.maps) if self.maps else []
-        whole = {given[j] for cluster in places for j in cluster}
-        self.tables = [group for i, group in enumerate(workload) if i not in whole]
+        kept = {given[j] for cluster in places for j in cluster}
+        self.tables = [group for i, group in enumerate(workload) if i not in kept]
         centred = len(places) > 1 and (not self.tables or (centred and _know_total(self.tables)))
-        clusters = []
-        for indexes in (tuple(given[j] for j in cluster) for cluster in places):
-            merged = merged_groups(workload, indexes, limits().beside_work)
-            if merged is not None:
-                clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
-        rows = sum(min(cluster.merged.rows.shape) for cluster in clusters)
-        cells = max((cluster.merged.rows.shape[1] for cluster in clusters), default=0)
-        combining = rows**2 * max(cells, self._shared_cells())
-        self.clusters: list[Cluster] = clusters if combining <= limits().beside_work else []
+        whole = (tuple(given[j] for j in cluster) for cluster in places)
+        self.clusters = self._clusters(workload, whole, centred)
         self.split = cache(self._split)
+
+    def _clusters(self, workload: Workload, whole: Iterable[tuple[int, ...]], centred: bool) -> list[Cluster]:
+        """Return the clusters that are measured whole: none if combining them with tables takes long."""
+        clusters, rows, cells = [], 0, self._shared_cells()
+        for indexes in whole:
+            merged = merged_groups(workload, indexes, limits().beside_work)
+            if merged is None:
+                continue
+            rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
+            if rows**2 * cells > limits().beside_work:
+                return []
+            clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
+        return clusters
 
     def _change(self, attributes: Place) -> float:
         return math.sqrt(self.unit.change(attributes))
