@@ -135,8 +135,8 @@ def per_level(tree, plan):
     """Return how far the best strategy with one precision per level is above a plan, as a fraction."""
     import numpy as np  # noqa: PLC0415
 
+    from querysmasher.planning.limit import minimize  # noqa: PLC0415
     from querysmasher.planning.lines.trees import WeightedTree, nested  # noqa: PLC0415
-    from querysmasher.planning.quasi_newton import minimize  # noqa: PLC0415
 
     asked = nested([tree], [1.0])
     own = WeightedTree(asked.nodes, np.ones(len(asked.nodes)), asked.weights)

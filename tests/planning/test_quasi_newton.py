@@ -6,7 +6,7 @@ import scipy.optimize
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from querysmasher.planning.quasi_newton import minimize
+from querysmasher.planning.limit import minimize
 
 
 def rosenbrock(x):
