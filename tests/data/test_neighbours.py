@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text, excesses
 from tests.profiles import fewer
@@ -62,7 +62,7 @@ def test_parquet(tmp_path_factory, rows, names):
     assert set(found) == {0}
 
 
-@settings(max_examples=3)
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])  # one Spark for all
 @given(tables)
 def test_spark(spark, rows):
     assert excesses(rows, [0], lambda some: neighbours.spark_frame(some, spark), SCHEMA.names[:3]) == [0]
