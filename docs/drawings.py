@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import querysmasher as qs
-from querysmasher.planning.strategies import TreeStrategy
-from querysmasher.planning.lines.trees import nested
 from querysmasher.planning.lines.forest import solve_tree
+from querysmasher.planning.lines.trees import nested
+from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Family
 
 IMAGES = Path(__file__).parent / "images"
