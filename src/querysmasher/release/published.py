@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
-from querysmasher.estimate.answers import write_estimates
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_files import write_estimates
 from querysmasher.formatting import count, read_json
 from querysmasher.html import script_data
 from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
