@@ -21,8 +21,8 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.strategies.dense import Span
 from querysmasher.planning.strategies.rounding import FAINT, round_rows
-from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     FAINTEST,
@@ -165,7 +165,7 @@ class DiagonalStrategy(BasisStrategy):
         spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
         if not all(span.is_independent() for span in spans):
             return math.inf
-        squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
+        squares = [(rows @ span.inverse) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))

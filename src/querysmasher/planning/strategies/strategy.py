@@ -30,6 +30,9 @@ OUTSIDE = 1e-6
 CLOSE = 1e-6
 """Maximum relative error of planned numbers."""
 
+DEPENDENT = 1e-14
+"""Rows closer than this fraction of their length to the span of others are in it."""
+
 ROUNDING = 2e-16
 """Maximum relative rounding error of a sum, per number added."""
 
