@@ -200,7 +200,7 @@ def test_rows_without_a_lattice_are_completed_to_all_columns(limit_planning, ref
     planned = strategy.variances([((0, 1), rows_of(strategy))]) * strategy.leverage
     found = again.variances([((0, 1), rows_of(strategy))]) * float(squared_sensitivity(rounded))
     np.testing.assert_allclose(found, planned, rtol=0.02)
-    limit_planning(completed_cells=3)
+    limit_planning(dense_cells=3)
     with refuses(PlanError, ValueError, "4 cells", "integers"):
         strategy.rounded([], 14)
 

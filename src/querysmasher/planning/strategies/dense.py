@@ -22,9 +22,9 @@ from querysmasher.arrays import CHUNK, Array, first_largest, solve_upper, tame_r
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
+from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.rounding import (
-    LARGEST_LATTICE,
     completed,
     reduced,
     round_on_lattice,
@@ -268,7 +268,8 @@ class RowsStrategy(Strategy):
         """Return whether the lattice spans what the rows span."""
         if lattice.shape != self.matrix.shape:
             return False
-        if lattice.min() < -LARGEST_LATTICE or lattice.max() > LARGEST_LATTICE:
+        largest = LARGEST_INTEGER << len(self.shape)
+        if not -largest <= lattice.min() <= lattice.max() <= largest:
             return False
         if not Span(lattice, self._roots).is_independent():
             return False
