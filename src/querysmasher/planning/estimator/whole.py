@@ -154,7 +154,8 @@ class WholeRows:
     @cached_property
     def parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        parts, residual = {}, self.residual
+        parts: dict[AttributeSet, _Part] = {}
+        residual = self.residual
         if residual.public_total:
             rows = np.concatenate([self._part(i, ()) for i in range(len(self.wholes))])
             parts[()] = _Part(np.arange(self.count), rows, np.zeros_like(rows), None)
