@@ -288,7 +288,7 @@ def test_the_walk_sees_the_imports_that_are_there():
         (
             "planning/solvers/dense",
             "from ...release import answers",
-            "planning.solvers.dense -> release.answers",
+            "planning.solvers.optimum -> release.answers",
         ),
         ("planning/plan", "def f():\n    from querysmasher import Release", "planning.plan -> querysmasher"),
         ("schema", "from querysmasher.workload import families", "schema -> workload.families"),

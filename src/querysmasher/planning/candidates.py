@@ -37,7 +37,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.whole import root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
-from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
+from querysmasher.planning.solvers.bounds import least_root
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
 from querysmasher.planning.split import Kept, PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit

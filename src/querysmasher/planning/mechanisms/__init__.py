@@ -17,8 +17,8 @@ from querysmasher.planning.mechanisms.whole import choose_whole
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.dense import fourier_basis
 from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.optimum import fourier_basis
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.strategies import DiagonalStrategy
 from querysmasher.planning.subworkload import Block

@@ -18,8 +18,8 @@ from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
 from querysmasher.planning.solvers.design import solve_design
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
 from querysmasher.planning.strategies import MergedStrategy
 
 
