@@ -288,7 +288,7 @@ class Given:
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_small)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
 
 
 def _is_quick(workload: Workload) -> bool:
