@@ -380,10 +380,9 @@ EXAMPLE = "schema = qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('ag
 def check_schema(schema: object) -> None:
     """Refuse what is not a schema, as the first argument of a function that builds queries."""
     if not isinstance(schema, Schema):
-        msg = (
+        raise WorkloadError(
             f"schema: expected a Schema as first argument, got {as_given(schema)}; state it first: {EXAMPLE}"
         )
-        raise WorkloadError(msg)
 
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:

@@ -38,10 +38,9 @@ class Target:
             msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
             raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
         if self.level is not None and (level is None or not 0 < level < 1):
-            msg = (
+            raise WorkloadError(
                 f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
             )
-            raise WorkloadError(msg)
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)
         if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
@@ -265,10 +264,9 @@ class Workload(Explained):
         [1.0, 0.333, 0.25, 0.083]
         """
         if what not in WEIGHINGS:
-            msg = (
+            raise WorkloadError(
                 f"weighing: expected 'tables' or 'queries', got {as_given(what)}{suggestion(what, WEIGHINGS)}"
             )
-            raise WorkloadError(msg)
         weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
         return Workload(
             self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))
