@@ -17,7 +17,7 @@ from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_s
 from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family, check_weights
+from querysmasher.workload.family import Family, Structure, check_weights
 
 SMALLEST, LARGEST = 1e-12, 1e30
 """Bounds on a target: the squares of all ratios between targets and counts stay finite."""
@@ -106,7 +106,7 @@ class Group:
     @property
     def is_marginal(self) -> bool:
         """Whether the queries are the cells of a table, or the total."""
-        return all(family.original.counts_values for family in self.families)
+        return all(family.structure is Structure.VALUES for family in self.families)
 
     @property
     def inner_weight(self) -> float:
@@ -125,8 +125,8 @@ class Group:
         """Return the weight of every query, in order."""
         weights = np.full(1, self.weight)
         for family in self.families:
-            own = np.ones(family.rows) if family.weights is None else family.weights
-            weights = np.multiply.outer(weights, own).ravel()
+            inner = np.ones(family.rows) if family.weights is None else family.weights
+            weights = np.multiply.outer(weights, inner).ravel()
         return weights
 
     def describe(self) -> str:
