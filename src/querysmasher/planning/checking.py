@@ -17,7 +17,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, Strategy
+from querysmasher.planning.strategies.strategy import CLOSE, LARGEST, Strategy
 from querysmasher.privacy.integer_plan import IntegerMeasured
 from querysmasher.schema import Schema
 
@@ -122,7 +122,7 @@ def _check_measured(plan: Plan, measured: Measured, known: set[object]) -> None:
     _require(increasing, "an attribute set is not given by increasing indices")
     covered = sorted(a for axes, _ in measured.blocks for a in axes)
     _require(covered == list(range(len(places))), "strategies do not cover every attribute of a set once")
-    positive = all(FAINTEST < number < 1 / FAINTEST for number in (measured.variance, measured.root_loss))
+    positive = all(1 / LARGEST < number < LARGEST for number in (measured.variance, measured.root_loss))
     _require(positive, "a noise variance or a loss is not a positive number")
     for axes, number in measured.blocks:
         _require(0 <= number < len(plan.solutions), "a strategy is missing")

@@ -41,7 +41,7 @@ class PlanningLimits:
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 200_000_000
-    """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     merged_small: int = 64_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
     whole_work: float = 5.2e11
@@ -64,12 +64,6 @@ class PlanningLimits:
     """The same where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
-    straddling_entries: int = 100_000_000
-    """Maximum number of entries of product queries that straddle strategies, when written out."""
-    node_entries: int = 400_000_000
-    """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
-    completed_cells: int = 3_000
-    """Maximum number of cells on which rows without a lattice are completed to the whole space."""
     checked_queries: int = 20_000
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100
@@ -133,16 +127,6 @@ class PlanningLimits:
     """Factor by which rounding multiplies a variance above which more bits are tried."""
     most_loss: float = 4.0
     """The same above which a plan is refused."""
-    scaled_bits: int = 8
-    """With fewer bits, on few cells, the scale at which rows are rounded matters."""
-    scaled_cells: int = 40
-    """Maximum number of these cells."""
-    repaired_step: int = 2**12
-    """Maximum entry of a centre for which sums are repaired unit by unit; beyond, rows are projected."""
-    diagonal_bits: int = 10
-    """Minimum number of bits of a filter's diagonal: with fewer, it takes some bits of other strategies."""
-    filter_bits: int = 9
-    """The same of the filter itself."""
 
     # --- the search for the best centres ---
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
-from querysmasher.planning.mechanisms.basis import BASES
+from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
