@@ -41,7 +41,7 @@ class PlanningLimits:
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 200_000_000
-    """Maximum number of entries of queries over merged cells, however many queries these are."""
+    """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
@@ -62,12 +62,6 @@ class PlanningLimits:
     """The same where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
-    straddling_entries: int = 100_000_000
-    """Maximum number of entries of product queries that straddle strategies, when written out."""
-    node_entries: int = 400_000_000
-    """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
-    completed_cells: int = 3_000
-    """Maximum number of cells on which rows without a lattice are completed to the whole space."""
     worthwhile: float = 0.99
     """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
 
@@ -127,16 +121,6 @@ class PlanningLimits:
     """Factor by which rounding multiplies a variance above which more bits are tried."""
     most_loss: float = 4.0
     """The same above which a plan is refused."""
-    scaled_bits: int = 8
-    """With fewer bits, on few cells, the scale at which rows are rounded matters."""
-    scaled_cells: int = 40
-    """Maximum number of these cells."""
-    repaired_step: int = 2**12
-    """Maximum entry of a centre for which sums are repaired unit by unit; beyond, rows are projected."""
-    diagonal_bits: int = 10
-    """Minimum number of bits of a filter's diagonal: with fewer, it takes some bits of other strategies."""
-    filter_bits: int = 9
-    """The same of the filter itself."""
 
     # --- the search for the best centres ---
 

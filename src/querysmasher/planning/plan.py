@@ -29,6 +29,7 @@ from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.solvers import METHODS
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Workload
 
 
@@ -204,7 +205,11 @@ class Plan(Explained):
         if any(solution.strategy.own_centre for solution in self.solutions):
             few = all(group.rows <= limits().large_worst_queries for group in self.workload)
         else:
-            few = all(f.fits_memory or f.is_tree for group in self.workload for f in group.families)
+            few = all(
+                f.fits_memory or f.structure is Structure.TREE
+                for group in self.workload
+                for f in group.families
+            )
         if not few:
             return None
         try:

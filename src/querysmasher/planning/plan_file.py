@@ -23,7 +23,7 @@ from querysmasher.planning.objectives import LEAST, OBJECTIVES
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import strategy_from_data
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, Strategy
+from querysmasher.planning.strategies.strategy import CLOSE, LARGEST, Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.integer_plan import IntegerMeasured
 from querysmasher.schema import Schema
@@ -218,7 +218,7 @@ def _check_measured(plan: Plan, measured: Measured, inside: set[object]) -> None
     _require(increasing, "an attribute set is not given by increasing indices")
     covered = sorted(a for axes, _ in measured.blocks for a in axes)
     _require(covered == list(range(len(attributes))), "strategies do not cover every attribute of a set once")
-    positive = all(FAINTEST < x < 1 / FAINTEST for x in (measured.variance, measured.root_loss))
+    positive = all(1 / LARGEST < x < LARGEST for x in (measured.variance, measured.root_loss))
     _require(positive, "a noise variance or a loss is not a positive number")
     for axes, i in measured.blocks:
         _require(0 <= i < len(plan.solutions), "a strategy is missing")
