@@ -19,9 +19,6 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
 
-LARGEST = 256
-"""Maximum size of the integers of a centre: exact measurement needs small ones."""
-
 
 @dataclass(frozen=True, eq=False)
 class Centre:
@@ -43,7 +40,9 @@ class Centre:
             msg = "centre: a centre does not fit its attribute: expected one finite number per value"
             raise PlanError(msg)
         size = float(np.abs(weights).sum())
-        if size > len(weights) * LARGEST or abs(float(weights.sum()) - 1) > 1e-9 * max(1.0, size):
+        if size > len(weights) * limits().largest_centre or abs(float(weights.sum()) - 1) > 1e-9 * max(
+            1.0, size
+        ):
             msg = "centre: a centre does not sum to one"
             raise PlanError(msg)
         object.__setattr__(self, "weights", weights)
@@ -59,8 +58,9 @@ class Centre:
     @classmethod
     def ratio(cls, integers: NDArray[np.int64]) -> Centre:
         """Return the centre k / Σk."""
-        if integers.size and not -LARGEST <= integers.min() <= integers.max() <= LARGEST:
-            msg = f"centre: expected integers of at most {LARGEST} in absolute value"
+        largest = limits().largest_centre
+        if integers.size and not -largest <= integers.min() <= integers.max() <= largest:
+            msg = f"centre: expected integers of at most {largest} in absolute value"
             raise PlanError(msg)
         if not integers.sum() > 0:
             msg = "centre: a centre does not sum to one: expected integers with a positive sum"
@@ -96,7 +96,7 @@ class Centre:
     def exact(self) -> NDArray[np.int64]:
         """The integers, for exact measurement; raises `PlanError` if there are none."""
         if self.integers is None:
-            msg = f"centre: exact measurement needs ratios of integers of at most {LARGEST}"
+            msg = f"centre: exact measurement needs ratios of integers of at most {limits().largest_centre}"
             raise PlanError(msg)
         return self.integers
 

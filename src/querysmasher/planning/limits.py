@@ -126,6 +126,8 @@ class PlanningLimits:
 
     centre_integers: int = 32
     """Maximum size of the integers to which centres are rounded."""
+    largest_centre: int = 256
+    """Maximum size of the integers of any centre: exact measurement needs small ones."""
 
     # --- the lower bound on the error of every mechanism ---
 
