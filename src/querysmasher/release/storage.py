@@ -17,6 +17,7 @@ import numpy as np
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_value, write_archive
+from querysmasher.guarantees import counted_from_data
 from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.planning.strategies import strategy_of_integers
@@ -36,7 +37,6 @@ from querysmasher.release.exploration import (
 from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.release import Release
 from querysmasher.release.store import LoadedStore, repeats
-from querysmasher.report.left_out import counted_from_data
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101
