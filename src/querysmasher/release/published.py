@@ -106,10 +106,9 @@ def planned_summary(plan: Plan, release: Release) -> dict[str, Any]:
     """
     if plan.sizes_first:
         return {}
-    explored, allowed = release.exploration, release.noise.distribution.allowed_cost(plan.budget)
-    left = 1 - (0.0 if explored is None else explored.options["error_share"])
-    left *= rest(allowed, release.counted.dropped) / allowed
-    factor = noise_factor(plan, release.noise.distribution) / math.sqrt(left)
+    noise = release.noise.distribution
+    left = _cost_left(release) / noise.allowed_cost(plan.budget)
+    factor = noise_factor(plan, noise) / math.sqrt(left)
     return {"expected_error": plan.rmse * factor, "gap": plan.gap}
 
 
@@ -143,11 +142,9 @@ def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
         return None, Finding(file.name, FAILED, str(error))
     if wrong:
         return None, Finding(file.name, FAILED, wrong)
-    if not _same_archive(plan, file):
-        return plan, Finding(file.name, OPEN, OTHERWISE)
     words = f"rounds to the integer plan of {release.measurements:,} noisy integers; it costs"
     cost, budget = plan.privacy_cost, plan.budget.privacy_cost
-    return plan, Finding(file.name, OK, f"{words} {cost:.9g}, of {budget:.9g} allowed")
+    return plan, check_archive(plan, file, f"{words} {cost:.9g}, of {budget:.9g} allowed")
 
 
 def _other_plan(release: Release, plan: Plan, file: Path) -> str:
@@ -179,39 +176,38 @@ def _other_plan(release: Release, plan: Plan, file: Path) -> str:
 
 def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
     """Return the integer plan that follows from a plan, and from the noisy size if that is measured first."""
-    explored, most = release.exploration, release.plan.max_records
-    share = 0.0 if explored is None else explored.options.get("error_share", 0.0)
-    allowed = release.noise.distribution.allowed_cost(plan.budget)
-    cost = rest(allowed, release.counted.dropped) * (1 - share)
+    budget, most = plan.budget, release.plan.max_records
+    cost = left = _cost_left(release)
     if not plan.sizes_first or plan.asked is None:
         return integer_plan(plan, cost, most)
+    schema, parts = plan.asked.schema, []
     if release.public_total is not None:
-        costs = sized_costs(plan.asked, plan.budget, float(release.public_total), cost)
-        return joined([residual_plan(plan.asked.schema, plan.budget, costs, most)], plan.budget)
-    first = replace(release.plan, measured=release.plan.measured[:1])
-    size = replace(release, plan=first, exploration=None, entry=None).estimate().total
-    left = cost - float(privacy_cost(first))
-    costs = sized_costs(plan.asked, plan.budget, size, left)
-    parts = residual_plan(plan.asked.schema, plan.budget, costs, most)
-    total = residual_plan(plan.asked.schema, plan.budget, {(): size_share(plan.budget) * cost}, most)
-    return joined([total, parts], plan.budget)
+        size = float(release.public_total)
+    else:
+        first = replace(release.plan, measured=release.plan.measured[:1])
+        size = replace(release, plan=first, exploration=None, entry=None).estimate().total
+        left -= float(privacy_cost(first))
+        parts = [residual_plan(schema, budget, {(): size_share(budget) * cost}, most)]
+    costs = sized_costs(plan.asked, budget, size, left)
+    return joined([*parts, residual_plan(schema, budget, costs, most)], budget)
 
 
-def check_release_file(release: Release, file: Path) -> Finding:
-    """Write a release again, and compare."""
-    try:
-        if not _same_archive(release, file):
-            return Finding(file.name, OPEN, OTHERWISE)
-    except FileError as error:
-        return Finding(file.name, FAILED, str(error))
-    return Finding(file.name, OK, "complete; its parts fit together, and its checksum is right")
+def _cost_left(release: Release) -> float:
+    """Return the cost that errors of estimates and records left out leave to the measurements planned."""
+    explored, allowed = release.exploration, release.noise.distribution.allowed_cost(release.plan.budget)
+    taken = 0.0 if explored is None else explored.options.get("error_share", 0.0)
+    return rest(allowed, release.counted.dropped) * (1 - taken)
 
 
-def _same_archive(value: Release | Plan, file: Path) -> bool:
-    """Return whether what was read from a file is all that it contains."""
+def check_archive(value: Release | Plan, file: Path, words: str) -> Finding:
+    """Write what was read from a file again: the file must contain nothing else."""
     with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
-        value.save(Path(made) / file.name)
-        return same_bytes(file, Path(made) / file.name)
+        try:
+            value.save(Path(made) / file.name)
+        except FileError as error:
+            return Finding(file.name, FAILED, str(error))
+        same = same_bytes(file, Path(made) / file.name)
+    return Finding(file.name, OK, words) if same else Finding(file.name, OPEN, OTHERWISE)
 
 
 def check_errors(release: Release, file: Path) -> Finding:
@@ -310,13 +306,12 @@ def _same_page(given: str, fresh: str) -> bool:
     """Return whether two pages are the same, but for rounding of the numbers for their scripts."""
     if given == fresh:
         return True
-    start, other = given.find(DATA), fresh.index(DATA)
-    if start < 0:
+    (start, _, rest_given), (fresh_start, _, rest_fresh) = (page.partition(DATA) for page in (given, fresh))
+    (data, _, end), (fresh_data, _, fresh_end) = (part.partition(END) for part in (rest_given, rest_fresh))
+    if (start, end) != (fresh_start, fresh_end):
         return False
-    end, last = given.find(END, start), fresh.index(END, other)
-    data = read_json(given[start + len(DATA) : end])
-    same = close(data, read_json(fresh[other + len(DATA) : last]))
-    return same and given == fresh[:other] + script_data(data, "data") + fresh[last + len(END) :]
+    numbers = read_json(data)
+    return close(numbers, read_json(fresh_data)) and script_data(numbers, "data") == DATA + data + END
 
 
 def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterator[Finding]:
@@ -339,17 +334,29 @@ def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterat
             yield _description(stated, folder, Path(made))
 
 
-def _checked(source: Release | Estimate, file: Path, stated: Mapping[str, Any], made: Path) -> Finding:
+def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any], made: Path) -> Finding:
     """Write one file again: if its bytes differ, with its own numbers where these differ by rounding only."""
     what = "answers and standard errors" if isinstance(source, Release) else "estimates"
     words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
-    fresh = made / file.name
+    fresh, workload = made / file.name, source.workload
+    described = [part for part in package.get("resources", []) if part.get("path") == file.name]
+    stated = described[0].get("querysmasher") if described else {}
+
+    def write(adopted: Adopted | None = None) -> None:
+        if isinstance(source, Release):
+            rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
+            write_answers(source, workload, fresh, False, level, rules, adopted)
+        else:
+            about = {**source.about, "note": source.note}
+            write_estimates(source.answers, about, workload, fresh, False, adopted)
+
     try:
-        options = _options(stated, file.name)
-        level = options.get("level", 0.95)
-        _write(source, fresh, options)
+        if not isinstance(stated, dict):
+            raise FileError(f"{DESCRIPTION} does not say how {file.name!r} was written")
+        level = stated.get("level", 0.95)
+        write()
         if not same_bytes(file, fresh):
-            _write(source, fresh, options, Adopted(file, level))
+            write(Adopted(file, level))
     except MissingExtraError as error:
         return Finding(file.name, OPEN, f"it cannot be written again to compare it: {error}")
     except QuerySmasherError as error:
@@ -363,39 +370,17 @@ def _checked(source: Release | Estimate, file: Path, stated: Mapping[str, Any], 
     return Finding(file.name, OPEN, f"{words}, but {how}: another program may read something else from it")
 
 
-def _write(
-    source: Release | Estimate, path: Path, options: Mapping[str, Any], adopted: Adopted | None = None
-) -> None:
-    if isinstance(source, Release):
-        chosen = dict(options)
-        level = chosen.pop("level", 0.95)
-        write_answers(source, source.workload, path, False, level, Rules(**chosen), adopted)
-    else:
-        about = {**source.about, "note": source.note}
-        write_estimates(source.answers, about, source.workload, path, False, adopted)
-
-
 def _package(path: Path) -> tuple[dict[str, Any], str]:
     """Return a description, or an empty one and what is wrong with it."""
     try:
         stated = read_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        return {}, "it repeats a key" if "repeats" in str(error) else "it is not valid"
-    parts = stated.get("resources") if isinstance(stated, dict) else None
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        return {}, "it is not valid"
-    return stated, ""
-
-
-def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the choices with which a file was written, or nothing if they are not stated."""
-    for resource in package.get("resources", []):
-        if resource.get("path") == name:
-            stated = resource.get("querysmasher")
-            if not isinstance(stated, dict):
-                raise FileError(f"{DESCRIPTION} does not say how {name!r} was written")
-            return {key: stated[key] for key in ("level", "thresholds", "suppress") if key in stated}
-    return {}
+        parts = stated["resources"]
+        if isinstance(parts, list) and all(isinstance(part, dict) for part in parts):
+            return stated, ""
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        if "repeats" in str(error):
+            return {}, "it repeats a key"
+    return {}, "it is not valid"
 
 
 def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding:

@@ -299,7 +299,7 @@ class Release(Statistical, Explained):
     @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
-        from querysmasher.release.storage import save_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import save_release  # noqa: PLC0415 - a view
 
         save_release(self, path)
 
@@ -334,7 +334,7 @@ class Release(Statistical, Explained):
     @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
-        from querysmasher.release.storage import load_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import load_release  # noqa: PLC0415 - a view
 
         return load_release(path)
 

@@ -29,10 +29,10 @@ from querysmasher.release.published import (
     OK,
     OPEN,
     Finding,
+    check_archive,
     check_errors,
     check_page,
     check_plan,
-    check_release_file,
     check_summary,
     check_tables,
 )
@@ -120,7 +120,8 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
         release = Release.load(file)
     except FileError as error:
         return Verdict(str(path), (Finding(file.name, FAILED, str(error)),), "", digest)
-    findings = [check_release_file(release, file), _noise(release), _cost(release)]
+    whole = "complete; its parts fit together, and its checksum is right"
+    findings = [check_archive(release, file, whole), _noise(release), _cost(release)]
     try:
         findings.extend(_folder(release, path) if path.is_dir() else ())
     except QuerySmasherError as error:  # nothing follows from this release
