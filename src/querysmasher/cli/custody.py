@@ -67,8 +67,7 @@ def ledger(
     given = {name: value for name in AMOUNTS if (value := amounts[name]) is not None}
     if action is Action.create:
         if file.exists():
-            msg = f"{str(file)!r} already exists; a ledger is never replaced"
-            raise FileError(msg)
+            raise FileError(f"{str(file)!r} already exists; a ledger is never replaced")
         limit = stated_budget(given, neighbours, records_per_person, dashes="--")
         book = Ledger(file, limit=limit, label=label)
     elif given:

@@ -1,7 +1,7 @@
 """Which queries are measured as they are, and which are split over residual spaces.
 
 Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
-whole, at the optimum over all mechanisms (`mechanisms.whole`). A candidate says which groups stay whole, and
+whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
 in which clusters; the others are split. There are three: nothing is whole; the queries given by their rows
 (predicates, `linear`, `a + b <= c`) are, beside tables that are split; all queries are, together. Each has a
 lower bound on its error. They are planned in order of bounds, except those whose bound shows that
@@ -34,7 +34,7 @@ from querysmasher.planning.cells import MergedRows, are_given, height, merge, va
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import root_of, solve_whole
+from querysmasher.planning.mechanisms import root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
@@ -288,7 +288,7 @@ class Given:
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_small)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
 
 
 def _is_quick(workload: Workload) -> bool:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, one_core, square_root
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.centring import find_roles
+from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import ProductSum, axis_weights, trace_root_bound
 from querysmasher.planning.split import PlacedFamily, split_rows
@@ -234,10 +234,12 @@ def dimension(workload: Workload) -> int:
 
 def root_loss_bound(workload: Workload) -> float:
     """Return a lower bound on √(loss) at privacy cost 1: the best over the distributions tried."""
-    roles = find_roles(workload)
+    role_of = attribute_roles(workload, coarse=False)
+    size_of = dict(zip(role_of, workload.schema.sizes, strict=True))
+    sizes = [size_of[role] for role in range(len(size_of))]
     moments = _Moments(workload)
     large = moments.dimension > limits().large_limit_dimension
-    ends = np.cumsum(roles.sizes)
+    ends = np.cumsum(sizes)
     used = sorted({a for s in moments.start for a in s})
 
     def softmax(x: Array) -> list[Array]:
@@ -247,19 +249,17 @@ def root_loss_bound(workload: Workload) -> float:
         """Return minus the logarithm of the bound; x holds the common distributions, then others if mixed."""
         common = softmax(x[: ends[-1]])
         other = softmax(x[ends[-1] :]) if len(x) > ends[-1] else None
-        base = [common[r] for r in roles.role_of]
+        base = [common[r] for r in role_of]
         components = [base]
         if other is not None:
-            components = [
-                [other[roles.role_of[a]] if a == odd else p for a, p in enumerate(base)] for odd in used
-            ]
+            components = [[other[role_of[a]] if a == odd else p for a, p in enumerate(base)] for odd in used]
         bound, slopes = moments.trace_root(components)
         gradient = np.zeros_like(x)
         for place, own in enumerate(slopes):
             for a, slope in enumerate(own):
                 is_odd = other is not None and a == used[place]
-                p = other[roles.role_of[a]] if is_odd and other is not None else base[a]
-                start = int(ends[roles.role_of[a]]) - len(p) + (int(ends[-1]) if is_odd else 0)
+                p = other[role_of[a]] if is_odd and other is not None else base[a]
+                start = int(ends[role_of[a]]) - len(p) + (int(ends[-1]) if is_odd else 0)
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
@@ -267,7 +267,7 @@ def root_loss_bound(workload: Workload) -> float:
     found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=gain)
     best = found.value
     if not large and len(used) > 1:
-        tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
+        tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in sizes])
         start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
         mixed = minimize(objective, start, steps=steps, gain=gain)
         best = min(best, mixed.value)

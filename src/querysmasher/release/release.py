@@ -32,7 +32,7 @@ from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.tables import cells
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Group, Workload
 
@@ -186,7 +186,9 @@ class Release(Statistical, Explained):
     @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
+        return self._answer(
+            self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
+        )
 
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)

@@ -19,8 +19,13 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_value, write_archive
 from querysmasher.guarantees import counted_from_data
-from querysmasher.planning.checking import check_centres, check_kinds
-from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
+from querysmasher.planning.plan_file import (
+    blocks_from_data,
+    centres_from_data,
+    centres_to_data,
+    check_centres,
+    check_kinds,
+)
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import Budget

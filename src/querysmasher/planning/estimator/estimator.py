@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.cells import height
 from querysmasher.planning.centre import Centres
@@ -34,9 +34,6 @@ from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
-
-CHUNK = 20_000_000
-"""Maximum number of entries of the tables that are answered at once."""
 
 
 class Estimator:

@@ -350,7 +350,7 @@ class Residuals:
         shape = {
             a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
         }
-        if math.prod(counts) * math.prod(shape.values()) > limits().straddling_entries:
+        if math.prod(counts) * math.prod(shape.values()) > limits().merged_entries:
             msg = (
                 f"queries on ({', '.join(group.attributes)}): writing out {math.prod(counts):,} queries over "
                 f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"

@@ -38,14 +38,12 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
 UNKNOWN = 1e-11
 """With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors."""
-
-OUTSIDE = 1e-6
-"""A query further than this fraction of its length from what is measured is outside it."""
 
 
 def eliminated(gram: Array, squares: Array) -> tuple[Array, Array]:
@@ -64,7 +62,7 @@ def is_outside(a: Array, unknown: Array, gram: Array, left: Array, length: Array
     """
     outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
     outside = outside + np.einsum("...r,rs,...s->...", a, gram, a, optimize=True)
-    return bool(np.any(outside > OUTSIDE**2 * length))
+    return bool(np.any(outside > CLOSE**2 * length))
 
 
 @dataclass(frozen=True, eq=False)
