@@ -34,7 +34,7 @@ SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic",
 
 VIEWS = {
     "planning/plan": ("planning.plan_file", "report."),
-    "release/release": ("release.storage", "release.writing", "report.", "estimate."),
+    "release/release": ("release.release_file", "release.writing", "report.", "estimate."),
 }
 """Values, and what shows or stores them: their methods import it when they are called."""
 
@@ -275,7 +275,7 @@ def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
 @pytest.mark.slow
 def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
     views = {
-        "release.storage",
+        "release.release_file",
         "release.writing",
         "report.page",
         "report.release_report",

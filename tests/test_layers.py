@@ -33,6 +33,7 @@ LAYERS = (
         "privacy.accounting",
         "privacy.entries",
         "files",
+        "guarantees",
         "progress",
         "report",
     },
