@@ -128,8 +128,7 @@ def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draf
     check_folder(path, force)
     folder = left if left.is_dir() else left.parent
     if is_held(folder):
-        msg = f"another run is writing {str(folder)!r} right now; wait for it"
-        raise FileError(msg)
+        raise FileError(f"another run is writing {str(folder)!r} right now; wait for it")
     here = next((d for d in drafts(path) if d.samefile(folder)), None)
     draft = here or beside(path, MARK)
     hidden = here or _copy(folder, draft.with_name(f".{draft.name}"))
@@ -205,8 +204,7 @@ def check_place(path: Path, force: bool, command: str) -> None:
             (Path(tried) / RELEASE).write_bytes(bytes(4096))
     except OSError as error:
         why = error.strerror or type(error).__name__
-        msg = f"cannot write in {str(parent)!r} ({why}); nothing was measured"
-        raise FileError(msg) from None
+        raise FileError(f"cannot write in {str(parent)!r} ({why}); nothing was measured") from None
 
 
 def check_taken(path: Path, force: bool, command: str) -> None:
@@ -222,13 +220,12 @@ def check_taken(path: Path, force: bool, command: str) -> None:
     left = _left(path)
     if left and not force:
         name = shlex.quote(str(left[0]))
-        msg = (
+        raise FileError(
             f"an earlier run measured the table for {str(path)!r} and spent the budget, but did not finish. "
             f"Its release is complete, in {str(left[0])!r}: `{command} --resume {name}` completes the folder "
             f"at no further privacy cost, and `querysmasher answer {name}` queries it as it is. To measure "
             "again, which spends the budget again, delete it, or use --force"
         )
-        raise FileError(msg)
 
 
 def check_room(path: Path, size: int) -> None:
@@ -236,11 +233,10 @@ def check_room(path: Path, size: int) -> None:
     parent = path.absolute().parent
     free = shutil.disk_usage(parent).free
     if free < size:
-        msg = (
+        raise FileError(
             f"the release takes {size / 1e6:,.1f} MB, and {str(parent)!r} has {free / 1e6:,.1f} MB left; "
             "nothing was measured"
         )
-        raise FileError(msg)
 
 
 def forget_lost(path: Path) -> None:

@@ -22,22 +22,19 @@ def check_folder(path: Path, force: bool) -> None:
     """Refuse to overwrite a release folder without `force`, and anything else always."""
     if (path.exists() or path.is_symlink()) and not path.is_dir():
         what = "a file" if path.exists() else "a broken link"
-        msg = f"{str(path)!r} is {what}; expected a folder that does not exist yet"
-        raise FileError(msg)
+        raise FileError(f"{str(path)!r} is {what}; expected a folder that does not exist yet")
     if path.is_dir() and not any(path.iterdir()):
         return
     strangers = sorted(p.name for p in path.iterdir() if p.name not in KNOWN) if path.is_dir() else []
     if strangers:
-        msg = (
+        raise FileError(
             f"{str(path)!r} contains {strangers[0]!r}, which is not part of a release; choose another folder"
         )
-        raise FileError(msg)
     if path.is_dir() and not force:
-        msg = (
+        raise FileError(
             f"{str(path)!r} already has a release. Query that one, or choose another folder; --force "
             "replaces it, and measuring spends the budget again"
         )
-        raise FileError(msg)
     check_free(path, force)
 
 
@@ -73,9 +70,7 @@ def load_any(path: Path) -> Plan | Release:
 
 def _file(path: Path, name: str) -> os.PathLike[str]:
     if path.is_dir() and not (path / name).is_file():
-        msg = f"{str(path)!r} is not a release folder: it has no {name!r} in it"
-        raise FileError(msg)
+        raise FileError(f"{str(path)!r} is not a release folder: it has no {name!r} in it")
     if not path.exists():
-        msg = f"no folder or file {str(path)!r}{starting(path)}"
-        raise FileError(msg)
+        raise FileError(f"no folder or file {str(path)!r}{starting(path)}")
     return path / name if path.is_dir() else path

@@ -31,9 +31,8 @@ from querysmasher.release.outputs import (
     SUMMARY,
     format_of,
 )
-from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.release import Release
-from querysmasher.release.verify import digests
+from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
 from querysmasher.spec import Spec
 from querysmasher.spec.spec import Source
@@ -72,8 +71,7 @@ def _run(
     explores = name == "explore"
     read = opened(spec).buying(error_share)
     if explores and read.least:
-        msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
-        raise SpecError(msg)
+        raise SpecError(f"{read.path.name}: budget: expected an amount to explore a table, got least = true")
     folder, form = out or read.folder, read.output.answers if answers is None else answers
     if form != "none":
         format_of(f"{ANSWERS}.{form}").check()
@@ -115,11 +113,10 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     if read.ledger is None:
         return
     if seed is not None:
-        msg = (
+        raise PrivacyError(
             "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
             "ledger from the spec"
         )
-        raise PrivacyError(msg)
     read.ledger.open().check_unit(read.budget)
     if read.least:
         return  # planning finds what it costs
@@ -143,8 +140,7 @@ def _stored(path: Path, read: Spec) -> Plan:
     same = (stored.asked or stored.workload) == read.workload and stored.purpose == read.planning.purpose
     if not same or not read.fits(stored.budget):
         what = "budget" if same else "workload"
-        msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
-        raise PlanError(msg)
+        raise PlanError(f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again")
     return stored
 
 
@@ -165,11 +161,10 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
             msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
             raise PlanError(msg)
     if read.ledger is not None and measured.entry not in read.ledger.open().entries:
-        msg = (
+        raise PrivacyError(
             f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
             "would publish what nobody has counted"
         )
-        raise PrivacyError(msg)
     stored = (path if path.is_dir() else path.parent) / PLAN
     if explores:
         return None, measured

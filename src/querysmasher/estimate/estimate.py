@@ -33,7 +33,7 @@ from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent, check_table
-from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
@@ -284,7 +284,7 @@ class Estimate:
         return load_estimate(path)
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
-        wanted = self.workload if workload is None else asked_of(self.workload, workload)
+        wanted = self.workload if workload is None else as_workload(self.schema, workload, self.workload)
         check_workload(wanted, self.schema, "estimate")
         return wanted
 

@@ -21,7 +21,7 @@ from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
 from querysmasher.release.outputs import format_of
-from querysmasher.release.storage import release_from_data, release_to_data
+from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.report.page import ENDINGS, POLICY, asset, markup, write_page
 from querysmasher.schema import Schema

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
@@ -208,7 +209,9 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
-    written = {f.key: f for group in groups for f in group.families if not f.is_tree}.values()
+    written = {
+        f.key: f for group in groups for f in group.families if f.structure is not Structure.TREE
+    }.values()
     largest = max((family.rows * family.cells for family in written), default=0)
     return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
 

@@ -15,13 +15,13 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, shortened
+from querysmasher.guarantees import delta_of
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
-from querysmasher.report.guarantees import delta_of
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
 
@@ -186,7 +186,7 @@ def _some_rows(family: Family, count: int, seed: int) -> Array | None:
     """Return `count` rows of a family, drawn with a fixed seed."""
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(family.rows, size=count, replace=False))
-    if family.is_written_out or family.rows * family.cells <= MAX_ENTRIES:
+    if family.structure is Structure.ROWS or family.rows * family.cells <= MAX_ENTRIES:
         return family.matrix()[chosen]
     if count * family.cells > MAX_ENTRIES:
         return _some_rows(family, MAX_ENTRIES // family.cells, seed)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
-from querysmasher.planning.mechanisms.basis import BASES
+from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
@@ -52,23 +51,19 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         text = path.read_bytes().decode("utf-8-sig")
         data = tomllib.loads(text)
     except FileNotFoundError:
-        msg = f"there is no file {str(path)!r}; `querysmasher init` writes a first one"
-        raise FileError(msg) from None
+        raise FileError(f"there is no file {str(path)!r}; `querysmasher init` writes a first one") from None
     except IsADirectoryError:
         msg = f"{str(path)!r} is a folder; name a spec file, such as {str(path / 'release.toml')!r}"
         raise FileError(msg) from None
     except OSError as error:
-        msg = f"the file {str(path)!r} cannot be read ({type(error).__name__})"
-        raise FileError(msg) from None
+        raise FileError(f"the file {str(path)!r} cannot be read ({type(error).__name__})") from None
     except RecursionError:
-        msg = f"{path.name} is not valid TOML: brackets are nested too deeply"
-        raise SpecError(msg) from None
+        raise SpecError(f"{path.name} is not valid TOML: brackets are nested too deeply") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
         hint = (
             "" if path.suffix == ".toml" else "; a spec file ends in .toml, and names the table under [data]"
         )
-        msg = f"{path.name} is not valid TOML: {error}{hint}"
-        raise SpecError(msg) from None
+        raise SpecError(f"{path.name} is not valid TOML: {error}{hint}") from None
     findings = Findings(path.name, text)
     known = [field.alias or name for name, field in File.model_fields.items()]
     for key in [key for key in data if key not in known]:
@@ -142,8 +137,7 @@ def _amount(section: Amount, unit: BudgetSection) -> Budget:
     given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
     if isinstance(section, BudgetSection) and section.least:
         if given:
-            msg = f"expected no amount beside least = true, got {' and '.join(given)}"
-            raise BudgetError(msg)
+            raise BudgetError(f"expected no amount beside least = true, got {' and '.join(given)}")
         given = {"cost": 1.0}  # a stand-in: planning finds the amount
     return stated_budget(given, unit.neighbours, unit.records_per_person)
 
@@ -163,8 +157,7 @@ def stated_budget(
             [" and ".join(f"{dashes}{name}" for name in names) for names in named]
             for named in (kinds, [tuple(given)])
         )
-        msg = f"expected {', or '.join(stated)}, got {got[0] or 'none of them'}"
-        raise BudgetError(msg)
+        raise BudgetError(f"expected {', or '.join(stated)}, got {got[0] or 'none of them'}")
     return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
 
 

@@ -61,8 +61,7 @@ class Values(Section):
         """Return the attribute, without what readers see."""
         if (self.values is None) == (self.range is None):
             given = "neither" if self.values is None else "both"
-            msg = f"attribute {self.name!r}: expected either values or range, got {given}"
-            raise SchemaError(msg)
+            raise SchemaError(f"attribute {self.name!r}: expected either values or range, got {given}")
         with within("values" if self.range is None else "range"):
             return KINDS[self.kind](self.name, run(*self.range) if self.range else self.values or ())
 
@@ -137,19 +136,15 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
             msg = f"expected two dates and optionally an integer number of days, got {shown(given)}"
             raise SchemaError(msg)
         if last < first:
-            msg = f"expected first <= last, got {literal(first)} and {literal(last)}"
-            raise SchemaError(msg)
+            raise SchemaError(f"expected first <= last, got {literal(first)} and {literal(last)}")
         return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
     if not all(abs(number) < EXACT for number in given):  # nor NaN
-        msg = f"expected numbers below 2^53 in absolute value, got {shown(given)}"
-        raise SchemaError(msg)
+        raise SchemaError(f"expected numbers below 2^53 in absolute value, got {shown(given)}")
     if step <= 0 or last < first:
-        msg = f"expected first <= last and a step above 0, got {given}"
-        raise SchemaError(msg)
+        raise SchemaError(f"expected first <= last and a step above 0, got {given}")
     steps = (last - first) / step + 1e-9
     if steps >= MAX_VALUES:
-        msg = f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}")
     count = int(steps) + 1
     whole = all(float(number).is_integer() for number in given)
     return [int(first + i * step) if whole else first + i * step for i in range(count)]
@@ -179,16 +174,13 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-        msg = f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})"
-        raise FileError(msg) from None
+        raise FileError(f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})") from None
     if path.suffix.lower() not in (".csv", ".json"):
-        msg = f"{title}: expected a name that ends in .csv or .json"
-        raise SpecError(msg)
+        raise SpecError(f"{title}: expected a name that ends in .csv or .json")
     try:
         tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
     except csv.Error:  # whose message may quote the file
-        msg = f"{title}: it is not valid CSV"
-        raise SpecError(msg) from None
+        raise SpecError(f"{title}: it is not valid CSV") from None
     findings = Findings(title)
     schema = build_schema(tables, findings, ())
     findings.finish()
@@ -220,12 +212,10 @@ class _Described:
     def add(self, name: str, line: Mapping[str, str]) -> None:
         """Add a line; refuse one that says something else than those before it."""
         if not name:
-            msg = "attribute: missing"
-            raise SpecError(msg)
+            raise SpecError("attribute: missing")
         kind = line["kind"].lower()
         if kind and self.kind not in ("", kind):
-            msg = f"kind: {name!r} was {self.kind!r} before, got {kind!r}"
-            raise SpecError(msg)
+            raise SpecError(f"kind: {name!r} was {self.kind!r} before, got {kind!r}")
         self.kind = kind or self.kind
         self.is_text |= line.get("type", "").casefold() == "text"
         texts = line["values"].split(";")
@@ -233,14 +223,12 @@ class _Described:
         bins = size - 1 if self.kind == "binned" else size
         labels = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
         if len(labels) not in (size, bins):
-            msg = f"label: expected {bins}, one per value, got {len(labels)}"
-            raise SpecError(msg)
+            raise SpecError(f"label: expected {bins}, one per value, got {len(labels)}")
         self.texts += texts
         self.labels += labels + [""] * (size - len(labels))
         for key in WORDS:
             if line.get(key) and self.words.setdefault(key, line[key]) != line[key]:
-                msg = f"{key}: {name!r} had another one before"
-                raise SpecError(msg)
+                raise SpecError(f"{key}: {name!r} had another one before")
 
     def table(self, title: str, name: str) -> dict[str, Any]:
         """Return the keys of a [[schema]] table."""
@@ -266,8 +254,7 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
     lines = csv.DictReader(text.splitlines())
     columns = [str(name).strip().casefold() for name in lines.fieldnames or ()]
     if not {"attribute", "kind", "values"} <= set(columns):
-        msg = f"{title}: expected a header with the columns attribute, kind and values"
-        raise SpecError(msg)
+        raise SpecError(f"{title}: expected a header with the columns attribute, kind and values")
     lines.fieldnames = columns
     described: dict[str, _Described] = {}
     for line in lines:
@@ -276,11 +263,9 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
         try:
             described.setdefault(name, _Described()).add(name, cells)
         except SpecError as error:
-            msg = f"{title}, line {lines.line_num}: {error}"
-            raise SpecError(msg) from None
+            raise SpecError(f"{title}, line {lines.line_num}: {error}") from None
     if not described:
-        msg = f"{title}: it has no attribute"
-        raise SpecError(msg)
+        raise SpecError(f"{title}: it has no attribute")
     return [attribute.table(title, name) for name, attribute in described.items()]
 
 

@@ -39,8 +39,7 @@ class Source:
     def check(self) -> None:
         """Refuse a source that does not exist."""
         if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
-            msg = f"data: no file {str(self.path)!r}"
-            raise FileError(msg)
+            raise FileError(f"data: no file {str(self.path)!r}")
 
     def open(self) -> Any:
         """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
@@ -117,8 +116,7 @@ class Spec:
         """Return the source of the data: `path` if given, else that of [data]."""
         source = self.source if path is None else Source(path)
         if source is None:
-            msg = f"{self.path.name}: data: missing; name the table under [data] or with --data"
-            raise SpecError(msg)
+            raise SpecError(f"{self.path.name}: data: missing; name the table under [data] or with --data")
         return source
 
     @property

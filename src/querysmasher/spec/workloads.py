@@ -61,8 +61,7 @@ class Queries(Section):
         if self.target is None:
             if self.level is not None:
                 with within("level"):
-                    msg = "allowed only together with target"
-                    raise WorkloadError(msg)
+                    raise WorkloadError("allowed only together with target")
             return asked
         with within("target"):
             return asked.within(self.target, level=self.level)
@@ -162,8 +161,7 @@ class Where(Queries):
         given = [self.predicate] if isinstance(self.predicate, str) else self.predicate
         with within("predicate"):
             if not given:
-                msg = "expected at least one predicate, got []"
-                raise WorkloadError(msg)
+                raise WorkloadError("expected at least one predicate, got []")
             first, *others = (where(schema, text, self.weight) for text in given)
         return sum(others, start=first)
 
@@ -239,8 +237,7 @@ def read_family(attribute: Attribute, given: Any, folder: Path) -> Family:
         if key in given and set(given) <= {key, *more}:
             return read(attribute, given, folder)
     *forms, last = (f"{{{key} = …}}" for key in FORMS)
-    msg = f"expected a name, a list of rows, {', '.join(forms)}, or {last}, got {shown(given)}"
-    raise WorkloadError(msg)
+    raise WorkloadError(f"expected a name, a list of rows, {', '.join(forms)}, or {last}, got {shown(given)}")
 
 
 def _rows(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> Family:
@@ -252,11 +249,9 @@ def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> 
     """Return the hierarchy that a table describes."""
     leaves, codebook = given.get("leaves", True), given.get("codebook")
     if not isinstance(leaves, bool):
-        msg = f"leaves: expected true or false, got {shown(leaves)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"leaves: expected true or false, got {shown(leaves)}")
     if codebook is not None and not isinstance(codebook, str):
-        msg = f"codebook: expected the name of a CSV file, got {shown(codebook)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"codebook: expected the name of a CSV file, got {shown(codebook)}")
     return titled_hierarchy(
         attribute,
         _levels(attribute, given["hierarchy"], folder),
@@ -271,21 +266,18 @@ def _ranges(attribute: Attribute, table: Mapping[str, Any], folder: Path) -> Fam
     given, weights = table["ranges"], table.get("weights")
     if isinstance(given, str):
         if weights is not None:
-            msg = "weights: a file of ranges has them in its third column"
-            raise WorkloadError(msg)
+            raise WorkloadError("weights: a file of ranges has them in its third column")
         pairs, weights = _file_ranges(attribute, _lines(folder, given), given)
     elif isinstance(given, list) and given and all(isinstance(p, list) and len(p) == 2 for p in given):
         pairs = [(_place(attribute, first), _place(attribute, last)) for first, last in given]
     else:
-        msg = (
+        raise WorkloadError(
             "ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got "
             f"{shown(given)}"
         )
-        raise WorkloadError(msg)
     wrong = next((number for number, (first, last) in enumerate(pairs, start=1) if first > last), None)
     if wrong is not None:
-        msg = f"ranges: the first value of range {wrong:,} comes after its last one"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"ranges: the first value of range {wrong:,} comes after its last one")
     first, last = np.array(pairs).T
     if weights is not None:
         check_weights("weights", weights)
@@ -298,8 +290,7 @@ def _place(attribute: Attribute, value: Any) -> int:
     try:
         return attribute.position(value)
     except SchemaError as error:
-        msg = f"ranges: {error}"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"ranges: {error}") from None
 
 
 def _file_ranges(
@@ -324,8 +315,7 @@ def _file_ranges(
         try:
             weights += map(float, line[2:])
         except ValueError:
-            msg = f"{name!r}, line {number}: expected a number as weight"
-            raise WorkloadError(msg) from None
+            raise WorkloadError(f"{name!r}, line {number}: expected a number as weight") from None
     return pairs, weights or None
 
 
@@ -336,8 +326,7 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
         try:
             rows.append([float(cell) for cell in line])
         except ValueError:
-            msg = f"{name!r}, line {number}: expected numbers only, and no header"
-            raise WorkloadError(msg) from None
+            raise WorkloadError(f"{name!r}, line {number}: expected numbers only, and no header") from None
         if len(rows[-1]) != len(rows[0]):
             msg = f"{name!r}, line {number}: expected {len(rows[0])} numbers, as before, got {len(rows[-1])}"
             raise WorkloadError(msg)
@@ -353,11 +342,10 @@ def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | 
     if isinstance(given, Mapping) and given:
         return [(title, _groups(attribute, level)) for title, level in given.items()]
     if not isinstance(given, list) or not given:
-        msg = (
+        raise WorkloadError(
             "hierarchy: expected a list of levels, a table of them, or the name of a CSV file, got "
             f"{shown(given)}"
         )
-        raise WorkloadError(msg)
     return [(None, _groups(attribute, level)) for level in given]
 
 
@@ -378,15 +366,13 @@ def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name:
         elif value in groups:
             problem = "its value already has a line"
         if problem:
-            msg = f"{name!r}, line {number}: {problem}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{name!r}, line {number}: {problem}")
         groups[value] = own
     if len(groups) < attribute.size:
-        msg = (
+        raise WorkloadError(
             f"{name!r}: a value of attribute {attribute.name!r} has no line; expected one for each of "
             f"{attribute.size:,}"
         )
-        raise WorkloadError(msg)
     return [[groups[label][level] for label in attribute.labels] for level in range(width - 1)]
 
 
@@ -394,11 +380,10 @@ def _groups(attribute: Attribute, level: Any) -> Any:
     if isinstance(level, list | str) or (isinstance(level, int) and not isinstance(level, bool)):
         return level  # in the order of the values; a column of a codebook; the length of a prefix
     if not isinstance(level, Mapping):
-        msg = (
+        raise WorkloadError(
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
             f"characters of codes, or a column of a codebook, got {shown(level)}"
         )
-        raise WorkloadError(msg)
     if level and all(isinstance(own, list) for own in level.values()):
         named = dict(zip(attribute.labels, attribute.values, strict=True))
         return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
@@ -406,8 +391,7 @@ def _groups(attribute: Attribute, level: Any) -> Any:
     strangers = [value for value in level if value not in labels]
     if strangers:
         hint = suggestion(strangers[0], attribute.labels)
-        msg = f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}")
     missing = [label for label in attribute.labels if label not in level]
     if missing:
         msg = f"hierarchy: a level has no group for value {missing[0]!r} of attribute {attribute.name!r}"
@@ -422,8 +406,7 @@ def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
             reader = csv.reader(stream)
             return [(reader.line_num, line) for line in reader if line]
     except (OSError, ValueError, csv.Error) as error:  # ValueError: not UTF-8, or not a path
-        msg = f"the file {name!r} cannot be read ({type(error).__name__})"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"the file {name!r} cannot be read ({type(error).__name__})") from None
 
 
 FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], Path], Family]]] = {
