@@ -25,7 +25,7 @@ from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
-from querysmasher.data.values import Places, Texts
+from querysmasher.data.values import Matcher, Texts
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
 from querysmasher.privacy.bound import Bound
@@ -306,7 +306,7 @@ def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
         attribute.name,
         tally.type,
         tally.problem,
-        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Places(attribute))),
+        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Matcher(attribute))),
         tally.missing,
         "" if attribute.missing is None else literal(attribute.missing),
         tally.unmatched,
@@ -378,8 +378,8 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
         bad = np.zeros(batch.num_rows, dtype=bool)
         for name, encoder in rows.encoders.items():
             codes = _inspect(encoder, batch.column(name), found.columns[name])
-            stand_in = encoder.places.stand_in is not None
-            bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+            stand_in = encoder.stand_in is not None
+            bad |= (codes >= encoder.unknown) & ~((codes == encoder.missing) & stand_in)
         if rows.person is not None:
             names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
             nobody = np.asarray(names.is_null(nan_is_null=True))
@@ -392,20 +392,19 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
 
 def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
     """Record a column of a batch, and return the codes of its values."""
-    places = encoder.places
     tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
     values = column.column if isinstance(column, Texts) else column
     try:
         codes = quietly("reading it", encoder.codes, column)
     except DataError as error:
         tally.problem = str(error)
-        codes = np.full(len(values), places.unknown, places.dtype)
-        codes[np.asarray(values.is_null())] = places.missing
-    tally.formed |= bool((codes <= places.unknown).any())
-    tally.malformed |= bool((codes == places.malformed).any())
-    missing = codes == places.missing
+        codes = np.full(len(values), encoder.unknown, encoder.dtype)
+        codes[np.asarray(values.is_null())] = encoder.missing
+    tally.formed |= bool((codes <= encoder.unknown).any())
+    tally.malformed |= bool((codes == encoder.malformed).any())
+    missing = codes == encoder.missing
     tally.missing += int(missing.sum())
-    strange = (codes >= places.unknown) & ~missing
+    strange = (codes >= encoder.unknown) & ~missing
     tally.unmatched += int(strange.sum())
     if strange.any():
         shown = values[strange] if isinstance(values, np.ndarray) else values.filter(pa.array(strange))

@@ -42,7 +42,7 @@ def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | N
         parquet = [open_parquet(one, rows.columns, root, rows.person) for one in paths]
         return ScanCounter(rows, lambda: _chained(file.batches(limits.read_rows) for file in parquet), limits)
     for encoder in rows.encoders.values():
-        if len(encoder.places.kinds) > 1:
+        if len(encoder.kinds) > 1:
             text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
     texts = [open_csv(one, dialect, rows.columns, rows.person, rows.unknown == "drop") for one in paths]

@@ -31,7 +31,7 @@ STRANGERS = (
     "a missing value",
     "a value of another kind than the schema's",
 )
-"""Values outside the domain, by the offset of their code from `Places.unknown`."""
+"""Values outside the domain, by the offset of their code from `Matcher.unknown`."""
 MENDING = Remedy(
     "correct the data or the schema (an attribute's `missing` is the value that missing ones count as), or "
     "drop such records with unknown='drop'; `qs.check` shows the custodian which they are",
@@ -102,7 +102,7 @@ class RowEncoder:
 
     def reads_texts(self, name: str) -> bool:
         """Return whether numbers of a column may come as strings."""
-        return name == self.person or (name in self.names and self.encoders[name].places.reads_texts)
+        return name == self.person or (name in self.names and self.encoders[name].reads_texts)
 
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
