@@ -130,6 +130,6 @@ def open_parquet(path: str, names: Sequence[str], root: str, person: str | None 
     stated = {key: "" if value == NO_PARTITION else value for key, value in stated.items()}
     own = {name: stated[name] for name in names if name in stated and name not in columns}
     needed = [name for name in names if name not in own]
-    check_columns(needed, columns, place=f"file {Path(path).name!r}", person=person)
+    check_columns(needed, columns, source=f"file {Path(path).name!r}", person=person)
     chosen = needed or columns[:1]  # one, to know the number of rows
     return ParquetFile(path, tuple(chosen), own)
