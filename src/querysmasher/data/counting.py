@@ -121,7 +121,7 @@ class Codes:
     names: Any = None
     """The names of the persons, an Arrow array, while it is not decided which records are counted."""
     unknown: NDArray[np.bool_] | None = None
-    """Which records of these persons have values outside the domain, if some do: they are not counted."""
+    """Which records of these persons have values outside the domain: they are not counted."""
     out: Counts | None = None
     """How many were left out beside these records, as `Counter.left_out` counts them; None for nothing."""
 

@@ -204,12 +204,12 @@ def _decoded(read: Callable[[int], bytes], encoding: str, source: str, drop: boo
                 text = decoder.decode(raw, final=not raw)
                 data = text.encode(errors=halves)
             except UnicodeError as error:
-                before = getattr(error, "object", b"")[: getattr(error, "start", 0)]
+                before: Any = getattr(error, "object", b"")[: getattr(error, "start", 0)]
+                lines = before.count("\n" if isinstance(before, str) else b"\n")
                 break
             line += text.count("\n")
             if text or not raw:
                 return data
-        lines = before.count("\n" if isinstance(before, str) else b"\n")
         raise mistake(source, line + lines, f"not {encoding}; state the file's encoding")
 
     return decoded

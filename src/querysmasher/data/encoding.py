@@ -108,7 +108,7 @@ class Encoder(Matcher):
             return codes.take(_filled(encoded.indices, len(encoded.dictionary)))
         if self._is_range and pa.types.is_signed_integer(kind):  # negative distances wrap to large ones
             values = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
-            distances = values - np.uint64(self.attribute.values[0] % 2**64)
+            distances = values - np.uint64(next(iter(self.integers)) % 2**64)
             return np.minimum(distances, self.unknown).astype(self.dtype)
         return self._matched(column)
 
