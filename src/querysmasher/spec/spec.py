@@ -119,18 +119,13 @@ class Spec:
             raise SpecError(f"{self.path.name}: data: missing; name the table under [data] or with --data")
         return source
 
-    @property
-    def searches_centres(self) -> bool:
-        """Whether planning optimises the centres, which takes longest."""
-        return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
-
     def buying(self, error_share: float | None) -> Spec:
         """Return the spec with another share of the budget for the errors of its estimates, if given."""
         if error_share is None:
             return self
         check_error_share(error_share)
-        own = self.estimate or EstimateSection()
-        return replace(self, estimate=own.model_copy(update={"error_share": error_share}))
+        section = self.estimate or EstimateSection()
+        return replace(self, estimate=section.model_copy(update={"error_share": error_share}))
 
     @property
     def error_share(self) -> float:
@@ -170,8 +165,8 @@ class Spec:
         """Return whether a plan's budget is the spec's; if planning finds it, plan again and compare."""
         if not self.least:
             return budget == self.budget
-        own = self.plan().budget
-        return budget.unit == own.unit and budget.privacy_cost <= own.privacy_cost * (1 + 1e-6)
+        least = self.plan().budget
+        return budget.unit == least.unit and budget.privacy_cost <= least.privacy_cost * (1 + 1e-6)
 
     @scrubbed
     def measure(
