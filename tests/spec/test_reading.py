@@ -12,7 +12,7 @@ from querysmasher.planning.mechanisms import MECHANISMS
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import read_spec, template
-from querysmasher.spec.model import MeasureSection, PlanSection
+from querysmasher.spec.sections import MeasureSection, PlanSection
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
 SCHEMA = qs.Schema(

@@ -11,8 +11,7 @@ from typing import Any
 from pyarrow import csv
 
 from querysmasher.cli.command import SPEC, AnswerFormat
-from querysmasher.cli.draft import Draft, check_place, drafting, resuming
-from querysmasher.cli.folder import load_plan, load_release
+from querysmasher.cli.folder import Draft, check_writable, drafting, load_plan, load_release, resuming
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.querying import example_for
 from querysmasher.cli.specs import measuring_cost, opened
@@ -89,7 +88,7 @@ def _run(
             read = replace(read, source=Source(data, style=read.source.style if read.source else {}))
         source = read.table()
         _check_ledger(read, seed)
-        check_place(folder, force, command)
+        check_writable(folder, force, command)
         source.check()
         if not explores:
             planned = read.plan() if plan is None else _stored(plan, read)
