@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 SMALL_TRIANGLE = 64
 """Triangular systems up to this size are not halved."""
 
-CHUNK = 10_000_000
+CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 TAME = 1e3

@@ -14,7 +14,7 @@ STAGES = {
     "planning": "querysmasher.planning.mechanisms:solve_blocks",
     "counting": "querysmasher.data.rows:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
-    "saving": "querysmasher.planning.storage:save_plan",
+    "saving": "querysmasher.planning.plan_file:save_plan",
     "writing": "querysmasher.release.writing:_tables",
 }
 

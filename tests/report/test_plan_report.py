@@ -11,11 +11,11 @@ from scipy.stats import norm
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PlanError
+from querysmasher.guarantees import scientific
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.plan import Plan
 from querysmasher.report import plan_data, plan_report
 from querysmasher.report.expectations import overall
-from querysmasher.report.guarantees import scientific
 from querysmasher.report.page import guarantee, power
 from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words

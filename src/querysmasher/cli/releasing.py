@@ -30,9 +30,8 @@ from querysmasher.release.outputs import (
     SUMMARY,
     format_of,
 )
-from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.release import Release
-from querysmasher.release.verify import digests
+from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
 from querysmasher.spec import Spec
 from querysmasher.spec.spec import Source

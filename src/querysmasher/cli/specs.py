@@ -20,6 +20,7 @@ from querysmasher.endings import check_archive_name, check_ending
 from querysmasher.errors import SpecError
 from querysmasher.files import replacing
 from querysmasher.formatting import count
+from querysmasher.guarantees import Counted, delta_of, promise
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE
@@ -35,8 +36,6 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
-from querysmasher.report.guarantees import delta_of, promise
-from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
 

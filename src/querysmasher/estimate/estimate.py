@@ -37,7 +37,7 @@ from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
-from querysmasher.release.storage import release_from_data, release_to_data
+from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
 from querysmasher.workload.builders import as_workload, check_workload

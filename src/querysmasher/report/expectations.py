@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Structure

@@ -15,12 +15,12 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, shortened
+from querysmasher.guarantees import delta_of
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
-from querysmasher.report.guarantees import delta_of
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group

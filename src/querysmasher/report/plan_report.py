@@ -10,6 +10,7 @@ from typing import Any
 from querysmasher.arrays import first_largest, in_order
 from querysmasher.errors import PlanError, as_given
 from querysmasher.formatting import count, error, number, settled, share, shortened
+from querysmasher.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.objectives.variances import Extreme
@@ -25,7 +26,6 @@ from querysmasher.report.expectations import (
     persons,
     purpose,
 )
-from querysmasher.report.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words, schema_table, workload_table

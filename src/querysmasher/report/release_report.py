@@ -14,11 +14,10 @@ from querysmasher.arrays import Array, in_order
 from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, decimal, number, settled, shortened
+from querysmasher.guarantees import REACH, LeftOut, epsilon_words
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.guarantees import epsilon_words
-from querysmasher.report.left_out import REACH, LeftOut
 from querysmasher.report.page import (
     asset,
     checked_path,
@@ -184,7 +183,7 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
 def _left_out(out: LeftOut) -> Html:
     """Say how many records were left out, and how many persons lack how many."""
     said = [element("p", out.words())]
-    if out.asked.persons:
+    if out.measured.persons:
         reach = f"Each number of persons is noisy: ± {number(REACH * out.std)} (95%), so it may be negative."
         bins = table(["Records left out", "Persons"], out.rows(), numbers=[1])
         said += [scrolling(bins), element("p", reach, class_="note")]
