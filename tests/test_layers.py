@@ -286,9 +286,9 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("workload/joint", "from querysmasher.privacy import noise", "workload.joint -> privacy.noise"),
         ("workload/joint", "from querysmasher.planning.plan import plan", "workload.joint -> planning.plan"),
         (
-            "planning/solvers/dense",
+            "planning/solvers/optimum",
             "from ...release import answers",
-            "planning.solvers.dense -> release.answers",
+            "planning.solvers.optimum -> release.answers",
         ),
         ("planning/plan", "def f():\n    from querysmasher import Release", "planning.plan -> querysmasher"),
         ("schema", "from querysmasher.workload import families", "schema -> workload.families"),
