@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 SMALL_TRIANGLE = 64
 """Triangular systems up to this size are not halved."""
 
-CHUNK = 10_000_000
+CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 TAME = 1e3
@@ -112,22 +112,6 @@ def triangle_of(pieces: Iterable[Array], size: int) -> Array:
     for piece in pieces:
         triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, piece]), mode="r"), dtype=float)
     return triangle
-
-
-def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Array, bool]:
-    """Return R with RᵀR the Gram matrix of wide rows, given by pieces of columns, and whether it is tame.
-
-    The Cholesky root of the Gram matrix is found in a third of the time, and is good enough if it is tame:
-    well-conditioned. Otherwise the rows are decomposed.
-    """
-    gram = np.zeros((size, size))
-    for piece in pieces():
-        gram += piece @ piece.T
-    triangle = tame_root(gram)
-    if triangle is not None:
-        return triangle, True
-    triangle = triangle_of((piece.T for piece in pieces()), size)
-    return triangle, bool(np.linalg.cond(triangle) <= TAME)
 
 
 def tame_root(gram: Array) -> Array | None:

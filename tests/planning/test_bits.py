@@ -39,7 +39,7 @@ def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
     for power in (4, 12, 20, 27, 34, 40):
         bits = bits_of(planned, 2**power)
         assert sum(bits) <= before
-        assert sum(bits) + (2**power).bit_length() <= integer.WORD_BITS
+        assert sum(bits) + (2**power).bit_length() <= 62
         before = sum(bits)
     assert bits_of(planned, 10)[0] == limits().most_bits
     with refuses(PlanError, ValueError, "max_records", "a, b, c"):
@@ -156,7 +156,7 @@ def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
                 * m.variance
                 for m in integers.measured
             ]
-            assert max(most) <= LARGEST_VARIANCE == integer.MOST_VARIANCE
+            assert max(most) <= LARGEST_VARIANCE == integer.LARGEST_VARIANCE
             assert loss(planned, max_records=1000) < 0.002
     with refuses(PlanError, ValueError, "budget", "noise"):
         qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), qs.PrivacyCost(1e-29), **UNIFORM)

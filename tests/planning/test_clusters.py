@@ -13,7 +13,7 @@ from querysmasher.planning.candidates import Cluster, grown, shares, split_group
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
-from querysmasher.planning.mechanisms.whole import solve_whole
+from querysmasher.planning.mechanisms import solve_whole
 from querysmasher.planning.solvers.bounds import least_root
 from tests.builders import COST, plan_split
 from tests.profiles import fewer

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
 from querysmasher.planning.limits import limited, limits
@@ -73,26 +72,6 @@ centres = st.lists(st.integers(-3, 9), min_size=1, max_size=6).filter(
 )
 
 
-@given(centres)
-def test_a_centre_comes_back_as_whole_numbers(k):
-    k = np.array(k)
-    found = Centre.of(k / k.sum()).exact
-    assert found.dtype == np.int64
-    sign = np.sign(k.sum())
-    np.testing.assert_array_equal(found * np.sign(found.sum()), k * sign)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 49, 1000, 6000])
-def test_a_uniform_centre_is_all_ones(n):
-    np.testing.assert_array_equal(Centre.of(np.full(n, 1.0 / n)).exact, np.ones(n))
-
-
-@pytest.mark.parametrize("centre", [[1 / math.pi, 1 - 1 / math.pi], [1e-9, 1 - 1e-9], [math.nan, 1.0]])
-def test_a_centre_of_no_small_ratio_is_refused(centre, refuses):
-    with refuses(PlanError, ValueError, "centre"):
-        Centre.of(np.array(centre)).exact  # noqa: B018 - it raises
-
-
 @given(st.lists(centres, min_size=1, max_size=3), st.integers(0, 10**6))
 def test_projected_rows_are_whole_and_in_the_residual_space(chosen, seed):
     shape = [len(k) for k in chosen]
@@ -152,7 +131,7 @@ def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
     assert lattice_rows(Identity((4,)), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[math.pi, 0, 0, 1]]), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[2.0**45, 0, 0, 1]]), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre.of(real / real.sum()),)) is None
+    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre(real / real.sum()),)) is None
 
 
 @given(

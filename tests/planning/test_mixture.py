@@ -10,7 +10,7 @@ import querysmasher as qs
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.files import write_archive
 from querysmasher.planning.limits import limited
-from querysmasher.planning.storage import plan_to_data
+from querysmasher.planning.plan_file import plan_to_data
 from querysmasher.truth import true_answers
 from tests.builders import COST, plan_split
 from tests.profiles import fewer

@@ -136,7 +136,7 @@ def test_parts_equal_up_to_rounding_error_have_one_digest():
         Part((2,), centre, gram * (1 + 1e-9)),
         Part((2,), centre, gram + np.array([[0.0, 1e-9], [1e-9, 0.0]])),
         Part((2,), centre, gram, thin=True),
-        Part((2,), (Centre.of(np.array([0.25, 0.75])),), gram),
+        Part((2,), (Centre.ratio(np.array([1, 3])),), gram),
     ]
     assert len({same.digest, *(other.digest for other in others)}) == 5
 

@@ -15,7 +15,7 @@ from querysmasher.planning.lines.trees import WeightedTree, merge_alike, nested
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.levels import Hierarchy
+from querysmasher.workload.hierarchy import Hierarchy
 from tests.profiles import fewer
 
 WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0, 40.0])

@@ -47,11 +47,9 @@ def complain(message: str) -> None:
 def check_free(path: Path, force: bool) -> None:
     """Refuse a path that exists already, or whose folder does not exist."""
     if not path.absolute().parent.is_dir():
-        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
-        raise FileError(msg)
+        raise FileError(f"the folder {str(path.absolute().parent)!r} does not exist; create it first")
     if path.exists() and not force:
-        msg = f"{str(path)!r} already exists; --force replaces it"
-        raise FileError(msg)
+        raise FileError(f"{str(path)!r} already exists; --force replaces it")
 
 
 def tell(text: str) -> None:

@@ -37,10 +37,10 @@ from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
-from querysmasher.release.storage import release_from_data, release_to_data
+from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
-from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Group, Workload
 
@@ -288,7 +288,7 @@ class Estimate:
         return made if seed is None else made.integers(seed=whole(seed))
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
-        wanted = self.workload if workload is None else asked_of(self.workload, workload)
+        wanted = self.workload if workload is None else as_workload(self.schema, workload, self.workload)
         check_workload(wanted, self.schema, "estimate")
         return wanted
 

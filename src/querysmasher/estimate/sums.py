@@ -40,7 +40,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.release.release import Release
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group
 
 LARGEST = 4_000_000
@@ -290,7 +290,11 @@ def largest_count(release: Release) -> float:
 def of_cells(group: Group, positions: Place, values: Array) -> Array:
     """Return answers as sums of the cells of a table on increasing attributes."""
     result = arranged(values, positions)
-    return result if all(family.counts_values for family in group.families) else summed(group, result)
+    return (
+        result
+        if all(family.structure is Structure.VALUES for family in group.families)
+        else summed(group, result)
+    )
 
 
 def with_total(group: Group, answers: Array, total: float) -> Array:

@@ -13,7 +13,7 @@ from querysmasher.planning.grading import GRADED, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
 
 LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
@@ -114,7 +114,7 @@ def _squares(family: Family) -> tuple[float, float]:
     """Return bounds on the weighted squared lengths of the family's nonzero queries."""
     if family.closed_form:
         return 1.0, float(family.cells)
-    if family.is_tree or family.spans() is not None:
+    if family.structure is Structure.TREE or family.spans() is not None:
         weights = np.ones(1) if family.weights is None else family.weights
         return float(weights.min()), float(weights.max()) * family.cells
     rows = lengths(family.matrix())

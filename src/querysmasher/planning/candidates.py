@@ -1,7 +1,7 @@
 """Which queries are measured as they are, and which are split over residual spaces.
 
 Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
-whole, at the optimum over all mechanisms (`mechanisms.whole`). A candidate says which groups stay whole, and
+whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
 in which clusters; the others are split. There are three: nothing is whole; the queries given by their rows
 (predicates, `linear`, `a + b <= c`) are, beside tables that are split; all queries are, together. Each has a
 lower bound on its error. They are planned in order of bounds, except those whose bound shows that
@@ -34,10 +34,11 @@ from querysmasher.planning.cells import MergedRows, are_given, height, merge, va
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import root_of, solve_whole
+from querysmasher.planning.mechanisms import root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
-from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
+from querysmasher.planning.solvers.bounds import least_root
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
 from querysmasher.planning.split import Kept, PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
@@ -288,7 +289,7 @@ class Given:
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_small)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
 
 
 def _is_quick(workload: Workload) -> bool:
@@ -445,7 +446,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
         before = float(cluster.merged.weights @ variances)
-        variances += rows.weights.change(known, queries @ rows.gram)
+        variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < HIDDEN * before:
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import CHUNK, Array, solve_upper
 
 FAR = 1e3
 """Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
@@ -20,9 +20,6 @@ GRADED = 1e-6
 
 NOTHING = 1e-12
 """A row with at most this fraction of its length outside the span of others lies in their span."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
 
 SAFE = 1e-200
 """Squared lengths above this and below its inverse are sums that neither underflow nor overflow."""

@@ -22,21 +22,15 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies import Strategy
-from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix
+from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
+from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-
-WORD_BITS = 62
-"""Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
 MAX_RECORDS = 100_000_000
 """Default cap of `measure`: the planner refuses a plan that cannot be measured under it."""
 
 SAFETY = 1 + Fraction(1, 2**40)
 """Factor by which variances exceed the planned ones: more than all floating-point rounding errors."""
-
-MOST_VARIANCE = 2.0**100
-"""Maximum variance of noise that can be drawn; see `privacy.sampler`."""
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -46,7 +40,7 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     patterns: dict[Blocks, list[_Rounded]] = {}
     for m in plan.measured:
         if m.blocks not in patterns:
-            most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
+            most = LARGEST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
     _share_centres(plan, patterns)
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
@@ -84,7 +78,7 @@ def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
     few = rounder.room // max([1, *map(len, largest)])
     few = max(limits().least_bits, min(limits().most_bits, few))
     for m in {m.blocks: m for m in plan.measured}.values():
-        rounder.blocks(m, MOST_VARIANCE / (largest[m.blocks] * 2), few)  # room for a smaller privacy cost
+        rounder.blocks(m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few)  # room for a smaller privacy cost
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:
@@ -146,7 +140,7 @@ class _Rounder:
 
     def __init__(self, plan: Plan, max_records: int) -> None:
         self.plan = plan
-        self.room = WORD_BITS - max_records.bit_length()
+        self.room = WORD.bit_length() - 1 - max_records.bit_length()
         """Number of bits that the strategies of a set have together."""
         self._known: dict[tuple[int, int], _Rounded] = {}
 

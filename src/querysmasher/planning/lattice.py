@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, pivoted, triangle_of
+from querysmasher.arrays import CHUNK, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import FAR, lengths
 from querysmasher.planning.limits import limits
@@ -29,9 +29,6 @@ MOST_DENOMINATOR = 5_040
 
 EXACT = 1e-14
 """Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
 
 SURELY_DEPENDENT, SURELY_INDEPENDENT = 1e-6, 1e-4
 """A Gram matrix decides on pivots below the first or above the second fraction of the largest."""

@@ -1,11 +1,14 @@
-"""A plan: everything that can be known before touching data."""
+"""The numerical method chosen for each block of a plan, and why.
+
+A plan: everything that can be known before touching data.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +22,67 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import DEFAULT
-from querysmasher.planning.methods import BlockMethod, methods_of
+from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import Extreme, extremes
 from querysmasher.planning.solution import Certificate, Measured, Solution
+from querysmasher.planning.solvers import METHODS
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class BlockMethod:
+    """The method that solved one distinct block."""
+
+    sizes: tuple[int, ...]
+    """Number of values of each of its attributes."""
+    attribute_sets: int
+    """Number of attribute sets that it belongs to."""
+    measurements: int
+    """Number of measurements for it."""
+    method: str
+    reason: str
+    gap: float
+    """Upper bound on how far its RMSE exceeds the optimum of the block, as a fraction."""
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of the block."""
+        return math.prod(self.sizes)
+
+    def __str__(self) -> str:
+        """Return one line of text."""
+        sizes = " × ".join(f"{n:,}" for n in self.sizes)
+        return f"{self.method} on {sizes} values, gap {self.gap:.1e}: {self.reason}"
+
+
+def methods_of(solutions: Sequence[Solution], measured: Sequence[Measured]) -> tuple[BlockMethod, ...]:
+    """Return the distinct measured blocks, largest first."""
+    used = Counter(number for m in measured for _, number in m.blocks)
+    found = [
+        BlockMethod(
+            s.strategy.shape,
+            used[number],
+            s.strategy.rank,
+            s.method,
+            reason(s.method),
+            s.gap if s.bound else 0.0,
+        )
+        for number, s in enumerate(solutions)
+        if used[number]
+    ]
+    return tuple(sorted(found, key=lambda block: (-block.cells, block.sizes)))
+
+
+def reason(method: str) -> str:
+    """Return why a method is chosen."""
+    if method in METHODS:
+        return METHODS[method]
+    return f"the mechanism {method} was asked for" if method in MECHANISMS else "it was asked for"
+
 
 if TYPE_CHECKING:
     from querysmasher.report.expectations import Expectation
@@ -149,7 +205,11 @@ class Plan(Explained):
         if any(solution.strategy.own_centre for solution in self.solutions):
             few = all(group.rows <= limits().large_worst_queries for group in self.workload)
         else:
-            few = all(f.fits_memory or f.is_tree for group in self.workload for f in group.families)
+            few = all(
+                f.fits_memory or f.structure is Structure.TREE
+                for group in self.workload
+                for f in group.families
+            )
         if not few:
             return None
         try:
@@ -250,13 +310,14 @@ class Plan(Explained):
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         size, most = dimension(self.workload), limits().limit_dimension
+        large = any(s.strategy.own_centre for s in self.solutions)
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
-        elif size > limits().large_limit_dimension and any(s.strategy.own_centre for s in self.solutions):
-            if len({a for m in self.measured for a in m.attributes}) > 1:
-                return Limit(None, None, "it is not computed for large attributes beside others")
+        elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
+        elif large and size > most:
+            return Limit(None, None, "it is not computed for large attributes beside others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
@@ -283,7 +344,7 @@ class Plan(Explained):
     @explained("plan.save('my.plan')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
-        from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - a view
+        from querysmasher.planning.plan_file import save_plan  # noqa: PLC0415 - a view
 
         save_plan(self, path)
 
@@ -309,6 +370,6 @@ class Plan(Explained):
     @explained("qs.Plan.load('my.plan')")
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a file; refuse a damaged or foreign file."""
-        from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - a view
+        from querysmasher.planning.plan_file import load_plan  # noqa: PLC0415 - a view
 
         return load_plan(path)

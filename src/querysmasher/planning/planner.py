@@ -18,7 +18,7 @@ from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
-from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.mechanisms import choose_bases
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import (
     SCALED,

@@ -27,7 +27,7 @@ from querysmasher.release.reconstruction import Reconstruction, answered, covari
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.builders import as_workload, queries
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
@@ -144,7 +144,7 @@ class CoarseRelease(Statistical):
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
-        given = self.workload if workload is None else asked(self.coarsening.schema, workload)
+        given = self.workload if workload is None else as_workload(self.coarsening.schema, workload)
         source, coarsening = self._source
         answers = source.answer(coarsening.fine(given))
         return Answers(given, answers.values, answers.std)

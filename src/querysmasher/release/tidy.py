@@ -215,11 +215,10 @@ def _spans(family: Family) -> NDArray[np.int64] | None:
 def _single_values(family: Family) -> Sequence[int] | None:
     """Return the index of the value that each query is about, if each is about one, or all up to one."""
     spans = _spans(family)
-    values = family.values() if len(family.shape) == 1 else None
-    if values is not None or spans is None:
-        return values
+    if spans is None:
+        return None
     single = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
-    return spans[:, 0].tolist() if single.all() else None
+    return spans[:, 1].tolist() if family.is_growing or single.all() else None
 
 
 class Tidy:

@@ -8,7 +8,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group
 
 KINDS = {
@@ -57,7 +57,7 @@ def group_words(group: Group) -> str:
 
 def _in_full(names: Sequence[str], family: Family) -> str:
     """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
-    if family.is_tree:
+    if family.structure is Structure.TREE:
         return one_line(f"{', '.join(names)} ({family}: {'; '.join(_levels(family))})")
     labels = family.row_labels
     if labels is None or len(labels) > LEVELS:

@@ -13,8 +13,8 @@ from querysmasher.fields import cut, floats, items, text
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
 from querysmasher.workload.family import Family
+from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
-from querysmasher.workload.levels import Hierarchy
 from querysmasher.workload.workload import Group, Target, Workload
 
 FAMILIES: ChainMap[str, type[Family]] = ChainMap(

@@ -17,7 +17,7 @@ from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_s
 from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family, check_weights
+from querysmasher.workload.family import Family, Structure, check_weights
 
 SMALLEST, LARGEST = 1e-12, 1e30
 """Bounds on a target: the squares of all ratios between targets and counts stay finite."""
@@ -38,10 +38,9 @@ class Target:
             msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
             raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
         if self.level is not None and (level is None or not 0 < level < 1):
-            msg = (
+            raise WorkloadError(
                 f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
             )
-            raise WorkloadError(msg)
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)
         if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
@@ -107,7 +106,7 @@ class Group:
     @property
     def is_marginal(self) -> bool:
         """Whether the queries are the cells of a table, or the total."""
-        return all(family.original.counts_values for family in self.families)
+        return all(family.structure is Structure.VALUES for family in self.families)
 
     @property
     def inner_weight(self) -> float:
@@ -126,8 +125,8 @@ class Group:
         """Return the weight of every query, in order."""
         weights = np.full(1, self.weight)
         for family in self.families:
-            own = np.ones(family.rows) if family.weights is None else family.weights
-            weights = np.multiply.outer(weights, own).ravel()
+            inner = np.ones(family.rows) if family.weights is None else family.weights
+            weights = np.multiply.outer(weights, inner).ravel()
         return weights
 
     def describe(self) -> str:
@@ -265,10 +264,9 @@ class Workload(Explained):
         [1.0, 0.333, 0.25, 0.083]
         """
         if what not in WEIGHINGS:
-            msg = (
+            raise WorkloadError(
                 f"weighing: expected 'tables' or 'queries', got {as_given(what)}{suggestion(what, WEIGHINGS)}"
             )
-            raise WorkloadError(msg)
         weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
         return Workload(
             self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))

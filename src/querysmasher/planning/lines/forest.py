@@ -38,6 +38,7 @@ from querysmasher.planning.lines.line import LineSolution, whole_loss
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
+from querysmasher.workload.family import Structure
 
 FAINTEST = 1e-12
 """Minimum share of a node, and of what it leaves to others."""
@@ -191,7 +192,7 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
     families = [(family, weight) for family, weight in gram.asked if is_nested(family)]
     if any(is_implicit(family) and not is_nested(family) for family, _ in gram.asked):
         return None  # prefixes and ranges are too many
-    if not families or not (always or any(family.is_tree for family, _ in families)):
+    if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None
     asked = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
     if asked is None:

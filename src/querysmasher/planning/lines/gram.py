@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.family import Family, LineSums, Places
+from querysmasher.workload.family import Family, LineSums, Places, Structure
 
 STEP = 0.6
 """Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""
@@ -247,7 +247,7 @@ class LineGram:
 
 def is_implicit(family: Family) -> bool:
     """Return whether the queries of a family on one attribute need not be written out."""
-    return len(family.shape) == 1 and (family.closed_form or family.is_consecutive or family.is_tree)
+    return family.structure not in (Structure.ROWS, Structure.RULE)
 
 
 def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float:

@@ -34,7 +34,7 @@ from querysmasher.planning.split import Decomposer, is_few
 from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.planning.subworkload import Piece, Term
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload
 
 
@@ -87,7 +87,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
     rows = sum(family.rows for family in families if not is_implicit(family))
-    if any(family.is_tree for family in families):
+    if any(family.structure is Structure.TREE for family in families):
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
         return False  # few single queries, or dense ones
@@ -102,7 +102,7 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     if size <= limits().axis_values:
         return False  # planned with matrices
     few = rows == 0 or is_few(rows, size, 1)
-    if few and all(family.spans() is not None for family in implicit if family.is_tree):
+    if few and all(family.spans() is not None for family in implicit if family.structure is Structure.TREE):
         return True  # its groups are ranges
     msg = (
         f"workload: a hierarchy of {size:,} values, in which some group is not a range of values, can be "
@@ -185,7 +185,7 @@ def split_sets(workload: Workload, centres: Centres, lines: Places, *, public_to
     for families, groups in asked.items():
         for one in decomposer.decompose(groups):
             sets.setdefault(one.attributes, []).append(Asked(families, one.terms))
-    trees = any(family.is_tree for group in workload for family in group.families)
+    trees = any(family.structure is Structure.TREE for group in workload for family in group.families)
     splitter = LineSplitter(workload.schema, trees, public_total)
     ordered = sorted(sets, key=lambda kept: (len(kept), kept))
     return [own for kept in ordered for own in splitter.split(kept, sets[kept]) if own.terms]

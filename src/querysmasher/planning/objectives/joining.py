@@ -21,7 +21,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.plan import Plan
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
 
@@ -65,7 +65,7 @@ class Joined:
 
 def _key(group: Group, place: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
-    if len(group.families) != 1 or not group.families[0].is_written_out:
+    if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return place
     aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
     return group.attributes, aim

@@ -23,7 +23,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.workload.families import by_length, weighted
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload
 
 MOST_STEP = 3.0
@@ -91,7 +91,7 @@ class Scopes:
                 places = () if coarse and len(names) > 1 else workload.schema.positions(names)
                 same = len(names) == 1 and names[0] in alike
                 keys.append((family.key, tuple(roles[place] for place in places)))
-                kinds.append((family.rows == 1 or (same and not family.has_lengths), same))
+                kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             free = sum(not fixed for fixed, _ in kinds)
             if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
                 kinds = [(True, same) for _, same in kinds]

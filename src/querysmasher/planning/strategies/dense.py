@@ -9,31 +9,31 @@ combinations of classes of values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, in_order
+from querysmasher.arrays import CHUNK, Array, first_largest, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
+from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import (
-    LARGEST_LATTICE,
     completed,
     reduced,
     round_on_lattice,
     round_rows,
     scaled,
 )
-from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
+    DEPENDENT,
     LARGEST,
     AxisRows,
     Strategy,
@@ -45,8 +45,54 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
-SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
-"""Scales to try: the largest entry keeps its number of bits."""
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The span of rows over columns, each of which counts `roots`² times."""
+
+    rows: NDArray[np.float64] | NDArray[np.int64]
+    roots: Array
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float64] | NDArray[np.int64]) -> Span:
+        """Return the span of rows over columns that count once."""
+        return cls(rows, np.ones(rows.shape[1]))
+
+    @cached_property
+    def lengths(self) -> Array:
+        """The lengths of the rows times `roots`."""
+        with np.errstate(over="ignore"):  # infinite lengths are refused
+            return np.sqrt(_lengths(self.rows * self.roots))
+
+    @cached_property
+    def _decomposed(self) -> tuple[Array, Array]:
+        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one.
+
+        R is the Cholesky root of their Gram matrix, or where that would lose digits of a QR decomposition.
+        """
+        scaled = self.rows * self.roots / self.lengths[:, None]
+        triangle = tame_root(scaled @ scaled.T)
+        if triangle is None:
+            basis, triangle = np.linalg.qr(scaled.T)
+            return basis, triangle
+        return solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T, triangle
+
+    def is_independent(self) -> bool:
+        """Return whether the rows are linearly independent, as far as floating point can tell."""
+        if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
+            return False
+        return bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+
+    @property
+    def basis(self) -> Array:
+        """An orthonormal basis of the span (columns × rows)."""
+        return self._decomposed[0]
+
+    @cached_property
+    def inverse(self) -> Array:
+        """The pseudo-inverse of the rows times `roots` (columns × rows): the rows must be independent."""
+        basis, triangle = self._decomposed
+        return np.ascontiguousarray(solve_upper(triangle, basis.T).T / self.lengths)
 
 
 def _lattice(value: Any) -> Integers | None:
@@ -100,22 +146,21 @@ class RowsStrategy(Strategy):
 
     def transform(self, rows: Array) -> Array:
         columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))
-        return self.span.coefficients(columns).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
+        return (columns @ self.span.inverse).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
     def covary(self, rows: Array) -> Array:
         image = self.transform(rows).reshape(-1, self.rank)
-        return self._over_cells(self.span.transposed_coefficients(image)).reshape(rows.shape)
+        return self._over_cells(image @ self.span.inverse.T).reshape(rows.shape)
 
     def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:  # noqa: ARG002
         images = answers.reshape(self.rank, -1).T
-        table = self._over_cells(self.span.transposed_coefficients(images))
-        return table.reshape(*answers.shape[1:], -1)
+        return self._over_cells(images @ self.span.inverse.T).reshape(*answers.shape[1:], -1)
 
     def orthonormal(self) -> Self:
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
     def combinations(self, rows: Array) -> Array:
-        return self.span.coefficients(rows * self._roots)
+        return (rows * self._roots) @ self.span.inverse
 
     @property
     def leverage(self) -> float:
@@ -124,25 +169,23 @@ class RowsStrategy(Strategy):
     # --- product queries ---
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
-        return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
+        return self._squares(factors, self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
             return True  # rows that span the whole residual space contain what lies in it by construction
-        inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
+        inside = self._squares(factors, self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
-    def _squares(
-        self, factors: Sequence[AxisRows], image: Callable[[Array], Array], root: Callable[[], Array]
-    ) -> Array:
-        """Return the squared lengths of images of products on the columns: a product with a root.
+    def _squares(self, factors: Sequence[AxisRows], root: Array) -> Array:
+        """Return the squared lengths of (product row) @ root, for a root over the columns.
 
         Few products are written out; many are multiplied factor by factor.
         """
         counts = [len(rows) for _, rows in factors]
         if len(factors) > 1 and math.prod(counts) > self.rank:
-            return self._contracted(factors, root())
-        return np.concatenate([_lengths(image(own)) for own in self._products(factors)]).reshape(counts)
+            return self._contracted(factors, root)
+        return np.concatenate([_lengths(rows @ root) for rows in self._products(factors)]).reshape(counts)
 
     def _products(self, factors: Sequence[AxisRows]) -> Iterator[Array]:
         """Iterate over pieces of all products of one row per factor, on the columns."""
@@ -159,7 +202,7 @@ class RowsStrategy(Strategy):
             yield self._on_columns(np.broadcast_to(product, (numbers.size, *grid)))
 
     def _contracted(self, factors: Sequence[AxisRows], root: Array) -> Array:
-        """Return the squared lengths of (product row) @ root, for a root over the columns."""
+        """Return the same squared lengths, factor by factor."""
         order = [1 + axis for axes, _ in factors for axis in axes]
         own = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
         counts, sizes = [len(rows) for rows in own], [rows.shape[1] for rows in own]
@@ -182,9 +225,9 @@ class RowsStrategy(Strategy):
             if ends[-1] > most:
                 yield from super().variances_if_contained(batch)
                 continue
-            columns = np.concatenate([own for factors in batch for own in self._products(factors)])
-            images = self.span.coefficients(columns), self.span.inside(columns)
-            squares = (np.split(_lengths(image), ends[:-1]) for image in images)
+            columns = np.concatenate([rows for factors in batch for rows in self._products(factors)])
+            roots = self.span.inverse, self.span.basis
+            squares = (np.split(_lengths(columns @ root), ends[:-1]) for root in roots)
             for lengths, variances, inside in zip(every, *squares, strict=True):
                 contained = is_inside(inside.reshape(lengths.shape), lengths, math.prod(self.shape))
                 yield variances.reshape(lengths.shape) if contained else None
@@ -195,7 +238,7 @@ class RowsStrategy(Strategy):
     def _on_lattice(self) -> Array:
         """The coefficients of the rows in terms of the lattice's rows."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return Span.of(self.lattice).coefficients(self.matrix)
+        return self.matrix @ Span.of(self.lattice).inverse
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         again = self.of_integers(rounded)
@@ -225,7 +268,8 @@ class RowsStrategy(Strategy):
         """Return whether the lattice spans what the rows span."""
         if lattice.shape != self.matrix.shape:
             return False
-        if lattice.min() < -LARGEST_LATTICE or lattice.max() > LARGEST_LATTICE:
+        largest = LARGEST_INTEGER << len(self.shape)
+        if not -largest <= lattice.min() <= lattice.max() <= largest:
             return False
         if not Span(lattice, self._roots).is_independent():
             return False
@@ -233,7 +277,7 @@ class RowsStrategy(Strategy):
         for start in range(0, len(lattice), step):
             whole = lattice[start : start + step] * self._roots
             lengths = _lengths(whole)
-            if np.any(lengths - _lengths(self.span.inside(whole)) > CLOSE**2 * lengths):
+            if np.any(lengths - _lengths(whole @ self.span.basis) > CLOSE**2 * lengths):
                 return False
         return True
 
@@ -267,12 +311,11 @@ class DenseStrategy(RowsStrategy):
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
-        few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
-        tried = [
-            self._in_integers(Matrix(round_rows(rows, centres, bits, scale)))
-            for scale in (SCALES if few else (1.0,))
-        ]
-        return tried[in_order([self.rounding_loss(found) for found in tried])[0] if few else 0]
+        # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
+        scales = np.linspace(1.0, 0.52, 25) if len(self.shape) == 1 and bits < 8 else [1.0]
+        tried = [round_rows(rows, centres, bits, scale) for scale in scales]
+        cosines = [float(np.vdot(matrix, rows) / np.linalg.norm(matrix)) for matrix in tried]
+        return self._in_integers(Matrix(tried[first_largest(cosines)]))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

@@ -42,24 +42,18 @@ from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.line import LineStrategy
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
+from querysmasher.planning.strategies.strategy import CLOSE, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
 from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Places
 
-SMALL = 128
-"""Sums over at most so many values are written out."""
-
 LOWEST = 64
-"""Number of frequencies that are added one by one."""
+"""Number of frequencies that are added one by one, and of values up to which sums are written out."""
 
 RATIO = 2.5
 """Ratio of consecutive poles: the error of the fit is of the order exp(−2π²/log RATIO)."""
-
-SAMPLES = 2_000
-"""Number of eigenvalues to which the function is fitted."""
 
 SMOOTH = 0.1
 """Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
@@ -191,7 +185,7 @@ class MirroredStrategy(LineStrategy):
         least = max(float(squares[first]), 1e-14) / 100
         count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
         poles = least * RATIO ** np.arange(count, dtype=float)
-        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
+        chosen = np.unique(np.geomspace(first + 1, squares.size, 32 * LOWEST).astype(np.int64)) - 1
         chosen = chosen[squares[chosen] > 0]
         basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
         basis /= inverse[chosen, None]
@@ -247,9 +241,9 @@ class MirroredStrategy(LineStrategy):
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
-        filter_bits = max(bits, min(bits + 3, limits().filter_bits)) + max(0, (n.bit_length() + 1) // 2 - 6)
-        scale = 2.0**filter_bits / float(np.abs(amplitude).max())
-        finest = 2 ** max(bits, min(bits + 4, limits().diagonal_bits)) - 1
+        bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
+        scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
+        finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
         kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
         shift = np.zeros(n + len(extra), dtype=np.int64)
@@ -283,7 +277,7 @@ class MirroredStrategy(LineStrategy):
             return False
         if np.abs(self.extra).max(initial=0.0) > LARGEST:
             return False
-        if not all(array.min() > FAINTEST and array.max() < LARGEST for array in arrays):
+        if not all(array.min() > 1 / LARGEST and array.max() < LARGEST for array in arrays):
             return False
         return bool(self.spectrum.min() > CLOSE**2 * self.spectrum.max() / n)
 
@@ -302,7 +296,7 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 def _mirrored_below(lags: Array, x: Array) -> Array:
     """Return Σ_{j<i} lags[i+j]·x_j."""
     n, half = x.size, x.size // 2
-    if n <= SMALL:
+    if n <= LOWEST:
         place = np.arange(n)
         return np.tril(lags[np.add.outer(place, place)], -1) @ x
     length = smooth_length(n)

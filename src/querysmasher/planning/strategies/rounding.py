@@ -25,8 +25,6 @@ FAINT = 2.0**-5
 LATTICE_BITS = 6
 """Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
 
-LARGEST_LATTICE = 2**50
-
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around centres, which need much room.
@@ -35,53 +33,34 @@ def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float
     then as few single units as possible repair the sum, each where it costs least. The centre's entries must
     have no common divisor.
     """
-    centre = centres[0]
-    if len(centres) > 1 or np.abs(centre).max() > limits().repaired_step:
+    centre, sizes = centres[0], np.abs(centres[0])
+    if len(centres) > 1 or sizes.max() > limits().largest_centre:
         return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
     target = scale * enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
-    if np.all(centre == 1):
-        return reduced(_sums_to_zero(rounded, target), bits)
-    moves = _repairs(tuple(sorted(set(np.abs(centre[centre != 0]).tolist()))))
-    largest = int(np.abs(centre).max())
+    members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
+    steps = _repairs(tuple(members))
     for row, ideal in zip(rounded, target, strict=True):
-        off = int(row @ centre)
-        while off:
-            # one unit at an entry k of the centre moves the sum by k
-            step = moves[off] if off in moves else int(math.copysign(largest, off))
-            places = np.flatnonzero(np.abs(centre) == abs(step))
-            signs = np.sign(centre[places]) * (1 if step > 0 else -1)
-            hurt = signs * (ideal[places] - row[places])
-            best = int(np.argmin(hurt))
-            row[places[best]] -= signs[best]
-            off -= step
+        left = int(row @ centre)
+        while left:  # one unit at an entry k of the centre moves the sum by k
+            step = steps.get(left) or int(math.copysign(max(members), left))
+            entries = members[abs(step)]
+            signs = np.sign(centre[entries]) * (1 if step > 0 else -1)
+            best = int(np.argmin(signs * (ideal[entries] - row[entries])))
+            row[entries[best]] -= signs[best]
+            left -= step
     return reduced(rounded, bits)
 
 
-def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
-    """Repair the sums of all rows at once, unit by unit where it costs least: at most one per entry."""
-    off = rounded.sum(axis=1, keepdims=True)
-    signs = np.sign(off)
-    order = np.argsort(signs * (target - rounded), axis=1, kind="stable")
-    moved = np.zeros_like(rounded)
-    np.put_along_axis(moved, order, np.where(np.arange(rounded.shape[1]) < np.abs(off), signs, 0), axis=1)
-    return rounded - moved
-
-
 @cache
-def _repairs(steps: tuple[int, ...]) -> dict[int, int]:
-    """Return, for every sum off by at most the largest step, the first of the fewest steps that repair it."""
-    largest = steps[-1]
-    first = {0: 0}
-    frontier = [0]
+def _repairs(sizes: tuple[int, ...]) -> dict[int, int]:
+    """Return, for sums up to twice the largest size, the first of the fewest steps that lead to zero."""
+    first, frontier = {0: 0}, [0]
     while frontier:  # breadth first, back from zero
-        reached = []
-        for value in frontier:
-            for step in (*steps, *(-s for s in steps)):
-                if abs(value + step) <= 2 * largest and value + step not in first:
-                    first[value + step] = step
-                    reached.append(value + step)
-        frontier = reached
+        reached = {value + step: step for value in frontier for size in sizes for step in (size, -size)}
+        new = {value: reached[value] for value in reached if abs(value) <= 2 * sizes[-1]}
+        frontier = [value for value in new if value not in first]
+        first = new | first
     return first
 
 
@@ -128,7 +107,7 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
     The space is the Kronecker product of the spans of orthonormal `bases`, or else that of all columns.
     """
     cells = rows.shape[1]
-    if cells > limits().completed_cells:
+    if cells > limits().dense_cells:
         raise PlanError(
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"

@@ -135,7 +135,7 @@ class TreeStrategy(OnForest, AxisStrategy):
         levels = base.levels()
         if levels is not None:
             return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
-        if base.rows * len(self.nodes) > limits().node_entries:
+        if base.rows * len(self.nodes) > limits().merged_entries:
             raise TooLargeError(
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
