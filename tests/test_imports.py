@@ -189,8 +189,8 @@ def test_there_are_no_circles():
         ),
         (
             "planning/estimator/estimator",
-            "if not TYPE_CHECKING:\n    from ...report.plan_data import shares",
-            {"report.plan_data", "planning.estimator.estimator", "planning.plan"},
+            "if not TYPE_CHECKING:\n    from ...report.plan_report import shares",
+            {"report.plan_report", "planning.estimator.estimator", "planning.plan"},
         ),
         (
             "release/store",
