@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -57,7 +57,7 @@ class Estimate:
     """The workload that is answered by default."""
     about: Mapping[str, Any]
     """Where the figures come from and what is guaranteed, as plain data."""
-    seed: int | None = None
+    seed: int | None = field(default=None, kw_only=True)
     """With a seed, all counts are integers, rounded at random."""
 
     @property
