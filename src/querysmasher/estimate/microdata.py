@@ -26,7 +26,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError, WorkloadError
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
 from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
@@ -126,10 +126,10 @@ class Microdata:
 
     def _safe(self, table: Any, safe: Callable[[str], str]) -> Any:
         """Return a table whose texts are safe to read for the programs that open such a file."""
-        for place, field in enumerate(table.schema):
+        for subset, field in enumerate(table.schema):
             if field.type == pa.string():
-                texts = pa.array([safe(value) for value in table.column(place).to_pylist()], pa.string())
-                table = table.set_column(place, field, texts)
+                texts = pa.array([safe(value) for value in table.column(subset).to_pylist()], pa.string())
+                table = table.set_column(subset, field, texts)
         return table
 
     def __repr__(self) -> str:
@@ -141,22 +141,22 @@ class Microdata:
         """How far each pair is from independence, as a share of the records."""
         count = len(self._sizes)
         result = np.zeros((count, count))
-        places = [
-            place
-            for place in combinations(range(count), 2)
-            if math.prod(self._sizes[a] for a in place) <= PARENT_CELLS
+        sets = [
+            subset
+            for subset in combinations(range(count), 2)
+            if math.prod(self._sizes[a] for a in subset) <= PARENT_CELLS
         ]
-        for place, table in zip(places, self.model.tables(places), strict=True):
-            distance = np.abs(table - self.model.pairs.independent(place)).sum()
-            result[place] = result[place[::-1]] = distance / max(self.model.total, 1e-300)
+        for subset, table in zip(sets, self.model.tables(sets), strict=True):
+            distance = np.abs(table - self.model.pairs.independent(subset)).sum()
+            result[subset] = result[subset[::-1]] = distance / max(self.model.total, 1e-300)
         return result
 
     @cached_property
-    def _order(self) -> list[tuple[int, Place]]:
+    def _order(self) -> list[tuple[int, AttributeSet]]:
         """Attributes in the order in which they are drawn, each with up to two on which it depends."""
         strengths = self._strengths
         first = int(strengths.sum(axis=1).argmax())
-        found: list[tuple[int, Place]] = [(first, ())]
+        found: list[tuple[int, AttributeSet]] = [(first, ())]
         left = set(range(len(self._sizes))) - {first}
         while left:
             placed = [a for a, _ in found]
@@ -193,15 +193,15 @@ class Microdata:
             order = np.lexsort([rng.random(count), codes])
             cells, counts = np.unique(codes, return_counts=True)
             expected = shares[cells] * counts[:, None]
-            mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its place
+            mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its subset
             drawn = along(expected[:, mixed], rng).astype(np.int64)
             pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())
         return pool[self.model.zeros.allowed(pool)]
 
-    def _conditional(self, attribute: int, parents: Place) -> Array:
+    def _conditional(self, attribute: int, parents: AttributeSet) -> Array:
         """Return the distribution of an attribute in every cell of its parents."""
-        place = tuple(sorted((attribute, *parents)))
-        table = np.moveaxis(self.model.table(place), place.index(attribute), -1)
+        subset = tuple(sorted((attribute, *parents)))
+        table = np.moveaxis(self.model.table(subset), subset.index(attribute), -1)
         single = self.model.single(attribute)
         even = single if single.sum() > 0 else np.ones_like(single)
         faint = table.reshape(-1, self._sizes[attribute]) + 1e-9 * even / even.sum()
@@ -212,9 +212,9 @@ class Microdata:
         total = max(self.model.total, 1e-300)
         strengths = self._strengths
         ordered = sorted(combinations(range(len(self._sizes)), 2), key=lambda p: strengths[p])[-PAIRS:]
-        places = [p for p in ordered if math.prod(self._sizes[a] for a in p) <= PARENT_CELLS]
-        targets = [table.ravel() / total for table in self.model.tables(places)]
-        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in places]
+        sets = [p for p in ordered if math.prod(self._sizes[a] for a in p) <= PARENT_CELLS]
+        targets = [table.ravel() / total for table in self.model.tables(sets)]
+        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in sets]
         weights = np.full(len(pool), 1 / len(pool))
         for _ in range(SWEEPS):
             for target, own in zip(targets, codes, strict=True):

@@ -70,9 +70,9 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     count = len(deviations)
     classes = _logarithms(targets).reshape(count, -1) * (BINS / DECADES)
     classes += BINS + 1
-    place = np.clip(classes, 0, BINS, out=classes).astype(np.int64)
-    place += (np.arange(count) * (BINS + 1))[:, None]
-    flat, length = place.ravel(), count * (BINS + 1)
+    subset = np.clip(classes, 0, BINS, out=classes).astype(np.int64)
+    subset += (np.arange(count) * (BINS + 1))[:, None]
+    flat, length = subset.ravel(), count * (BINS + 1)
     cells = np.bincount(flat, minlength=length).reshape(count, -1).astype(float)
     squares = deviations.reshape(count, -1) ** 2
     energy = np.bincount(flat, weights=squares.ravel(), minlength=length).reshape(count, -1)

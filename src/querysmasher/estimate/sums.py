@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, arranged, fitted
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
@@ -198,12 +198,12 @@ class ShrunkStore:
             self._grams[key] = around.T @ family.gram() @ around
         return self._grams[key]
 
-    def _target(self, place: Place) -> Array:
+    def _target(self, subset: AttributeSet) -> Array:
         """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
-        target = self._model.target(place)
-        if len(place) == 1:
+        target = self._model.target(subset)
+        if len(subset) == 1:
             return target
-        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(place)}
+        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(subset)}
         return fitted(target[None].copy(), singles, SWEEPS)[0]
 
     def _single(self, attribute: int) -> Array:
@@ -273,8 +273,8 @@ def _key(family: Family | None) -> object:
 
 def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
-    places = release.plan.schema.positions(group.attributes)
-    return summed(group, reconstruction.marginal(places, complete=False))
+    sets = release.plan.schema.positions(group.attributes)
+    return summed(group, reconstruction.marginal(sets, complete=False))
 
 
 def largest_count(release: Release) -> float:
@@ -287,7 +287,7 @@ def largest_count(release: Release) -> float:
     return float(max(counts, default=0.0))
 
 
-def of_cells(group: Group, positions: Place, values: Array) -> Array:
+def of_cells(group: Group, positions: AttributeSet, values: Array) -> Array:
     """Return answers as sums of the cells of a table on increasing attributes."""
     result = arranged(values, positions)
     return (

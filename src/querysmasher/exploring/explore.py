@@ -168,7 +168,7 @@ class Course:
         budget = whole - reserve
         total = journal.measure_size(TOTAL * budget)
         spare = budget - float(phases.spent - before)
-        sizes = {place: self.request.schema.sizes[place[0]] for place in self.request.singles}
+        sizes = {subset: self.request.schema.sizes[subset[0]] for subset in self.request.singles}
         self._direct = Direct.of(self.request, journal.budget, total, budget)
         if self._direct.weight == 1:
             journal.measure("all parts", self._direct.missing(journal.spent, spare))
@@ -178,10 +178,10 @@ class Course:
             first = first_share(total, budget, list(sizes.values())) * budget
             costs = by_size(sizes, first)
             if journal.public_total is None and math.sqrt(self._change / (TOTAL * budget)) > ROUGH * total:
-                costs = {place: (1 - AGAIN) * cost for place, cost in costs.items()} | {(): AGAIN * first}
+                costs = {subset: (1 - AGAIN) * cost for subset, cost in costs.items()} | {(): AGAIN * first}
             journal.measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
-        return journal.ended([place for place in self.request.sets if place], reserve)
+        return journal.ended([subset for subset in self.request.sets if subset], reserve)
 
     def _share_out(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
@@ -198,9 +198,10 @@ class Course:
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)
         distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
-        errors = dict(zip(parts.places, parts.errors, strict=True))
+        errors = dict(zip(parts.sets, parts.errors, strict=True))
         known = [
-            sum(errors.get(some, 0.0) ** 2 for some in subsets(place) if len(some) == 2) for place in triples
+            sum(errors.get(some, 0.0) ** 2 for some in subsets(subset) if len(some) == 2)
+            for subset in triples
         ]
         own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), (FLOOR * sd) ** 2))
         parts += Parts.of_distances(triples, own, profiles)
@@ -209,18 +210,18 @@ class Course:
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
         """Measure parts by water-filling; return what is left of their variances."""
         costs = np.array(
-            [cell_cost(self.request.schema, place, self.journal.budget) for place in parts.places]
+            [cell_cost(self.request.schema, subset, self.journal.budget) for subset in parts.sets]
         )
         looking = 1 - self._direct.weight
         precisions = filled(parts, self.request.weights, costs, looking * cost)
-        spent = dict(zip(parts.places, (precisions * costs).tolist(), strict=True))
-        for place, own in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
-            spent[place] = spent.get(place, 0.0) + own
-        spent = {place: own for place, own in spent.items() if own > LEAST * cost}
+        spent = dict(zip(parts.sets, (precisions * costs).tolist(), strict=True))
+        for subset, own in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
+            spent[subset] = spent.get(subset, 0.0) + own
+        spent = {subset: own for subset, own in spent.items() if own > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
             spent = by_size(dict.fromkeys(self.request.singles, 1), cost)
         self.journal.measure(name, spent)
-        precise = np.array([spent.get(place, 0.0) for place in parts.places]) / costs
+        precise = np.array([spent.get(subset, 0.0) for subset in parts.sets]) / costs
         return parts.after(precise)
 
     def _compare(self, name: str, sets: Sequence[Place], cost: float) -> tuple[Array, float, list[Profile]]:

@@ -160,10 +160,10 @@ class Request:
                     "best from an unbiased release"
                 )
                 raise PlanError(msg, PLAN)
-        for place in self.sets:
-            cells = math.prod(self.schema.sizes[a] for a in place)
+        for subset in self.sets:
+            cells = math.prod(self.schema.sizes[a] for a in subset)
             if cells > LARGEST:
-                names = ", ".join(self.schema.names[a] for a in place)
+                names = ", ".join(self.schema.names[a] for a in subset)
                 msg = f"workload: the table on ({names}) has {cells:,} cells; at most {LARGEST:,} are allowed"
                 raise TooLargeError(msg)
         if not self.singles:
@@ -180,8 +180,8 @@ class Request:
         """The weight of every table, of groups on the same attributes together."""
         found: dict[Place, float] = {}
         for group in self.workload:
-            place = tuple(sorted(self.schema.positions(group.attributes)))
-            found[place] = found.get(place, 0.0) + group.weight
+            subset = tuple(sorted(self.schema.positions(group.attributes)))
+            found[subset] = found.get(subset, 0.0) + group.weight
         return found
 
     @property
@@ -202,25 +202,25 @@ class Request:
     @cached_property
     def triples(self) -> dict[Place, float]:
         """The sets of three attributes that tables consist of: empty if there are too many."""
-        most = sum(math.comb(len(place), 3) for place in self.sets)
+        most = sum(math.comb(len(subset), 3) for subset in self.sets)
         return self._parts(3) if most <= MOST_TRIPLES * 10 else {}
 
     def _parts(self, order: int) -> dict[Place, float]:
         found: dict[Place, float] = {}
-        for place, weight in self.weights.items():
-            for part in combinations(self._several(place), order):
+        for subset, weight in self.weights.items():
+            for part in combinations(self._several(subset), order):
                 found[part] = found.get(part, 0.0) + weight
         return found if order < 3 or len(found) <= MOST_TRIPLES else {}
 
-    def _several(self, place: Place) -> Iterator[int]:
+    def _several(self, subset: Place) -> Iterator[int]:
         """Iterate over the attributes of a set that have several values: others carry nothing."""
-        return (a for a in place if directions(self.schema, (a,)))
+        return (a for a in subset if directions(self.schema, (a,)))
 
     @property
     def counted(self) -> list[tuple[str, ...]]:
         """The attribute sets, by name, that some phase may count: all others follow from them."""
         sets = [*self.sets, *self.singles, *self.pairs, *self.triples]
-        return [tuple(self.schema.names[a] for a in place) for place in sets]
+        return [tuple(self.schema.names[a] for a in subset) for subset in sets]
 
 
 def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
@@ -254,8 +254,8 @@ def later_share(noise: float, total: float) -> float:
 
 def by_size(sizes: Mapping[Place, int], cost: float) -> dict[Place, float]:
     """Return a share of a privacy cost for each attribute: as the root of its number of values."""
-    roots = {place: math.sqrt(size) for place, size in sizes.items()}
-    return {place: cost * root / sum(roots.values()) for place, root in roots.items()}
+    roots = {subset: math.sqrt(size) for subset, size in sizes.items()}
+    return {subset: cost * root / sum(roots.values()) for subset, root in roots.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,9 +275,9 @@ class Profile:
         if not largest:
             return cls(np.zeros(CLASSES), np.zeros(CLASSES))
         levels = (np.log10(np.maximum(cells / largest, 1e-300)) + DECADES) * (CLASSES / DECADES)
-        place = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
-        counts = np.bincount(place, minlength=CLASSES).astype(float)
-        sums = np.bincount(place, weights=np.sqrt(cells), minlength=CLASSES)
+        subset = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
+        counts = np.bincount(subset, minlength=CLASSES).astype(float)
+        sums = np.bincount(subset, weights=np.sqrt(cells), minlength=CLASSES)
         return cls(counts, sums / np.maximum(counts, 1.0))
 
     def prior(self, distance: float) -> Array:
@@ -295,25 +295,25 @@ class Profile:
 class Parts:
     """Parts of tables with prior variances: what water-filling shares a budget among."""
 
-    places: tuple[Place, ...]
+    sets: tuple[Place, ...]
     variances: Array
     """By part, and class of cells."""
     counts: Array
 
     @classmethod
-    def of_distances(cls, places: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
+    def of_distances(cls, sets: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
         """Return parts whose priors have the given expected distances."""
         variances = [own.prior(float(d)) for own, d in zip(profiles, distances, strict=True)]
-        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+        return cls(tuple(sets), np.array(variances), np.array([own.counts for own in profiles]))
 
     @classmethod
-    def of_noise(cls, places: Iterable[Place], model: Model) -> Parts:
+    def of_noise(cls, sets: Iterable[Place], model: Model) -> Parts:
         """Return single attributes, with the variances that their noise leaves."""
-        profiles = [Profile.of(model.single(a)) for (a,) in places]
-        measured = map(model.evidence.noisy, places)
+        profiles = [Profile.of(model.single(a)) for (a,) in sets]
+        measured = map(model.evidence.noisy, sets)
         noises = [0.0 if noisy is None else noisy.variance for noisy in measured]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
-        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+        return cls(tuple(sets), np.array(variances), np.array([own.counts for own in profiles]))
 
     @property
     def errors(self) -> Array:
@@ -323,7 +323,7 @@ class Parts:
     def __add__(self, other: Parts) -> Parts:
         """Return both."""
         return Parts(
-            self.places + other.places,
+            self.sets + other.sets,
             np.concatenate([self.variances, other.variances]),
             np.concatenate([self.counts, other.counts]),
         )
@@ -331,7 +331,7 @@ class Parts:
     def after(self, precisions: Array) -> Parts:
         """Return what is left of the variances after parts were measured at these precisions."""
         left = self.variances / (1 + self.variances * precisions[:, None])
-        return Parts(self.places, left, self.counts)
+        return Parts(self.sets, left, self.counts)
 
 
 ROUNDS, ROUGHLY = 5, 1e-3
@@ -343,12 +343,12 @@ def filled(parts: Parts, tables: Mapping[Place, float], costs: Array, budget: fl
 
     `tables` are the sets of the tables and their weights, and `costs` the privacy costs of a precision of 1.
     """
-    number = {place: i for i, place in enumerate(parts.places)}
+    number = {subset: i for i, subset in enumerate(parts.sets)}
     inside = [
         (table, number[some])
-        for table, place in enumerate(tables)
-        for order in range(1, min(len(place), 3) + 1)
-        for some in combinations(place, order)
+        for table, subset in enumerate(tables)
+        for order in range(1, min(len(subset), 3) + 1)
+        for some in combinations(subset, order)
         if some in number
     ]
     which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
@@ -382,7 +382,7 @@ class Direct:
     def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
         """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
         schema, unit = request.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in place) for place in request.sets]
+        sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.sets]
         records = max(total, 1.0)
         alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
         if alone > SURELY * DENSE:
@@ -391,11 +391,11 @@ class Direct:
         scale = math.sqrt(budget.privacy_cost / cost)
         weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
         costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}
-        return cls(weight, {place: own * cost / budget.privacy_cost for place, own in costs.items()})
+        return cls(weight, {subset: own * cost / budget.privacy_cost for subset, own in costs.items()})
 
     def missing(self, spent: Mapping[Place, float], cost: float) -> dict[Place, float]:
         """Return a privacy cost for each set that the plan spends more on than was spent already."""
-        missing = {place: own - spent.get(place, 0.0) for place, own in self.costs.items()}
-        short = {place: own for place, own in missing.items() if own > 0}
+        missing = {subset: own - spent.get(subset, 0.0) for subset, own in self.costs.items()}
+        short = {subset: own for subset, own in missing.items() if own > 0}
         whole = math.fsum(short.values())
-        return {place: own * cost / whole for place, own in short.items()} if cost > 0 and whole > 0 else {}
+        return {subset: own * cost / whole for subset, own in short.items()} if cost > 0 and whole > 0 else {}
