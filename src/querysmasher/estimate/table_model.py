@@ -1,7 +1,7 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
 1. The total is public, the noisy one or, if that is rough, a better one. Each table on one attribute
-   (`singles`) is non-negative with this sum.
+   (`shrinkage`) is non-negative with this sum.
 2. Pairs are shrunk towards independence or the best chain, and projected onto the non-negative tables with
    these margins.
 3. Larger tables start as those of maximum entropy given their pairs or, if a set of three or more of their
@@ -44,8 +44,7 @@ from querysmasher.estimate.fitting import (
     triples,
     with_margins,
 )
-from querysmasher.estimate.shrinkage import fit, towards
-from querysmasher.estimate.singles import is_rough, posterior_total, single
+from querysmasher.estimate.shrinkage import fit, is_rough, posterior_total, single, towards
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
@@ -293,8 +292,8 @@ class Pairs:
     @cached_property
     def _links(self) -> dict[AttributeSet, Array]:
         """The measured pairs, shrunk towards independence."""
-        everyone = combinations(range(len(self._sizes)), 2)
-        small = [(i, j) for i, j in everyone if self._sizes[i] * self._sizes[j] <= LARGEST_CHAIN]
+        pairs: Iterable[AttributeSet] = combinations(range(len(self._sizes)), 2)
+        small = [pair for pair in pairs if math.prod(self._sizes[a] for a in pair) <= LARGEST_CHAIN]
         noisy = {pair: self._evidence.noisy(pair) for pair in small}
         links: dict[AttributeSet, Array] = {}
         for batch in batches([pair for pair in small if noisy[pair] is not None], self._sizes):

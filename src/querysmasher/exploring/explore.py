@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, explained
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.exploring.shares import (
     AGAIN,
     FLOOR,
@@ -47,8 +49,7 @@ from querysmasher.guarantees import Counted
 from querysmasher.journal import Journal, check_error_share
 from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
 from querysmasher.planning.asking import check_asked
-from querysmasher.planning.estimating import Place, cell_cost
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimating import cell_cost
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce
@@ -199,12 +200,9 @@ class Course:
         parts = self._fill("pairs and single attributes", parts, spare - later)
         distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
         errors = dict(zip(parts.sets, parts.errors, strict=True))
-        known = [
-            sum(errors.get(some, 0.0) ** 2 for some in subsets(subset) if len(some) == 2)
-            for subset in triples
-        ]
-        own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), (FLOOR * sd) ** 2))
-        parts += Parts.of_distances(triples, own, profiles)
+        known = [sum(errors.get(pair, 0.0) ** 2 for pair in combinations(t, 2)) for t in triples]
+        beyond = np.maximum(distances - sd, 0.0) ** 2 - np.array(known)  # what pairs do not explain
+        parts += Parts.of_distances(triples, np.sqrt(np.maximum(beyond, (FLOOR * sd) ** 2)), profiles)
         self._fill("triples, pairs and single attributes", parts, later - scores)
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
@@ -215,16 +213,18 @@ class Course:
         looking = 1 - self._direct.weight
         precisions = filled(parts, self.request.weights, costs, looking * cost)
         spent = dict(zip(parts.sets, (precisions * costs).tolist(), strict=True))
-        for subset, own in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
-            spent[subset] = spent.get(subset, 0.0) + own
-        spent = {subset: own for subset, own in spent.items() if own > LEAST * cost}
+        for subset, more in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
+            spent[subset] = spent.get(subset, 0.0) + more
+        spent = {subset: share for subset, share in spent.items() if share > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
             spent = by_size(dict.fromkeys(self.request.singles, 1), cost)
         self.journal.measure(name, spent)
         precise = np.array([spent.get(subset, 0.0) for subset in parts.sets]) / costs
         return parts.after(precise)
 
-    def _compare(self, name: str, sets: Sequence[Place], cost: float) -> tuple[Array, float, list[Profile]]:
+    def _compare(
+        self, name: str, sets: Sequence[AttributeSet], cost: float
+    ) -> tuple[Array, float, list[Profile]]:
         """Measure how far tables are from their estimates.
 
         Return the distances, their standard error, and the profiles of the estimates.
