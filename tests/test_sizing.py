@@ -11,7 +11,7 @@ import querysmasher as qs
 from querysmasher.planning.plan_file import plan_from_data, plan_to_data
 from querysmasher.release.comparing import sha256
 from querysmasher.release.exploration import spent
-from querysmasher.release.published import (
+from querysmasher.release.verify import (
     FAILED,
     OK,
     check_plan,

@@ -14,7 +14,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.model import LARGEST, Model
+from querysmasher.estimate.table_model import LARGEST, Model
+from querysmasher.guarantees import ALL, Counted
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
     Place,
@@ -37,7 +38,6 @@ from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration,
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
-from querysmasher.report.left_out import ALL, Counted
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 

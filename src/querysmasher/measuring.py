@@ -11,6 +11,7 @@ from querysmasher.arrays import one_core
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
+from querysmasher.guarantees import Counted, LeftOut
 from querysmasher.journal import (
     Journal,
     check_error_share,
@@ -43,7 +44,6 @@ from querysmasher.release.exploration import (
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
-from querysmasher.report.left_out import Counted, LeftOut
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.solvers import solve
-from querysmasher.planning.solvers.dense import (
+from querysmasher.planning.solvers.optimum import (
     _merge_cells,
     fourier_basis,
     is_circulant,

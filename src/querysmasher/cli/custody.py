@@ -14,12 +14,12 @@ from querysmasher.data.check import HEAD, NOTICE
 from querysmasher.data.check import check as check_table
 from querysmasher.errors import BudgetError, FileError
 from querysmasher.formatting import count
+from querysmasher.guarantees import total_words
 from querysmasher.measuring import check_options
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.report.guarantees import total_words
 from querysmasher.spec.reading import AMOUNTS, stated_budget
 
 

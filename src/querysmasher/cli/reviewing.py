@@ -22,7 +22,7 @@ from querysmasher.planning.objectives.objective import aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.outputs import PAGE
-from querysmasher.release.published import FAILED
+from querysmasher.release.verify import FAILED
 from querysmasher.release.verify import verify as verified
 from querysmasher.report.page import checked_path
 

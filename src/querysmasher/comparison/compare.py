@@ -17,6 +17,7 @@ from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
 from querysmasher.formatting import columns, count, settled
+from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
@@ -25,7 +26,6 @@ from querysmasher.planning.objectives.objective import check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.report.guarantees import epsilon_words, promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30

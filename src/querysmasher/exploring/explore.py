@@ -43,6 +43,7 @@ from querysmasher.exploring.shares import (
     first_share,
     later_share,
 )
+from querysmasher.guarantees import Counted
 from querysmasher.journal import Journal, check_error_share
 from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
 from querysmasher.planning.asking import check_asked
@@ -58,7 +59,6 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import PAIRS, request_digest
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
-from querysmasher.report.left_out import Counted
 from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12

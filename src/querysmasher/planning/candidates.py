@@ -38,7 +38,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
-from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
+from querysmasher.planning.solvers.bounds import least_root
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
 from querysmasher.planning.split import Kept, PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
@@ -423,7 +424,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
         before = float(cluster.merged.weights @ variances)
-        variances += rows.weights.change(known, queries @ rows.gram)
+        variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < LOST * before:
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"

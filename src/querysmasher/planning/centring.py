@@ -33,8 +33,8 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.dense import RANK, is_circulant_gram
 from querysmasher.planning.solvers.design import LEAST, Design, fixed_point
+from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family

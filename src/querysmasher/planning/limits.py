@@ -74,14 +74,8 @@ class PlanningLimits:
 
     # --- the numerical methods that solve blocks ---
 
-    gram_values: int = 256
-    """Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
-    close_cells: int = 256
-    """Maximum number of cells of a block that is solved more closely than asked, which takes no time."""
-    double_cells: int = 400
-    """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
-    lattice_entries: int = 5_000_000
-    """Maximum number of entries of integer rows that are decomposed in one piece."""
+    close_cells: int = 300
+    """Maximum number of cells of a block solved more closely than asked, in double precision throughout."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
@@ -90,14 +84,10 @@ class PlanningLimits:
     """Queries × active cells² of its steps up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
-    bounded_work: float = 1e8
-    """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
     wide_work: float = 4e10
     """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 3e7
     """Columns × queries² up to which queries are weighed in double precision, and tables are tried whole."""
-    line_trials: int = 20
-    """Maximum number of points tried along one direction of a search."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
@@ -125,20 +115,8 @@ class PlanningLimits:
     """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
     product_cells: int = 200_000
     """Maximum number of cells of the attributes asked about for that bound."""
-    product_work: float = 2e10
-    """Maximum of cells × queries² for queries that tie attributes together, in that bound."""
-    quadrature_work: float = 2e9
-    """The same for a closer bound by quadrature."""
-    product_terms: int = 100
-    """Maximum number of other groups in that bound."""
-    large_limit_dimension: int = 1_200
-    """Maximum dimension for which mixtures are tried; beyond, the search also takes fewer steps."""
-    limit_steps: int = 60
-    """Maximum number of steps towards the limit."""
-    large_limit_steps: int = 8
-    """The same above `large_limit_dimension`."""
-    limit_gain: float = 1e-7
-    """The search for the limit ends when a step raises the logarithm of the bound by less than this."""
+    product_work: float = 5e8
+    """Maximum of cells × queries² for queries that tie attributes together, and of cells × products²."""
 
     # --- plans for the largest error, for targets and for the least budget ---
 

@@ -36,9 +36,9 @@ from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import Solver, check_answers, solve
-from querysmasher.planning.solvers.bounds import independent_root, lower_bound, root_diagonal
-from querysmasher.planning.solvers.dense import fourier_basis
+from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.solvers.optimum import fourier_basis, independent_root, root_diagonal
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE

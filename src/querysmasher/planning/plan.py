@@ -310,13 +310,14 @@ class Plan(Explained):
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         size, most = dimension(self.workload), limits().limit_dimension
+        large = any(s.strategy.own_centre for s in self.solutions)
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
-        elif size > limits().large_limit_dimension and any(s.strategy.own_centre for s in self.solutions):
-            if len({a for m in self.measured for a in m.attributes}) > 1:
-                return Limit(None, None, "it is not computed for large attributes beside others")
+        elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
+        elif large and size > most:
+            return Limit(None, None, "it is not computed for large attributes beside others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

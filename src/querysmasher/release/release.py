@@ -14,6 +14,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.formatting import count
+from querysmasher.guarantees import ALL, Counted, LeftOut, record_words, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
@@ -27,19 +28,17 @@ from querysmasher.release.exploration import Exploration
 from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.release.store import Store, combined_noise, repeats
-from querysmasher.report.guarantees import record_words, remarks
-from querysmasher.report.left_out import ALL, Counted, LeftOut
+from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.tables import cells
-from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Group, Workload
 
 if TYPE_CHECKING:
     from querysmasher.estimate.estimate import Estimate
-    from querysmasher.estimate.model import Model
+    from querysmasher.estimate.table_model import Model
 
 MAX_ANSWERS = 500_000_000
 
@@ -302,7 +301,7 @@ class Release(Statistical, Explained):
     @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
-        from querysmasher.release.storage import save_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import save_release  # noqa: PLC0415 - a view
 
         save_release(self, path)
 
@@ -337,7 +336,7 @@ class Release(Statistical, Explained):
     @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
-        from querysmasher.release.storage import load_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import load_release  # noqa: PLC0415 - a view
 
         return load_release(path)
 

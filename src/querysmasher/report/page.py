@@ -21,10 +21,9 @@ from querysmasher.errors import FileError, as_given
 from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import replacing
 from querysmasher.formatting import count, number
+from querysmasher.guarantees import ALL, Counted, delta_of, in_symbols, remarks, scientific
 from querysmasher.html import Html, element, join, script_data, table
 from querysmasher.privacy.budget import Budget
-from querysmasher.report.guarantees import delta_of, in_symbols, remarks, scientific
-from querysmasher.report.left_out import ALL, Counted
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "

@@ -27,8 +27,8 @@ from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.dense import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.optimum import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Block

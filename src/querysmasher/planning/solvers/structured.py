@@ -27,8 +27,8 @@ from querysmasher.arrays import Array, along_axes, pseudo_inverse
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Iterate, Progress, fixed_point
+from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.subworkload import Block, Part, Piece, Term
 

@@ -8,6 +8,7 @@ its rows are independent.
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_value, write_archive
+from querysmasher.guarantees import counted_from_data
 from querysmasher.planning.plan_file import (
     blocks_from_data,
     centres_from_data,
@@ -41,7 +43,6 @@ from querysmasher.release.exploration import (
 from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.release import Release
 from querysmasher.release.store import LoadedStore, repeats
-from querysmasher.report.left_out import counted_from_data
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101
@@ -68,11 +69,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "public_total": release.public_total,
         "provenance": release.provenance.to_json(),
         "asked": None if release.asked is None else workload_to_data(release.asked),
-        "noise": {
-            "name": release.noise.name,
-            "description": release.noise.description,
-            "seeded": release.noise.seeded,
-        },
+        "noise": asdict(release.noise),
         "person": release.person,
         "counted": release.counted.to_data(),
         "exploration": exploration_to_data(release.exploration),
@@ -164,7 +161,8 @@ def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
 
 def check_release(release: Release) -> None:
     """Refuse a release with inconsistent parts, or with too little noise for its budget."""
-    plan, counted, unit = release.plan, release.counted, release.plan.budget.unit
+    plan, counted, explored = release.plan, release.counted, release.exploration
+    unit, noise = plan.budget.unit, release.noise.distribution
     check_centres(plan.schema, release.centres)
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     wrong = {
@@ -195,25 +193,24 @@ def check_release(release: Release) -> None:
     }
     outside = any(not strategies[number].stands_on(centres) for number, centres in blocks)
     _refuse_if(outside, "a strategy is not inside its residual space")
-    noise = release.noise.distribution
     check_budget(plan, noise)
     allowed = Fraction(noise.allowed_cost(plan.budget))
-    explored, dropped = release.exploration, counted.dropped
-    _refuse_if(spent(plan, explored, dropped) > allowed, "its phases cost more than its budget")
+    _refuse_if(spent(plan, explored, counted.dropped) > allowed, "its phases cost more than its budget")
     entry = release.entry
     if entry is None:
         return
-    what, cost = plan_digest(plan), privacy_cost(plan)
     if explored is not None and not explored.is_planned:
         requested = release.asked or release.workload
-        what = request_digest(requested, plan.budget, plan.max_records, explored.options, dropped)
-        cost = allowed
-    elif explored is not None or dropped is not None:
-        what = planned_digest(plan, {"error_share": 0.0} if explored is None else explored.options, dropped)
-        cost = allowed
+        options = explored.options
+        what = request_digest(requested, plan.budget, plan.max_records, options, counted.dropped)
+    elif explored is not None or counted.dropped is not None:
+        options = {"error_share": 0.0} if explored is None else explored.options
+        what = planned_digest(plan, options, counted.dropped)
+    else:
+        what, allowed = plan_digest(plan), privacy_cost(plan)
     _refuse_if(
         (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
-        != (what, cost, release.noise.name, unit, release.person),
+        != (what, allowed, release.noise.name, unit, release.person),
         "its entry of a ledger is about another measurement",
     )
 
