@@ -62,11 +62,11 @@ def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     if not asked.weights.any():
         raise nothing_to_measure()
     scale = float(asked.weights.max())
-    alike = merge_alike(asked.nodes, asked.weights / scale)
-    precisions, slopes = best_precisions(alike.tree)
-    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
-    root = math.sqrt(alike.tree.loss(precisions))
-    bound = any_bound(alike.tree, slopes, root / (1 + tolerance))
+    tree, node_of = merge_alike(asked.nodes, asked.weights / scale)
+    precisions, slopes = best_precisions(tree)
+    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[node_of])
+    root = math.sqrt(tree.loss(precisions))
+    bound = any_bound(tree, slopes, root / (1 + tolerance))
     factor = math.sqrt(scale)
     return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
