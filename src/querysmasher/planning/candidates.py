@@ -446,7 +446,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
         before = float(cluster.merged.weights @ variances)
-        variances += rows.weights.change(known, queries @ rows.gram)
+        variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < HIDDEN * before:
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"

@@ -70,7 +70,7 @@ class Reconstruction:
         """
         if complete:
             self._check_complete(attributes)
-        if self.estimator.single is not None:
+        if self.estimator.is_single:
             return self._of_single(attributes)
         return self.estimator.table(attributes, self.residual, self._whole_answers)
 

@@ -205,7 +205,7 @@ class VarianceTable:
         listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
-            clusters = _joined(len(group.families), [one.places for _, own in listed for one in own])
+            clusters = _joined(len(group.families), [one.indices for _, own in listed for one in own])
         terms = tuple(
             (self._class_of[id(m)], tuple(self._joint(own, cluster, group, scopes) for cluster in clusters))
             for m, own in listed
@@ -215,7 +215,7 @@ class VarianceTable:
     def _alone(self, measured: Measured, group: Group) -> Mapping[int, Array]:
         """Return the variances at σ² = 1 from one whole measurement, and the total if queries are centred."""
         estimator = self._of([measured])
-        if estimator.single is not None and len(self._plan.measured) == 1:
+        if estimator.is_single and len(self._plan.measured) == 1:
             return {0: self._plan.estimator.variances(group).ravel() / measured.variance}
         try:
             estimator.check(group)
@@ -232,15 +232,15 @@ class VarianceTable:
         if math.prod(shape) > limits().worst_queries:
             msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
             raise TooLargeError(msg)
-        inside = [one for one in components if one.places[0] in cluster]
+        inside = [one for one in components if one.indices[0] in cluster]
         kind = tuple(scopes[place] for place in cluster)
-        key = (kind, *((tuple(map(cluster.index, one.places)), one.key) for one in inside))
+        key = (kind, *((tuple(map(cluster.index, one.indices)), one.key) for one in inside))
         if key not in self._numbers:
             values = np.ones(shape)
             for one in inside:
                 own = self.estimator.residual.tied_variances(one, group)
-                order = sorted(range(len(one.places)), key=one.places.__getitem__)
-                spread = [n if place in one.places else 1 for n, place in zip(shape, cluster, strict=True)]
+                order = sorted(range(len(one.indices)), key=one.indices.__getitem__)
+                spread = [n if place in one.indices else 1 for n, place in zip(shape, cluster, strict=True)]
                 values = values * own.transpose(order).reshape(spread)
             self._column(key, values.ravel(), kind)
         return self._numbers[key]
