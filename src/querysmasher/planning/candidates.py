@@ -483,7 +483,7 @@ def _split(
         order += sorted(positions)
     rows = np.sqrt(group.weight) * rows.transpose(0, *(1 + order.index(a) for a in sorted(order)))
     maps = [classes[a] for a in sorted(order)]
-    coarse = [Centre(np.bincount(m, weights=c.weights)) for m, c in zip(maps, centres, strict=True)]
+    coarse = [Centre(np.bincount(m, c.weights).astype(float)) for m, c in zip(maps, centres, strict=True)]
     for kept, left in split_rows(rows, coarse).items():
         sizes = (len(coarse[axis]) for axis in kept)
         yield kept, SplitRows(left.reshape(len(rows), *sizes), [maps[axis] for axis in kept])
