@@ -24,8 +24,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
-from querysmasher.release.exploration import Exploration
-from querysmasher.release.provenance import NoiseRecord, Provenance
+from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.release.store import Store, combined_noise, repeats
 from querysmasher.statistics.figures import Marginal
@@ -183,9 +182,7 @@ class Release(Statistical, Explained):
     @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        wanted = (
-            self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
-        )
+        wanted = self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
         self._check(wanted)
         if wanted.query_count > MAX_ANSWERS:
             raise TooLargeError(
@@ -193,7 +190,7 @@ class Release(Statistical, Explained):
             )
         with one_core():
             self.estimator.prepare(wanted)
-            return Answers.of(queries, self.answer_group)
+            return Answers.of(wanted, self.answer_group)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
