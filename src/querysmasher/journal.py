@@ -21,12 +21,12 @@ from querysmasher.planning.estimating import (
     Place,
     joined,
     residual_plan,
-    rounded_up,
     size_share,
     sized_costs,
     tables,
 )
 from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.integer import rounded_up
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import Distance, Distances
 from querysmasher.privacy.budget import Budget, rounded
