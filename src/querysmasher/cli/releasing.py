@@ -11,11 +11,10 @@ from typing import Any
 from pyarrow import csv
 
 from querysmasher.cli.command import SPEC, AnswerFormat
-from querysmasher.cli.draft import Draft, check_place, drafting, resuming
-from querysmasher.cli.folder import load_plan, load_release
+from querysmasher.cli.folder import Draft, check_writable, drafting, load_plan, load_release, resuming
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.querying import example_for
-from querysmasher.cli.specs import opened, warn_if_large
+from querysmasher.cli.specs import measuring_cost, opened
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import readable
@@ -88,10 +87,11 @@ def _run(
             read = replace(read, source=Source(data, style=read.source.style if read.source else {}))
         source = read.table()
         _check_ledger(read, seed)
-        check_place(folder, force, command)
+        check_writable(folder, force, command)
         source.check()
         if not explores:
-            planned = _planned(read) if plan is None else _stored(plan, read)
+            planned = read.plan() if plan is None else _stored(plan, read)
+            measuring_cost(planned)
         with drafting(folder, force, command, 8 * planned.measurements if planned else 0) as draft:
             if planned is None:
                 measured = read.explore(source.open(), seed=seed)
@@ -126,12 +126,6 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
             f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
             "The measurement will probably be refused."
         )
-
-
-def _planned(read: Spec) -> Plan:
-    """Plan, with a note if it takes long."""
-    warn_if_large(read)
-    return read.plan()
 
 
 def _stored(path: Path, read: Spec) -> Plan:

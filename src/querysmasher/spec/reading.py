@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
@@ -18,21 +19,18 @@ from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCos
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
-from querysmasher.spec.model import (
-    AboutSection,
+from querysmasher.spec.schemas import build_schema, read_codebook
+from querysmasher.spec.sections import (
+    SECTIONS,
     Amount,
     BudgetSection,
     DataSection,
-    EstimateSection,
     File,
     LedgerSection,
-    MeasureSection,
-    OutputSection,
     PlanSection,
 )
-from querysmasher.spec.schemas import build_schema, read_codebook
-from querysmasher.spec.spec import LedgerPlace, Source, Spec
-from querysmasher.spec.workloads import Entry, build_entries
+from querysmasher.spec.spec import LedgerFile, Source, Spec
+from querysmasher.spec.workloads import SpecEntry, build_entries
 
 AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")
 """Keys that state how much may be spent."""
@@ -73,15 +71,11 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     if file is None:
         findings.finish()
     assert file is not None  # noqa: S101 - finish has raised
-    unit = findings.section(BudgetSection, file.budget, ("budget",))
-    data_section = findings.section(DataSection, file.data, ("data",))
-    planning = findings.section(PlanSection, file.plan, ("plan",))
-    measuring = findings.section(MeasureSection, file.measure, ("measure",))
-    output = findings.section(OutputSection, file.output, ("output",))
-    estimate = findings.section(EstimateSection, file.estimate or {}, ("estimate",))
-    about = findings.section(AboutSection, file.about, ("about",))
+    sections: dict[str, Any] = {
+        name: findings.section(model, getattr(file, name) or {}, (name,)) for name, model in SECTIONS.items()
+    }
+    unit, data_section, planning, measuring, output, estimate, about = sections.values()
     budget = ledger = source = None
-    least = False
     if unit is not None:
         with findings.at(("budget",), AMOUNTS):
             budget = _amount(unit, unit)
@@ -96,11 +90,10 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         with findings.at(("measure", "noise")):
             distribution_of(measuring.noise).allowed_cost(budget)  # refuses noise that cannot meet it
     if unit is not None and unit.least:
-        least = True
         _check_least(planning, entries, findings)
     findings.finish()
-    assert schema and budget and planning and measuring and output and about  # noqa: S101, PT018 - finish has raised
-    estimate = None if file.estimate is None else estimate
+    assert schema and budget  # noqa: S101, PT018 - finish has raised
+    estimate, least = None if file.estimate is None else estimate, unit.least
     return Spec(
         path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
     )
@@ -161,7 +154,7 @@ def stated_budget(
     return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
 
 
-def _check_least(planning: PlanSection | None, entries: Sequence[Entry], findings: Findings) -> None:
+def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], findings: Findings) -> None:
     """Record what does not fit a budget that planning finds."""
     if entries and not any(entry.workload.has_targets for entry in entries):
         findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
@@ -171,7 +164,7 @@ def _check_least(planning: PlanSection | None, entries: Sequence[Entry], finding
         findings.add(("plan", "purpose"), "expected 'answers' beside [budget] least = true, got 'estimate'")
 
 
-def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerPlace | None:
+def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerFile | None:
     if unit.ledger is None:
         return None
     here = ("budget", "ledger")
@@ -179,12 +172,11 @@ def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerPlace 
     stated = findings.section(LedgerSection, given, here)
     if stated is None:
         return None
-    place = LedgerPlace(path.parent / stated.path, label=stated.label)
-    if all(getattr(stated, name) is None for name in AMOUNTS):
-        return place
-    with findings.at(here, AMOUNTS):
-        return replace(place, limit=_amount(stated, unit))
-    return None
+    limit = None
+    if any(getattr(stated, name) is not None for name in AMOUNTS):
+        with findings.at(here, AMOUNTS):
+            limit = _amount(stated, unit)
+    return LedgerFile(path.parent / stated.path, limit, stated.label)
 
 
 def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings) -> None:

@@ -19,8 +19,14 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
-from querysmasher.spec.model import AboutSection, EstimateSection, MeasureSection, OutputSection, PlanSection
-from querysmasher.spec.workloads import Entry
+from querysmasher.spec.sections import (
+    AboutSection,
+    EstimateSection,
+    MeasureSection,
+    OutputSection,
+    PlanSection,
+)
+from querysmasher.spec.workloads import SpecEntry
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class LedgerPlace:
+class LedgerFile:
     """Where the ledger is, and the limit with which it is created if it does not exist."""
 
     path: Path
@@ -82,13 +88,13 @@ class Spec:
 
     path: Path
     schema: Schema
-    entries: tuple[Entry, ...]
+    entries: tuple[SpecEntry, ...]
     budget: Budget
     planning: PlanSection
     measuring: MeasureSection
     source: Source | None
     output: OutputSection
-    ledger: LedgerPlace | None = None
+    ledger: LedgerFile | None = None
     about: AboutSection = field(default_factory=AboutSection)
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
@@ -119,18 +125,13 @@ class Spec:
             raise SpecError(f"{self.path.name}: data: missing; name the table under [data] or with --data")
         return source
 
-    @property
-    def searches_centres(self) -> bool:
-        """Whether planning optimises the centres, which takes longest."""
-        return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
-
     def buying(self, error_share: float | None) -> Spec:
         """Return the spec with another share of the budget for the errors of its estimates, if given."""
         if error_share is None:
             return self
         check_error_share(error_share)
-        own = self.estimate or EstimateSection()
-        return replace(self, estimate=own.model_copy(update={"error_share": error_share}))
+        section = self.estimate or EstimateSection()
+        return replace(self, estimate=section.model_copy(update={"error_share": error_share}))
 
     @property
     def error_share(self) -> float:
@@ -139,39 +140,20 @@ class Spec:
 
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
-        options: dict[str, Any] = {
-            "mechanism": self.planning.mechanism,
-            "solver": self.planning.solver,
-            "centering": self.planning.centering,
-            "tolerance": self.planning.tolerance,
-            "bases": self.planning.bases,
-            "max_records": self.measuring.max_records,
-            "progress": progress,
-        }
-        if self.least:
-            unit = self.budget.unit
-            return least_budget(
-                self.workload,
-                neighbours=unit.neighbours,
-                records_per_person=unit.records_per_person,
-                **options,
-            )
-        return plan(
-            self.workload,
-            self.budget,
-            objective=self.planning.objective,
-            insufficient=self.planning.insufficient,
-            purpose=self.planning.purpose,
-            records=self.planning.records,
-            **options,
-        )
+        only_of_amounts = {"objective", "insufficient", "purpose", "records"}
+        options = self.planning.model_dump(exclude=only_of_amounts if self.least else None)
+        options |= {"max_records": self.measuring.max_records, "progress": progress}
+        if not self.least:
+            return plan(self.workload, self.budget, **options)
+        unit = {name: getattr(self.budget.unit, name) for name in ("neighbours", "records_per_person")}
+        return least_budget(self.workload, **unit, **options)
 
     def fits(self, budget: Budget) -> bool:
         """Return whether a plan's budget is the spec's; if planning finds it, plan again and compare."""
         if not self.least:
             return budget == self.budget
-        own = self.plan().budget
-        return budget.unit == own.unit and budget.privacy_cost <= own.privacy_cost * (1 + 1e-6)
+        least = self.plan().budget
+        return budget.unit == least.unit and budget.privacy_cost <= least.privacy_cost * (1 + 1e-6)
 
     @scrubbed
     def measure(

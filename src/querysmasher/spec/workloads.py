@@ -6,6 +6,7 @@ The family of one attribute is a name, rows, chosen ranges, or a hierarchy.
 from __future__ import annotations
 
 import csv
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from pydantic import Field
 from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
-from querysmasher.spec.findings import Findings, not_one_of, shown, within, written
-from querysmasher.spec.model import Section, amount, choice, path
+from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
+from querysmasher.spec.sections import Section, amount, choice, path
 from querysmasher.workload.builders import (
     FamilyLike,
     abs_difference,
@@ -33,7 +34,7 @@ from querysmasher.workload.builders import (
     where,
 )
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
-from querysmasher.workload.family import Family, check_weights
+from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
 from querysmasher.workload.workload import WEIGHINGS, Workload
 
@@ -54,17 +55,16 @@ class Queries(Section):
         """Return the queries with their weight; files are relative to `folder`."""
         raise NotImplementedError
 
-    def weighed(self, asked: Workload) -> Workload:
+    def weighed(self, workload: Workload) -> Workload:
         """Return the queries with the weighting and the target of the entry."""
         if self.weighting == "tables":
-            asked = self.weight * asked.weighing("tables")
+            workload = self.weight * workload.weighing("tables")
+        if self.target is None and self.level is not None:
+            raise LocatedError(("level",), "allowed only together with target")
         if self.target is None:
-            if self.level is not None:
-                with within("level"):
-                    raise WorkloadError("allowed only together with target")
-            return asked
+            return workload
         with within("target"):
-            return asked.within(self.target, level=self.level)
+            return workload.within(self.target, level=self.level)
 
 
 class Marginals(Queries):
@@ -146,9 +146,7 @@ class Linear(Queries):
             raise WorkloadError(msg)
         with within("rows" if self.file is None else "file"):
             rows: Any = self.rows if self.file is None else read_rows(folder, self.file)
-            asked = linear(schema, self.attributes, rows)
-        if self.weights is None and self.labels is None:
-            return self.weight * asked
+            linear(schema, self.attributes, rows)  # refuses rows that do not fit
         return self.weight * linear(schema, self.attributes, rows, self.weights, self.labels)
 
 
@@ -180,7 +178,7 @@ WORKLOADS: dict[str, type[Queries]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpecEntry:
     """One [[workload]] table: its kind and its queries."""
 
     kind: str
@@ -191,7 +189,7 @@ class Entry:
 
 def build_entries(
     tables: Sequence[object], schema: Schema | None, folder: Path, findings: Findings
-) -> tuple[Entry, ...]:
+) -> tuple[SpecEntry, ...]:
     """Return the workload of the tables, or record their problems; without a schema, only check keys."""
     entries = []
     for number, table in enumerate(tables):
@@ -205,10 +203,10 @@ def build_entries(
             with findings.at(here, type(entry).model_fields):
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
-                    asked = entry.build(schema, folder)
-                told = [one.message for one in caught if isinstance(one.message, QuerySmasherWarning)]
+                    workload = entry.weighed(entry.build(schema, folder))
+                told = [w.message for w in caught if isinstance(w.message, QuerySmasherWarning)]
                 remarks = tuple(f"{written(here)}: {remark.for_spec()}" for remark in told)
-                entries.append(Entry(kind, entry.weighed(asked), remarks))
+                entries.append(SpecEntry(kind, workload, remarks))
     return tuple(entries)
 
 
@@ -267,9 +265,9 @@ def _ranges(attribute: Attribute, table: Mapping[str, Any], folder: Path) -> Fam
     if isinstance(given, str):
         if weights is not None:
             raise WorkloadError("weights: a file of ranges has them in its third column")
-        pairs, weights = _file_ranges(attribute, _lines(folder, given), given)
+        pairs, weights = _file_ranges(attribute, folder, given)
     elif isinstance(given, list) and given and all(isinstance(p, list) and len(p) == 2 for p in given):
-        pairs = [(_place(attribute, first), _place(attribute, last)) for first, last in given]
+        pairs = [(_index(attribute, first), _index(attribute, last)) for first, last in given]
     else:
         raise WorkloadError(
             "ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got "
@@ -279,14 +277,10 @@ def _ranges(attribute: Attribute, table: Mapping[str, Any], folder: Path) -> Fam
     if wrong is not None:
         raise WorkloadError(f"ranges: the first value of range {wrong:,} comes after its last one")
     first, last = np.array(pairs).T
-    if weights is not None:
-        check_weights("weights", weights)
-        weights = np.asarray(weights, dtype=float)
     return Intervals((attribute.size,), first, last, weights)
 
 
-def _place(attribute: Attribute, value: Any) -> int:
-    """Return the index of a value."""
+def _index(attribute: Attribute, value: Any) -> int:
     try:
         return attribute.position(value)
     except SchemaError as error:
@@ -294,26 +288,20 @@ def _place(attribute: Attribute, value: Any) -> int:
 
 
 def _file_ranges(
-    attribute: Attribute, lines: list[tuple[int, list[str]]], name: str
+    attribute: Attribute, folder: Path, name: str
 ) -> tuple[list[tuple[int, int]], list[float] | None]:
     """Return the ranges of a file, and their weights if it has them. Messages do not quote it."""
-    width = len(lines[0][1]) if lines else 0
-    if width not in (2, 3) or len(lines) < 2:
-        msg = f"{name!r}: expected a header, then in each line a first value, a last one and perhaps a weight"
-        raise WorkloadError(msg)
-    places = {label: place for place, label in enumerate(attribute.labels)}
+    _, lines = _below_header(folder, name, 3, "a first value, a last one and perhaps a weight")
+    index = {label: index for index, label in enumerate(attribute.labels)}
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
-    for number, line in lines[1:]:
-        if len(line) != width:
-            msg = f"{name!r}, line {number}: expected {width} columns, as in the header, got {len(line)}"
-            raise WorkloadError(msg)
-        if line[0] not in places or line[1] not in places:
+    for number, (first, last, *weight) in lines:
+        if first not in index or last not in index:
             msg = f"{name!r}, line {number}: expected two values of attribute {attribute.name!r}"
             raise WorkloadError(msg)
-        pairs.append((places[line[0]], places[line[1]]))
+        pairs.append((index[first], index[last]))
         try:
-            weights += map(float, line[2:])
+            weights += map(float, weight)
         except ValueError:
             raise WorkloadError(f"{name!r}, line {number}: expected a number as weight") from None
     return pairs, weights or None
@@ -336,9 +324,7 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
 def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | None, Any]]:
     """Return the name, if any, of each level, and the group of every value."""
     if isinstance(given, str):
-        lines = _lines(folder, given)
-        levels = _file_levels(attribute, lines, given)
-        return list(zip((name.strip() for name in lines[0][1][1:]), levels, strict=True))
+        return _file_levels(attribute, folder, given)
     if isinstance(given, Mapping) and given:
         return [(title, _groups(attribute, level)) for title, level in given.items()]
     if not isinstance(given, list) or not given:
@@ -349,31 +335,39 @@ def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | 
     return [(None, _groups(attribute, level)) for level in given]
 
 
-def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name: str) -> list[list[Any]]:
+def _file_levels(attribute: Attribute, folder: Path, name: str) -> list[tuple[str | None, Any]]:
     """Return the levels of a file. Messages do not quote it: it may be the private table, by mistake."""
-    width = len(lines[0][1]) if lines else 0
-    if width < 2:
-        msg = f"{name!r}: expected a header, then in each line a value and its group at each level"
-        raise WorkloadError(msg)
-    known = set(attribute.labels)
-    groups: dict[str, list[str]] = {}
-    for number, (value, *own) in lines[1:]:
-        problem = None
-        if len(own) != width - 1:
-            problem = f"expected {width} columns, as in the header, got {len(own) + 1}"
-        elif value not in known:
+    header, lines = _below_header(folder, name, math.inf, "a value and its group at each level")
+    known, groups = set(attribute.labels), {}
+    for number, (value, *levels) in lines:
+        if value not in known:
             problem = f"its first column is not a value of attribute {attribute.name!r}"
-        elif value in groups:
-            problem = "its value already has a line"
-        if problem:
             raise WorkloadError(f"{name!r}, line {number}: {problem}")
-        groups[value] = own
+        if value in groups:
+            raise WorkloadError(f"{name!r}, line {number}: its value already has a line")
+        groups[value] = levels
     if len(groups) < attribute.size:
         raise WorkloadError(
             f"{name!r}: a value of attribute {attribute.name!r} has no line; expected one for each of "
             f"{attribute.size:,}"
         )
-    return [[groups[label][level] for label in attribute.labels] for level in range(width - 1)]
+    by_level = zip(*(groups[label] for label in attribute.labels), strict=True)
+    return [(title.strip(), list(level)) for title, level in zip(header[1:], by_level, strict=True)]
+
+
+def _below_header(
+    folder: Path, name: str, most: float, what: str
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the header of a CSV file, of 2 to `most` columns, and the numbered lines below it."""
+    lines = _lines(folder, name)
+    width = len(lines[0][1]) if len(lines) > 1 else 0
+    if not 2 <= width <= most:
+        raise WorkloadError(f"{name!r}: expected a header, then in each line {what}")
+    for number, line in lines[1:]:
+        if len(line) != width:
+            msg = f"{name!r}, line {number}: expected {width} columns, as in the header, got {len(line)}"
+            raise WorkloadError(msg)
+    return lines[0][1], lines[1:]
 
 
 def _groups(attribute: Attribute, level: Any) -> Any:
