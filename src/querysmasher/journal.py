@@ -14,19 +14,19 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.model import LARGEST, Model
+from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.guarantees import ALL, Counted
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
     Place,
     joined,
     residual_plan,
-    rounded_up,
     size_share,
     sized_costs,
     tables,
 )
 from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.integer import rounded_up
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import Distance, Distances
 from querysmasher.privacy.budget import Budget, rounded
