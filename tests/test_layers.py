@@ -40,7 +40,6 @@ LAYERS = (
     {
         "planning",
         "report.expectations",
-        "report.plan_data",
         "report.plan_report",
     },
     {"privacy"},  # what draws noise, and what reads counts
@@ -310,7 +309,6 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("data/counting", "from ..privacy.noise import x", "data.counting -> privacy.noise"),
         ("data/counting", "from querysmasher.release import x", "data.counting -> release"),
         ("html", "from querysmasher.schema import x", "html -> schema"),
-        ("report/plan_data", "from ..release import answers", "report.plan_data -> release.answers"),
         ("report/release_data", "from querysmasher.data import x", "report.release_data -> data"),
         ("measuring", "from querysmasher.data import check", "measuring -> data.check"),
         ("privacy/measurement", "from ..data.check import check", "privacy.measurement -> data.check"),

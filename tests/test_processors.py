@@ -24,8 +24,7 @@ from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
-from querysmasher.report.plan_data import shares, tenths
-from querysmasher.report.plan_report import error_data
+from querysmasher.report.plan_report import error_data, shares, tenths
 from querysmasher.workload.workload import Target
 from tests.statistics.dense import Dense
 

@@ -14,7 +14,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.model import LARGEST, Model
+from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.guarantees import ALL, Counted
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (

@@ -44,7 +44,7 @@ MISSING = Remedy(
 def check_columns(
     names: Sequence[str],
     columns: Sequence[object],
-    place: str = "",
+    source: str = "",
     hint: str = "",
     person: str | None = None,
 ) -> None:
@@ -56,11 +56,11 @@ def check_columns(
     Args:
         names: the needed columns.
         columns: the existing columns.
-        place: which of several files, in words.
+        source: which of several files, in words.
         hint: a remark to add about a missing column.
         person: which of the needed columns says to whom a record belongs.
     """
-    where = f" in {place}" if place else ""
+    where = f" in {source}" if source else ""
     if (noted := _noted.get()) is not None:
         noted[:] = map(str, columns)
     for name in names:

@@ -50,7 +50,7 @@ def _batches(frame: Any, accepts: Mapping[str, Accepts], rows: int) -> Generator
         frame = quietly("collecting the lazy frame", frame.collect)
     for start in range(0, max(1, len(frame)), rows):  # once at least: types are refused without records too
         part = frame[start : start + rows]
-        columns = {n: quietly(f"reading column {n!r}", _column, part[n], own) for n, own in accepts.items()}
+        columns = {n: quietly(f"reading column {n!r}", _column, part[n], accepts[n]) for n in accepts}
         yield Batch(columns, len(part))
 
 
@@ -115,8 +115,8 @@ def _without_doubles(native: Any, names: Sequence[str]) -> Any:
     if len(set(columns)) == len(columns):
         return native
     check_columns(names, columns)
-    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
-    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]
+    indexes = [columns.index(name) for name in names] or [0]  # one at least, to know the number of rows
+    return native.select(indexes) if isinstance(native, pa.Table) else native.iloc[:, indexes]
 
 
 WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")

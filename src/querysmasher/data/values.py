@@ -25,7 +25,6 @@ import decimal
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cached_property
@@ -98,7 +97,7 @@ MISSING_TYPES = ("NAType", "NaTType")
 
 
 @dataclass(frozen=True)
-class Places:
+class Matcher:
     """The indexes of values in an attribute's domain, and three codes for values that have none."""
 
     attribute: Attribute
@@ -126,18 +125,14 @@ class Places:
     @cached_property
     def by_kind(self) -> dict[type, dict[Any, int]]:
         """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
-        groups: dict[type, dict[Any, int]] = {}
-        if self.attribute.edges is not None:
-            return groups
-        labels = self.attribute.values
+        labels = () if self.attribute.edges is not None else self.attribute.values
         kinds = {
-            own: next((k for k in (str, bool, date) if issubclass(own, k)), float)
-            for own in dict.fromkeys(map(type, labels))
+            cls: next((kind for kind in (str, bool, date) if issubclass(cls, kind)), float)
+            for cls in dict.fromkeys(map(type, labels))
         }
-        if len(kinds) == 1:  # a million labels of one type take no loop
-            return {kind: dict(zip(labels, range(len(labels)), strict=True)) for kind in kinds.values()}
-        for place, label in enumerate(labels):
-            groups.setdefault(kinds[type(label)], {})[label] = place
+        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values()}
+        for index, label in enumerate(labels):
+            groups[kinds[type(label)]][label] = index
         return groups
 
     @property
@@ -148,7 +143,7 @@ class Places:
     @cached_property
     def texts(self) -> dict[str, int]:
         """The labels that a string can match, with their indexes: strings, and dates by their ISO strings."""
-        days = {str(day): place for day, place in self.by_kind.get(date, {}).items()}
+        days = {str(day): index for day, index in self.by_kind.get(date, {}).items()}
         return days | self.by_kind.get(str, {})
 
     @property
@@ -160,12 +155,9 @@ class Places:
     @cached_property
     def integers(self) -> dict[int, int]:
         """The labels that are integers, as `int` or as small `float`, with their indexes."""
-        labels = self.by_kind.get(float, {})
-        if self._only_integers:
-            return labels
         return {
-            int(label): place
-            for label, place in labels.items()
+            int(label): index
+            for label, index in self.by_kind.get(float, {}).items()
             if isinstance(label, int) or (abs(label) < EXACT_FLOATS and label.is_integer())
         }
 
@@ -175,20 +167,19 @@ class Places:
 
         0.1 in a column of 32-bit floats matches the label 0.1, even after the column is widened.
         """
-        labels = self.by_kind.get(float, {})
-        places = {
-            float(label): place
-            for label, place in labels.items()
+        labels = {
+            float(label): index
+            for label, index in self.by_kind.get(float, {}).items()
             if isinstance(label, float) or abs(label) < EXACT_FLOATS
         }
         narrow: dict[float, list[int]] = {}
-        for label, place in places.items():
+        for label, index in labels.items():
             with np.errstate(over="ignore"):
                 rounded = float(np.float32(label))
             # An integer would match as a float, among missing values, what it does not match as itself.
-            if rounded not in places and math.isfinite(rounded) and not rounded.is_integer():
-                narrow.setdefault(rounded, []).append(place)
-        return places | {value: found[0] for value, found in narrow.items() if len(found) == 1}
+            if rounded not in labels and math.isfinite(rounded) and not rounded.is_integer():
+                narrow.setdefault(rounded, []).append(index)
+        return labels | {value: indexes[0] for value, indexes in narrow.items() if len(indexes) == 1}
 
     @cached_property
     def largest_integer(self) -> int:
@@ -199,14 +190,7 @@ class Places:
     def has_large_floats(self) -> bool:
         """Whether a label is a finite float so large that several integers equal it."""
         labels = self.by_kind.get(float, {})
-        if self._only_integers:
-            return False
         return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
-
-    @cached_property
-    def _only_integers(self) -> bool:
-        """Whether all labels that are numbers are integers."""
-        return set(map(type, self.by_kind.get(float, {}))) == {int}
 
     @property
     def reads_texts(self) -> bool:
@@ -224,14 +208,14 @@ class Places:
             return self.missing
         text = text.strip(" ")
         if self.kinds == (bool,):
-            found = BOOLEANS.get(text.lower())
-            return self.malformed if found is None else self.place(found)
+            truth = BOOLEANS.get(text.lower())
+            return self.malformed if truth is None else self.code(truth)
         if INTEGER.fullmatch(text):
-            return self.place(int(text))
+            return self.code(int(text))
         formed = re.fullmatch(NUMBER.format(sign=re.escape(decimal)), text)
-        return self.place(float(text.replace(decimal, "."))) if formed else self.malformed
+        return self.code(float(text.replace(decimal, "."))) if formed else self.malformed
 
-    def place(self, value: Any) -> int:
+    def code(self, value: Any) -> int:
         """Return the index of one Python value, or the code for why it has none."""
         if isinstance(value, np.generic):
             value = value.item()
@@ -252,24 +236,26 @@ class Places:
             return self.missing
         if not isinstance(value, int | float) or float not in self.kinds:
             return self.malformed
-        edges = self.attribute.edges
-        return self._number(value) if edges is None else self._bin(value, edges)
+        if self.attribute.edges is not None:
+            return self._bin(_as_float(value))
+        index = self.integers.get(value) if isinstance(value, int) else None
+        return self.floats.get(_as_float(value), self.unknown) if index is None else index
 
-    def _number(self, value: float) -> int:
-        if isinstance(value, int):
-            place = self.integers.get(value)
-            if place is not None or abs(value) < EXACT_FLOATS:
-                return self.unknown if place is None else place
-            value = _as_float(value)
-        return self.floats.get(value, self.unknown)
+    def _bin(self, value: float) -> int:
+        index = bisect_right(self._edges, value) - 1
+        return index - (value == self._edges[-1]) if index >= 0 else self.unknown
 
-    def _bin(self, value: float, given: Sequence[float]) -> int:
-        edges = [float(edge) for edge in given]
-        value = _as_float(value)
-        if value == edges[-1]:
-            return self.attribute.size - 1
-        place = bisect_right(edges, value) - 1
-        return place if 0 <= place < self.attribute.size else self.unknown
+    @cached_property
+    def _edges(self) -> list[float]:
+        return [float(edge) for edge in self.attribute.edges or ()]
+
+    def bins(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bin of each number, as `code` does."""
+        indexes = np.searchsorted(self._edges, values, side="right") - 1  # beyond the edges: `unknown`, or -1
+        indexes -= values == self._edges[-1]
+        indexes[indexes < 0] = self.unknown
+        indexes[np.isnan(values)] = self.missing
+        return indexes.astype(self.dtype)
 
 
 def plain_number(value: decimal.Decimal) -> int | float:
@@ -293,58 +279,41 @@ class Texts:
     column: Any
     decimal: str = "."
 
-    def codes(self, places: Places) -> Any:
-        """Return the code of each string; see `Places`."""
-        attribute = places.attribute
-        if attribute.edges is not None:
-            return self._numbers(places)
-        if places.reads_texts:
-            return self._distinct(places, lambda text: places.read(text, self.decimal))
-        labels = text_labels(attribute)
-        return self._distinct(places, lambda text: labels.get(text, places.unknown), labels.get("", None))
-
-    def _distinct(self, places: Places, place: Any, empty: int | None = None) -> Any:
-        """Compute the codes of the distinct strings."""
+    def codes(self, matcher: Matcher) -> Any:
+        """Return the code of each string."""
+        if matcher.attribute.edges is not None:
+            return self._numbers(matcher)
+        labels = {} if matcher.reads_texts else {"": matcher.missing} | text_labels(matcher.attribute)
         encoded = pc.dictionary_encode(self.column)
         raw = encoded.dictionary.cast(pa.large_binary()).to_pylist()
         texts = [text.decode(errors="replace") for text in raw]  # what is not UTF-8 matches nothing
-        lookup = [
-            (places.missing if empty is None else empty) if text == "" else place(text) for text in texts
-        ]
-        return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
+        if matcher.reads_texts:
+            codes = [matcher.read(text, self.decimal) for text in texts]
+        else:
+            codes = [labels.get(text, matcher.unknown) for text in texts]
+        return np.array(codes, dtype=matcher.dtype).take(np.asarray(encoded.indices))
 
-    def _numbers(self, places: Places) -> Any:
+    def _numbers(self, matcher: Matcher) -> Any:
         """Return the bin of each number: column-wise, because most binned numbers are distinct."""
         try:
             values = None if self.decimal != "." else self.column.cast(pa.float64())
         except pa.ArrowInvalid:  # which quotes the string
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
-            return bins(places, np.asarray(values))
+            return matcher.bins(np.asarray(values))
         texts = pc.ascii_trim(self.column, characters=" ")
         pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
         formed = pc.match_substring_regex(texts, pattern=pattern)
         plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
         values = pc.if_else(formed, plain, "nan").cast(pa.float64())
-        codes = bins(places, np.asarray(values))
-        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = places.malformed
+        codes = matcher.bins(np.asarray(values))
+        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = matcher.malformed
         return codes
-
-
-def bins(places: Places, values: Any) -> Any:
-    """Return the bin of each number of an array."""
-    edges = np.array(places.attribute.edges, dtype=np.float64)
-    values = values.astype(np.float64, copy=False)
-    found = np.searchsorted(edges, values, side="right") - 1
-    found[values == edges[-1]] = places.attribute.size - 1
-    found[found < 0] = places.unknown
-    found[np.isnan(values)] = places.missing
-    return found.astype(places.dtype)
 
 
 def text_labels(attribute: Attribute) -> dict[str, int]:
     """Return the labels of an attribute as in a CSV file, with their indexes."""
-    labels = {label: place for place, label in enumerate(attribute.labels)}
+    labels = {label: index for index, label in enumerate(attribute.labels)}
     if len(labels) < attribute.size:
         raise DataError(f"attribute {attribute.name!r}: two of its values are the same string in a CSV file")
     return labels

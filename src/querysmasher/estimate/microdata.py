@@ -28,7 +28,7 @@ from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.integers import along
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
 from querysmasher.formatting import one_line
 from querysmasher.progress import Bar

@@ -25,8 +25,8 @@ from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_cen
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.schema import Schema
+from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
-from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.builders import as_workload, queries
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload

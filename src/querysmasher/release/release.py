@@ -28,17 +28,17 @@ from querysmasher.release.exploration import Exploration
 from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.release.store import Store, combined_noise, repeats
+from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.tables import cells
-from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Group, Workload
 
 if TYPE_CHECKING:
     from querysmasher.estimate.estimate import Estimate
-    from querysmasher.estimate.model import Model
+    from querysmasher.estimate.table_model import Model
 
 MAX_ANSWERS = 500_000_000
 

@@ -130,7 +130,7 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
     """The share of the budget that each attribute set gets."""
     alt = altair()
 
-    y = alt.Y("place:O", axis=None)
+    y = alt.Y("row:O", axis=None)
     tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
     base = alt.Chart(alt.InlineData(rows))
     percent = alt.Axis(labelExpr="datum.label + '%'", tickCount=5)
