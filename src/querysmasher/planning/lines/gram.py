@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.family import Family, LineSums, Places, Structure
+from querysmasher.workload.families import Intervals
+from querysmasher.workload.family import Family, Places, Structure
 
 STEP = 0.6
 """Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""
@@ -151,19 +152,36 @@ class LineGram:
     @classmethod
     def of(cls, size: int, asked: Sequence[Asked], total: float = 0.0) -> LineGram:
         """Add up families of the same kind."""
-        sums = LineSums(np.zeros(size), np.zeros(size))
+        prefixes, values = np.zeros(size), np.zeros(size)
+        every = {Structure.RANGES: 0.0, Structure.CIRCLE: 0.0}
         others: list[Asked] = []
         for family, coefficient in asked:
-            left = family.original.add_to(sums, family.weights, coefficient)
-            others += [(family, coefficient)] if left is None else left
+            if family.structure in every and family.weights is None:
+                every[family.structure] += coefficient
+                continue
+            spans = None if family.structure in every else family.original.spans()
+            if spans is None:
+                others.append((family, coefficient))
+                continue
+            first, last = spans
+            weights = np.broadcast_to(1.0 if family.weights is None else family.weights, first.shape)
+            rest = first != last
+            if not first.any():
+                np.add.at(prefixes, last, coefficient * weights)
+            elif rest.all():
+                others.append((family, coefficient))
+            else:
+                np.add.at(values, first[~rest], coefficient * weights[~rest])
+                ranges = (first[rest], last[rest], weights[rest])
+                others += [(Intervals((size,), *ranges), coefficient)] if rest.any() else []
         return cls(
             size,
             tuple(asked),
             total,
-            sums.prefixes if sums.prefixes.any() else None,
-            sums.values if sums.values.any() else None,
-            sums.ranges,
-            sums.circular,
+            prefixes if prefixes.any() else None,
+            values if values.any() else None,
+            every[Structure.RANGES],
+            every[Structure.CIRCLE],
             tuple(others),
         )
 
