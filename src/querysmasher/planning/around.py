@@ -37,8 +37,7 @@ def allocate(root_losses: Sequence[float], sensitivities: Sequence[int], privacy
     r = np.asarray(root_losses, dtype=float)
     c = np.sqrt(np.asarray(sensitivities, dtype=float))
     if not (np.all(np.isfinite(r)) and np.all(r > 0) and np.all(c > 0)):
-        msg = "allocation: expected positive losses and sensitivities; a zero would leave no noise"
-        raise PlanError(msg)
+        raise PlanError("allocation: expected positive losses and sensitivities; a zero would leave no noise")
     variances: Array = c / r * float(c @ r) / privacy_cost
     while (spent := math.fsum(c**2 / variances)) > privacy_cost:  # by rounding error
         variances *= max(spent / privacy_cost, 1 + 1e-15)

@@ -72,8 +72,7 @@ class Options:
             raise PlanError(msg)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
             got = f"{as_given(tolerance)}{as_share(tolerance)}"
-            msg = f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}"
-            raise PlanError(msg)
+            raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
         if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
             given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"
             having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
