@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.arrays import Array
-from querysmasher.endings import check_ending
+from querysmasher.files import check_ending
 from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
