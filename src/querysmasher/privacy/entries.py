@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.fields import whole
 from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -64,12 +65,12 @@ def plan_digest(plan: IntegerPlan) -> str:
 def _plain(data: Any) -> Any:
     if isinstance(data, np.ndarray):
         little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-        whole = hashlib.sha256(little.tobytes()).hexdigest()
-        return {"dtype": little.dtype.newbyteorder("<").str, "shape": list(data.shape), "sha256": whole}
+        sha256 = hashlib.sha256(little.tobytes()).hexdigest()
+        return {"dtype": little.dtype.newbyteorder("<").str, "shape": list(data.shape), "sha256": sha256}
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_plain(one) for one in data]
+        return [_plain(value) for value in data]
     return data
 
 
@@ -277,10 +278,10 @@ class Entry:
         """Rebuild an entry from its content; raise ValueError for anything else."""
         entry = cls(
             _match(_SHORT, data["ledger"]),
-            _whole(data["number"]),
+            whole(data["number"]),
             _match(_SHORT, data["time"]),
             _match(_SHORT, data["label"]),
-            Unit(_match(_SHORT, data["neighbours"]), _whole(data["records_per_person"])),
+            Unit(_match(_SHORT, data["neighbours"]), whole(data["records_per_person"])),
             Fraction(_match(_FRACTION, data["cost"])),
             distribution_of(data["noise"]).name,
             _match(_HEX, data["plan"]),
@@ -308,19 +309,19 @@ class Chain:
         """
         opening: Opening | None = None
         entries: list[Entry] = []
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             try:
                 if opening is None:
-                    opening = _opening(_content(row, place, START))
+                    opening = _opening(_content(row, number, START))
                 else:
                     before = entries[-1].digest if entries else opening.digest
-                    entry = _entry(_content(row, place, before), opening, place, before)
+                    entry = _entry(_content(row, number, before), opening, number, before)
                     if entries and entry.person != entries[0].person:
                         raise ValueError  # noqa: TRY301 - reported below, as all that cannot be
                     entries.append(entry)
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 raise FileError(
-                    f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
+                    f"ledger: entry {number} of {path!r} was changed or removed after it was written; "
                     "the ledger can no longer be trusted, and nothing is measured with it"
                 ) from None
         if opening is None:
@@ -343,11 +344,11 @@ def linked(previous: str, content: Mapping[str, Any]) -> str:
     return digest(f"{previous}\n{canonical(content)}")
 
 
-def _content(row: Sequence[Any], place: int, before: str) -> dict[str, Any]:
+def _content(row: Sequence[Any], number: int, before: str) -> dict[str, Any]:
     """Return the content of a stored entry; raise ValueError unless it has the right number and digest."""
-    number, text, stored = row
+    position, text, stored = row
     data = json.loads(text)
-    if number != place or canonical(data) != text or linked(before, data) != stored:
+    if position != number or canonical(data) != text or linked(before, data) != stored:
         raise ValueError
     return data
 
@@ -375,11 +376,5 @@ def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) 
 
 def _match(pattern: re.Pattern[str], value: object) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise ValueError
-    return value
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
         raise ValueError
     return value
