@@ -35,6 +35,7 @@ SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic",
 VIEWS = {
     "planning/plan": ("planning.plan_file", "report."),
     "release/release": ("release.release_file", "release.writing", "report.", "estimate."),
+    "estimate/estimate": ("estimate.estimate_files", "estimate.microdata"),
 }
 """Values, and what shows or stores them: their methods import it when they are called."""
 
@@ -285,6 +286,22 @@ def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
     assert loaded_after("qs.Release").isdisjoint(views)
     use = "qs.Release.report, " + ", ".join(f"__import__({name!r})" for name in sorted(views))
     assert loaded_after(use) >= views, "the names above are those of today"
+
+
+@pytest.mark.slow
+def test_an_estimate_loads_neither_pages_nor_files_before_they_are_asked_for():
+    views = (
+        "estimate.estimate_files",
+        "estimate.microdata",
+        "release.release_file",
+        "release.writing",
+        "report.page",
+    )
+    views = {f"querysmasher.{name}" for name in views}
+    assert loaded_after("qs.Estimate").isdisjoint(views)
+    assert (
+        loaded_after("import querysmasher.estimate.estimate_files, querysmasher.estimate.microdata") >= views
+    )
 
 
 @pytest.mark.slow

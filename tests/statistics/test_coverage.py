@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.statistics.contrasts import Differences, Quotients
+from querysmasher.statistics.contrasts import difference_interval, ratio_interval
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
-from querysmasher.statistics.ratios import RatioParts, Ratios
+from querysmasher.statistics.ratios import RatioParts, ratios_of
 from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
 
@@ -159,14 +159,13 @@ def test_contrasts_of_noisy_ratios(level):
     ratios = []
     for N, D in (draws[:, :2].T, draws[:, 2:].T):
         parts = RatioParts(N, D, 140 * ones, 140 * ones, 40 * ones)
-        ratios.append(Ratios("", (), parts.ratio, parts.std, parts=parts))
-    a, b = ratios
+        ratios.append((parts.residual_variance, ratios_of("", (), parts, lambda: ())))
+    (wa, a), (wb, b) = ratios
     shared = 40 * (1 - a.values) * (1 - b.values)
-    correlation = shared / np.sqrt(a.parts.residual_variance * b.parts.residual_variance)
-    for kind, combine in ((Differences, np.subtract), (Quotients, np.divide)):
-        found = kind("", (), combine(a.values, b.values), ones, a=a, b=b, correlation=correlation)
+    correlation = shared / np.sqrt(wa * wb)
+    for interval, combine in ((difference_interval, np.subtract), (ratio_interval, np.divide)):
         truth = combine(30 / 100, 60 / 110)
-        low, high = found.interval(level)
+        low, high = interval(a, b, correlation, pointwise(level))
         assert abs(((low <= truth) & (truth <= high)).mean() - level) < 0.01
 
 
@@ -180,17 +179,17 @@ def test_contrasts_of_counts_are_the_usual_ones(values, stds, correlation):
     a, b = (
         Figures("", (), np.array([float(v)]), np.array([float(s)])) for v, s in zip(values, stds, strict=True)
     )
-    shared = {"a": a, "b": b, "correlation": np.array([float(correlation)])}
-    difference = Differences("", (), a.values - b.values, a.std, **shared)
+    shared = a, b, np.array([float(correlation)]), pointwise(0.9)
+    difference = a.values - b.values
     variances, covariance = (a.std**2, b.std**2), correlation * a.std * b.std
-    low, high = difference.interval(0.9)
+    low, high = difference_interval(*shared)
     half = pointwise(0.9) * np.sqrt(sum(variances) - 2 * covariance)
-    np.testing.assert_allclose([low, high], [difference.values - half, difference.values + half])
+    np.testing.assert_allclose([low, high], [difference - half, difference + half])
     if values[1]:
-        ratio = Quotients("", (), a.values / b.values, a.std, **shared)
+        ratio = a.values / b.values
         below, above = RatioParts(a.values, b.values, *variances, covariance).interval(pointwise(0.9))
-        expected = [ratio.values + below, ratio.values + above]
-        np.testing.assert_allclose(ratio.interval(0.9), expected, rtol=1e-6, atol=1e-9)
+        expected = [ratio + below, ratio + above]
+        np.testing.assert_allclose(ratio_interval(*shared), expected, rtol=1e-6, atol=1e-9)
 
 
 def _cells_with_totals():

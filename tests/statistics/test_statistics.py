@@ -188,7 +188,7 @@ def test_the_ends_of_an_interval_are_just_compatible_with_the_data(name, data):
     """Fieller: at both ends N - r D is exactly z standard errors from zero."""
     release = data.draw(dense())
     found = CASES[name][0](release)
-    parts = found.parts
+    parts = found.ends.__self__
     for end in found.interval(0.9):
         r = parts.ratio + (end - found.values) / parts.scale
         distance = parts.numerator - r * parts.denominator

@@ -24,7 +24,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.fitting import Axes, fitted, quotient, with_margins
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 
 LARGEST_PAIR = 250_000
 """Maximum number of cells of a pair that is rounded."""

@@ -27,7 +27,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.integers import along
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.files import check_ending, replacing
 from querysmasher.formatting import one_line
 from querysmasher.progress import Bar

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, along_axes
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.lifting import subsets
 
 LARGEST = 100_000

@@ -35,7 +35,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.fitting import Axes, arranged, fitted
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction, summed

@@ -34,7 +34,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
-from querysmasher.estimate.model import LARGEST, Model
+from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import Place, directions

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
-from querysmasher.estimate.answers import write_estimates
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_files import write_estimates
 from querysmasher.formatting import read_json
 from querysmasher.release.formats import expanded
 from querysmasher.release.outputs import ANSWERS, DESCRIPTION, format_of, tables

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import Array, in_order
-from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors
 from querysmasher.formatting import count, decimal, number, settled, shortened
 from querysmasher.guarantees import REACH, LeftOut, epsilon_words
 from querysmasher.html import Html, element, join, scrolling, table

@@ -13,9 +13,7 @@ Fieller's of a ratio.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,111 +21,41 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
-from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.tables import CrossTable
+from querysmasher.statistics.quantiles import quantile
+from querysmasher.statistics.ratios import TOO_CLOSE, mean, share, total_of
+from querysmasher.statistics.tables import CrossTable, table
 from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable
 """A predicate or a workload, whose counts are meant, or the result of a statistic."""
 
-Combined = tuple[Array, Array, Array | float, Array | float]
 
-C = TypeVar("C", bound="Contrast")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Chosen(Figures):
-    """Some figures of others, possibly repeated."""
-
-    base: Figures = field(kw_only=True)
-    indexes: tuple[int, ...] = field(kw_only=True)
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether intervals and standard errors of each figure hold."""
-        return self._of(self.base.reliable)
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        low, high = self.base._interval(reach)  # noqa: SLF001 - of the same class
-        return self._of(low), self._of(high)
-
-    def _of(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.ravel()[list(self.indexes)]
+def difference_interval(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
+    """Return the ends of intervals of a - b that reach so many standard errors."""
+    below_a, above_a, below_b, above_b = _apart(a, b, reach)
+    values = a.values - b.values
+    low = values - _together(below_a, above_b, correlation)
+    return low, values + _together(above_a, below_b, correlation)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Contrast(Figures):
-    """A difference or a ratio of two figures."""
-
-    a: Figures = field(kw_only=True)
-    b: Figures = field(kw_only=True)
-    correlation: Array = field(kw_only=True)
-
-    words: ClassVar[tuple[str, str]]
-    """What the contrast is called, and the sign between both figures."""
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        """Return values, standard errors, and the weights of the errors of a and of b."""
-        raise NotImplementedError
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are reliable."""
-        return np.asarray(self.a.reliable & self.b.reliable)
-
-    def _apart(self, reach: float) -> tuple[Array, Array, Array, Array]:
-        """Return how far the intervals of a and of b reach below and above their values."""
-        (la, ua), (lb, ub) = (figures._interval(reach) for figures in (self.a, self.b))  # noqa: SLF001
-        return self.a.values - la, ua - self.a.values, self.b.values - lb, ub - self.b.values
+def ratio_interval(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
+    """Return the ends of intervals of a / b that reach so many standard errors."""
+    below_a, above_a, below_b, above_b = _apart(a, b, reach)
+    turned = b.values < 0  # then a / b = (-a) / (-b)
+    below_a, above_a = np.where(turned, [above_a, below_a], [below_a, above_a])
+    below_b, above_b = np.where(turned, [above_b, below_b], [below_b, above_b])
+    N, D = np.where(turned, -a.values, a.values), np.abs(b.values)
+    low = _passes(N, D, below_a, np.where(below_a <= N, above_b, below_b), correlation, -1)
+    high = _passes(N, D, above_a, np.where(-above_a <= N, below_b, above_b), correlation, +1)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
 
-class Differences(Contrast):
-    """Differences a - b."""
-
-    words = "Difference", "-"
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        return a.values - b.values, _together(a.std, b.std, correlation), 1.0, -1.0
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        below_a, above_a, below_b, above_b = self._apart(reach)
-        low = self.values - _together(below_a, above_b, self.correlation)
-        return low, self.values + _together(above_a, below_b, self.correlation)
-
-
-class Quotients(Contrast):
-    """Ratios a / b."""
-
-    words = "Ratio", "/"
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            R = np.where(b.values == 0, np.nan, a.values / b.values)
-            errors = _together(a.std, np.abs(R) * b.std, np.sign(R) * correlation)
-            std = np.where(np.isnan(R), np.nan, errors / np.abs(b.values))
-            return R, std, 1 / b.values, -R / b.values
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are reliable, and b is more than two standard errors away from zero."""
-        far = np.abs(self.b.values) > TOO_CLOSE * self.b.std
-        return np.asarray(super().reliable & far & (self.b.values != 0))
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        below_a, above_a, below_b, above_b = self._apart(reach)
-        turned = self.b.values < 0  # then a / b = (-a) / (-b)
-        below_a, above_a = np.where(turned, [above_a, below_a], [below_a, above_a])
-        below_b, above_b = np.where(turned, [above_b, below_b], [below_b, above_b])
-        a = np.where(turned, -self.a.values, self.a.values)
-        b = np.abs(self.b.values)
-        low = _passes(a, b, below_a, np.where(a >= below_a, above_b, below_b), self.correlation, -1)
-        high = _passes(a, b, above_a, np.where(a >= -above_a, below_b, above_b), self.correlation, +1)
-        bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(self.values)
-        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+def _apart(a: Figures, b: Figures, reach: float) -> tuple[Array, Array, Array, Array]:
+    """Return how far the intervals of a and of b reach below and above their values."""
+    (la, ua), (lb, ub) = a.reaching(reach), b.reaching(reach)
+    return a.values - la, ua - a.values, b.values - lb, ub - b.values
 
 
 def _together(x: Array, y: Array, correlation: Array) -> Array:
@@ -146,7 +74,7 @@ def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: in
 
 
 @explained("release.difference('age < 18', 'age >= 65')")
-def difference(source: AnswerSource, a: Operand, b: Operand) -> Differences:  # noqa: D417 - a method of the release
+def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa: D417 - a method of the release
     """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
     Args:
@@ -154,32 +82,66 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Differences:  # 
             `quantile`, `table` or `difference` of this release returned, or one entry of it.
         b: likewise; as many figures as a, or a single one.
     """
-    return _contrast(Differences, source, a, b)
+    left, right, correlation = _operands(source, a, b)
+    return _contrast(
+        ("Difference", "-"),
+        _columns(a, b, left, right),
+        (left, right),
+        (left.values - right.values, _together(left.std, right.std, correlation)),
+        (1.0, -1.0),
+        lambda reach: difference_interval(left, right, correlation, reach),
+        left.reliable & right.reliable,
+    )
 
 
 @explained("release.ratio('age < 18', 'age >= 65')")
-def ratio(source: AnswerSource, a: Operand, b: Operand) -> Quotients:
+def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
-    return _contrast(Quotients, source, a, b)
-
-
-def _contrast(made: type[C], source: AnswerSource, a: Operand, b: Operand) -> C:
-    """Return the difference or the ratio of a and b, figure by figure."""
-    left, right = _figures(source, "a", a), _figures(source, "b", b)
-    left, right = _chosen(left, range(len(left))), _chosen(right, _matched(left, right))
-    correlation = _correlation(left.errors, right.errors)
-    values, std, scale_a, scale_b = made.combined(left, right, correlation)
-    what, sign = made.words
-    return made(
-        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
+    left, right, correlation = _operands(source, a, b)
+    N, D = left.values, right.values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        R = np.where(D == 0, np.nan, N / D)
+        errors = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation)
+        std = np.where(np.isnan(R), np.nan, errors / np.abs(D))
+        scales = 1 / D, -R / D
+    return _contrast(
+        ("Ratio", "/"),
         _columns(a, b, left, right),
-        values,
-        std,
+        (left, right),
+        (R, std),
+        scales,
+        lambda reach: ratio_interval(left, right, correlation, reach),
+        left.reliable & right.reliable & (np.abs(D) > TOO_CLOSE * right.std) & (D != 0),
+    )
+
+
+def _operands(source: AnswerSource, a: Operand, b: Operand) -> tuple[Figures, Figures, Array]:
+    """Return both operands as figures, one of b for each of a, and the correlations of their errors."""
+    left, right = _figures(source, "a", a), _figures(source, "b", b)
+    left, right = left.take(range(len(left))), right.take(_matched(left, right))
+    return left, right, _correlation(left.errors, right.errors)
+
+
+def _contrast(
+    words: tuple[str, str],
+    columns: tuple[Column, ...],
+    operands: tuple[Figures, Figures],
+    figures: tuple[Array, Array],
+    scales: tuple[Array | float, Array | float],
+    ends: Callable[[float], tuple[Array, Array]],
+    reliable: NDArray[np.bool_],
+) -> Figures:
+    """Return contrasts; `scales` are the weights of the errors of both operands."""
+    left, right = operands
+    what, sign = words
+    return Figures(
+        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
+        columns,
+        *figures,
         " ".join(filter(None, dict.fromkeys([left.note, right.note]))),
-        linear=lambda: left.errors.plus(right.errors, scale_a, scale_b),
-        a=left,
-        b=right,
-        correlation=correlation,
+        linear=lambda: left.errors.plus(right.errors, *scales),
+        ends=ends,
+        trusted=reliable,
     )
 
 
@@ -222,7 +184,7 @@ def _figures(source: AnswerSource, name: str, given: object) -> Figures:
         return _counts(source, given)
     if isinstance(given, Figure) and given.origin is not None:
         figures, index = given.origin
-        given = _chosen(figures, [index])
+        given = figures.take([index])
     if isinstance(given, CrossTable):
         given = given.figures
     if not isinstance(given, Figures):
@@ -247,25 +209,6 @@ def _counts(source: AnswerSource, workload: Workload) -> Figures:
     return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
 
 
-def _chosen(base: Figures, indexes: Sequence[int]) -> Chosen:
-    """Return some figures of others."""
-    chosen = list(indexes)
-    columns = tuple(
-        Column(c.name, c.values, tuple(c.indexes[index] for index in chosen), c.shown) for c in base.columns
-    )
-    values, std = (array.ravel()[chosen] for array in (base.values, base.std))
-    return Chosen(
-        base.title,
-        columns,
-        values,
-        std,
-        base.note,
-        linear=lambda: base.errors.take(chosen),
-        base=base,
-        indexes=tuple(chosen),
-    )
-
-
 def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Column, ...]:
     """Return what each contrast is about: common columns as they are, else both figures in words."""
     counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
@@ -288,3 +231,21 @@ def _words(figures: Figures, index: int, counted: bool, same: bool) -> str:
     if counted or (same and about):
         return about
     return f"{figures.title}: {about}" if about else figures.title
+
+
+class Statistical(AnswerSource):
+    """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
+
+    Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
+    interval is for the noise: it covers the figure that the exact counts of the records counted
+    (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
+    bins, and the figure of the records themselves can differ from it by more than the interval.
+    """
+
+    table = table
+    mean = mean
+    total_of = total_of
+    share = share
+    ratio = ratio
+    difference = difference
+    quantile = quantile

@@ -15,7 +15,7 @@ errors of zero is marked as unreliable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
@@ -56,7 +56,7 @@ By = str | Sequence[str] | None
 
 @dataclass(frozen=True, eq=False)
 class RatioParts:
-    """Numerators N and denominators D with their variances and covariances, for ratios scale × N / D."""
+    """Numerators N and denominators D with variances and covariances, for shift + scale × N / D."""
 
     numerator: Array
     denominator: Array
@@ -64,6 +64,12 @@ class RatioParts:
     denominator_variance: Array
     covariance: Array
     scale: float = 1.0
+    shift: float = 0.0
+
+    @property
+    def values(self) -> Array:
+        """The figures."""
+        return self.shift + self.scale * self.ratio
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -107,22 +113,10 @@ class RatioParts:
         above = np.where(bounded, (-squared * u + root) / safe, np.inf)
         return self.scale * below, self.scale * above
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Ratios(Figures):
-    """Ratios, possibly scaled and shifted: value = shift + scale × N / D."""
-
-    parts: RatioParts = field(kw_only=True)
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether the denominator is more than two standard errors away from zero."""
-        return self.parts.reliable
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        below, above = self.parts.interval(reach)
-        low = np.where(np.isinf(below), below, self.values + below)
-        return low, np.where(np.isinf(above), above, self.values + above)
+    def ends(self, reach: float) -> tuple[Array, Array]:
+        """Return the ends of Fieller's intervals."""
+        low, high = (np.where(np.isinf(end), end, self.values + end) for end in self.interval(reach))
+        return low, high
 
 
 def ratios_of(
@@ -130,11 +124,9 @@ def ratios_of(
     columns: tuple[Column, ...],
     parts: RatioParts,
     errors: Callable[[], tuple[LinearErrors, LinearErrors]],
-    *,
-    shift: float = 0.0,
     note: str = "",
-) -> Ratios:
-    """Return shift + scale × N / D; `errors` returns those of all N, and of all D."""
+) -> Figures:
+    """Return ratios as figures; `errors` returns those of all N, and of all D."""
 
     def linear() -> LinearErrors:
         N, D = errors()
@@ -142,8 +134,16 @@ def ratios_of(
         with np.errstate(divide="ignore", invalid="ignore"):
             return N.plus(D, parts.scale / below, -parts.scale * R / below)
 
-    values = shift + parts.scale * parts.ratio
-    return Ratios(title, columns, values, parts.std, note, linear=linear, parts=parts)
+    return Figures(
+        title,
+        columns,
+        parts.values,
+        parts.std,
+        note,
+        linear=linear,
+        ends=parts.ends,
+        trusted=parts.reliable,
+    )
 
 
 def numbers(attribute: Attribute) -> Array:
@@ -180,7 +180,7 @@ def increasing_numbers(attribute: Attribute) -> Array:
 
 
 @explained("release.mean('age', by='sex')")
-def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
+def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
     """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
     Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
@@ -226,7 +226,7 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
 
 
 @explained("release.share('age >= 65', of=\"sex == 'F'\")")
-def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Ratios:
+def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Figures:
     """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
     schema = source.schema
     names = groups_by(schema, by)
@@ -249,7 +249,7 @@ def _per_record(
     scale: float = 1.0,
     shift: float = 0.0,
     note: str = "",
-) -> Ratios:
+) -> Figures:
     """Return shift + scale × N / D: N sums `above` over the records of each group, and D counts them."""
     N, D = above.rows, np.ones_like(above.rows)
 
@@ -263,5 +263,5 @@ def _per_record(
     answers = answers_to(N, D, N + D)
     values, variances = answers.values, answers.variances
     covariance = (variances[2] - variances[0] - variances[1]) / 2
-    parts = RatioParts(values[0], values[1], variances[0], variances[1], covariance, scale)
-    return ratios_of(title, answers.columns(), parts, errors, shift=shift, note=note)
+    parts = RatioParts(values[0], values[1], variances[0], variances[1], covariance, scale, shift)
+    return ratios_of(title, answers.columns(), parts, errors, note)

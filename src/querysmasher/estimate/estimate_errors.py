@@ -22,8 +22,8 @@ import pyarrow as pa
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.fitting import centred
-from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import settled
+from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import frame_of
