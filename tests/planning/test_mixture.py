@@ -18,7 +18,7 @@ from tests.reference import privacy_cost, query_rows, variances
 from tests.release.tables import simulations
 from tests.strategies import workloads
 
-BESIDE = {"whole_work": 0, "quick_whole_work": 0, "tried_cells": -1}
+BESIDE = {"whole_work": 0, "threaded_cells": -1}
 """Limits under which queries given by rows are measured whole, beside the others."""
 
 

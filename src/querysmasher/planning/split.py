@@ -156,7 +156,7 @@ def _rows_on(queries: PlacedFamily, centres: Sequence[Centre], kept: Kept) -> Ar
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
     """Return whether queries are few enough to be stored as rows rather than as a Gram matrix."""
-    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > limits().gram_values
+    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > limits().light_cells
 
 
 def are_kept(rows: Array, axes: int) -> bool:

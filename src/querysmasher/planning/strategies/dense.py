@@ -136,8 +136,8 @@ class RowsStrategy(Strategy):
     def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
         """Return the sums of rows over the values of some axes within classes, with an axis for each."""
         tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
-        for place, axis in enumerate(axes, start=1):
-            tensor = self.partition.class_sums(tensor, place, axis)
+        for position, axis in enumerate(axes, start=1):
+            tensor = self.partition.class_sums(tensor, position, axis)
         return tensor
 
     def _on_columns(self, coarse: Array) -> Array:
@@ -197,28 +197,28 @@ class RowsStrategy(Strategy):
         total, step = math.prod(counts), max(1, CHUNK // self.partition.labels.size)
         for start in range(0, total, step):
             numbers = np.arange(start, min(start + step, total))
-            chosen = np.unravel_index(numbers, counts)
-            product = reduce(np.multiply, (rows[own] for rows, own in zip(coarse, chosen, strict=True)))
+            chosen = zip(coarse, np.unravel_index(numbers, counts), strict=True)
+            product = reduce(np.multiply, (rows[some] for rows, some in chosen))
             yield self._on_columns(np.broadcast_to(product, (numbers.size, *grid)))
 
     def _contracted(self, factors: Sequence[AxisRows], root: Array) -> Array:
         """Return the same squared lengths, factor by factor."""
         order = [1 + axis for axes, _ in factors for axis in axes]
-        own = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
-        counts, sizes = [len(rows) for rows in own], [rows.shape[1] for rows in own]
+        coarse = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
+        counts, sizes = zip(*(rows.shape for rows in coarse), strict=True)
         largest = max(math.prod(counts[:i]) * math.prod(sizes[i:]) for i in range(len(counts) + 1))
         step = max(1, CHUNK // largest)
         result = np.zeros(counts)
         for start in range(0, root.shape[1], step):
             piece = root[:, start : start + step].T / self._roots
             image = np.take(piece, self.partition.labels, axis=1).transpose(*order, 0).reshape(*sizes, -1)
-            for place, rows in enumerate(own):
-                image = np.moveaxis(np.tensordot(rows, image, axes=(1, place)), 0, place)
+            for factor, rows in enumerate(coarse):
+                image = np.moveaxis(np.tensordot(rows, image, axes=(1, factor)), 0, factor)
             result += np.einsum("...k,...k->...", image, image)
         return result
 
-    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        left, most = iter(asked), max(1, CHUNK // self.partition.labels.size)
+    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        left, most = iter(products), max(1, CHUNK // self.partition.labels.size)
         while batch := list(islice(left, most)):
             every = [squared_lengths(factors) for factors in batch]
             ends = np.cumsum([lengths.size for lengths in every])
@@ -331,7 +331,7 @@ class MergedStrategy(RowsStrategy):
     whole = True
     stored: ClassVar = {
         "shape": wholes,
-        "maps": lambda maps: tuple(integers(one, 1) for one in items(maps)),
+        "maps": lambda maps: tuple(integers(classes, 1) for classes in items(maps)),
         "labels": integers,
         "matrix": partial(floats, ndim=2),
         "lattice": _lattice,
