@@ -34,8 +34,14 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration, MeasuredPhase, Phase
-from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.provenance import (
+    ERRORS,
+    ComparedPhase,
+    Exploration,
+    MeasuredPhase,
+    NoiseRecord,
+    Phase,
+)
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.schema import Schema

@@ -20,7 +20,7 @@ from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
-from querysmasher.release.exploration import ComparedPhase, MeasuredPhase
+from querysmasher.release.provenance import ComparedPhase, MeasuredPhase
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame, sums
 from tests.release.tables import Untouchable

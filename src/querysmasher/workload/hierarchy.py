@@ -26,11 +26,10 @@ from querysmasher.attributes import Attribute, Categorical, literal
 from querysmasher.errors import FileError, WorkloadError, as_given, explained
 from querysmasher.fields import integers, items, number, text
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity, add_spans
+from querysmasher.workload.families import Identity
 from querysmasher.workload.family import (
     LARGEST,
     Family,
-    LineSums,
     Places,
     Structure,
     check_schema,
@@ -125,12 +124,6 @@ class Hierarchy(Family):
         parts = np.split(values, np.cumsum(self.sizes)[:-1])
         numbers = (*self.groups, *[np.arange(self.cells)] * self.leaves)
         return np.asarray(sum(part[number] for part, number in zip(parts, numbers, strict=True)))
-
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        spans = self.spans()  # unless the values of a group are not consecutive
-        return None if spans is None else add_spans(spans, sums, weights, coefficient)
 
     def levels(self) -> list[tuple[Places | None, int]]:
         return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))

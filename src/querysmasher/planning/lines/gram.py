@@ -26,7 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.family import Family, LineSums, Structure
+from querysmasher.workload.families import Intervals
+from querysmasher.workload.family import Family, Structure
 
 WeightedFamily = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
@@ -145,13 +146,31 @@ class LineGram:
     @classmethod
     def of(cls, size: int, families: Sequence[WeightedFamily], total: float = 0.0) -> LineGram:
         """Add up families of the same kind."""
-        sums = LineSums(np.zeros(size), np.zeros(size))
+        of_prefixes, of_values = np.zeros(size), np.zeros(size)
+        every = {Structure.RANGES: 0.0, Structure.CIRCLE: 0.0}
         others: list[WeightedFamily] = []
         for family, coefficient in families:
-            left = family.original.add_to(sums, family.weights, coefficient)
-            others += [(family, coefficient)] if left is None else left
-        prefixes, values = (array if array.any() else None for array in (sums.prefixes, sums.values))
-        return cls(size, tuple(families), total, prefixes, values, sums.ranges, sums.circular, tuple(others))
+            if family.structure in every and family.weights is None:
+                every[family.structure] += coefficient
+                continue
+            spans = None if family.structure in every else family.original.spans()
+            if spans is None:
+                others.append((family, coefficient))
+                continue
+            first, last = spans
+            weights = np.broadcast_to(1.0 if family.weights is None else family.weights, first.shape)
+            rest = first != last
+            if not first.any():
+                np.add.at(of_prefixes, last, coefficient * weights)
+            elif rest.all():
+                others.append((family, coefficient))
+            else:
+                np.add.at(of_values, first[~rest], coefficient * weights[~rest])
+                left = (first[rest], last[rest], weights[rest])
+                others += [(Intervals((size,), *left), coefficient)] if rest.any() else []
+        prefixes, values = (array if array.any() else None for array in (of_prefixes, of_values))
+        ranges, circular = every.values()
+        return cls(size, tuple(families), total, prefixes, values, ranges, circular, tuple(others))
 
     @property
     def least_value(self) -> float:
