@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.fields import whole
 from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -278,10 +277,10 @@ class Entry:
         """Rebuild an entry from its content; raise ValueError for anything else."""
         entry = cls(
             _match(_SHORT, data["ledger"]),
-            whole(data["number"]),
+            _whole(data["number"]),
             _match(_SHORT, data["time"]),
             _match(_SHORT, data["label"]),
-            Unit(_match(_SHORT, data["neighbours"]), whole(data["records_per_person"])),
+            Unit(_match(_SHORT, data["neighbours"]), _whole(data["records_per_person"])),
             Fraction(_match(_FRACTION, data["cost"])),
             distribution_of(data["noise"]).name,
             _match(_HEX, data["plan"]),
@@ -376,5 +375,11 @@ def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) 
 
 def _match(pattern: re.Pattern[str], value: object) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
         raise ValueError
     return value
