@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import querysmasher as qs
 from querysmasher.cli.app import app
-from querysmasher.comparison.compare import rehearse
+from querysmasher.comparison.rehearsal import rehearse
 from tests.cli.conftest import Ran
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame

@@ -1,10 +1,4 @@
-"""Every mechanism on one workload: its error, its cost in time and memory, and its limitations.
-
-The errors of unbiased answers are known without data. Those of estimates depend on the data, so nothing is
-claimed about them without a table. A rehearsal uses a public table of the same kind, last decade's or a
-made-up one: it is measured in every way, several times, with seeded noise, and the answers are compared with
-the true ones. The table is read exactly, and the result describes it: do not pass one that is private.
-"""
+"""Every mechanism on one workload: its error, its cost in time and memory, and its limitations."""
 
 from __future__ import annotations
 
@@ -13,31 +7,25 @@ import os
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from querysmasher.arrays import Array, in_order
+from querysmasher.arrays import in_order
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
-from querysmasher.exploring.explore import explore
 from querysmasher.formatting import columns, count, settled
 from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
-from querysmasher.measuring import measure
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.progress import Bar
-from querysmasher.truth import true_answers
-from querysmasher.workload.builders import linear
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
@@ -314,99 +302,3 @@ def _megabytes(mechanism: Compared, workload: Workload, budget: Budget, objectiv
         return tracemalloc.get_traced_memory()[1] / 1e6
     finally:
         tracemalloc.stop()
-
-
-SEEDS = 3
-"""Number of simulations of each way."""
-
-WAYS = {
-    "unbiased": "unbiased answers of the best plan",
-    "post-processed": "estimates from the same release",
-    "estimate": "estimates, purpose='estimate'",
-    "explore": "estimates, explore",
-}
-"""The ways of measuring, by name."""
-
-NOTE = "on the rehearsal table, which is read exactly: this is not private, and other tables differ"
-
-
-@dataclass(frozen=True)
-class Rehearsed:
-    """The errors of one way of measuring on the rehearsal table; None if it does not support the workload."""
-
-    name: str
-    title: str
-    share: float | None
-    """The mean over groups of the sum of absolute errors, divided by the number of records."""
-    rmse: float | None
-    """The root of the mean squared error of an answer."""
-    note: str = ""
-
-
-@dataclass(frozen=True, repr=False)
-class Rehearsal:
-    """All ways of measuring on the rehearsal table, the most accurate first."""
-
-    rows: tuple[Rehearsed, ...]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return plain data, one entry per way."""
-        return [asdict(row) for row in self.rows]
-
-    @property
-    def winner(self) -> str:
-        """The name of the way with the least absolute errors."""
-        return self.rows[0].name
-
-    def __repr__(self) -> str:
-        """Show the table."""
-        lines = [("on this kind of data", "errors / records", "RMSE")]
-        for row in self.rows:
-            known = row.share is not None and row.rmse is not None
-            lines.append(
-                (row.title, f"{row.share:.4g}" if known else "-", f"{row.rmse:,.4g}" if known else "-")
-            )
-        return "\n".join([*columns(lines), NOTE])
-
-
-def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
-    """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
-    schema = workload.schema
-    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # asked for anyway
-    total = linear(schema, (used,), np.ones((1, schema[used].size)))
-    answers = _truth(workload + total, table)
-    exact, records = answers[:-1], max(float(answers[-1]), 1.0)
-    rows = [_rehearsed(name, workload, table, budget, seeds, exact, records) for name in WAYS]
-    order = in_order([math.inf if row.share is None else row.share for row in rows])
-    return Rehearsal(tuple(rows[index] for index in order))
-
-
-def _rehearsed(
-    name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
-) -> Rehearsed:
-    try:
-        errors = np.stack([answers - exact for answers in _answers(name, workload, table, budget, seeds)])
-    except QuerySmasherError as error:
-        return Rehearsed(name, WAYS[name], None, None, f"It does not support this workload: {error}.")
-    ends = np.cumsum([group.rows for group in workload])[:-1]
-    shares = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
-    return Rehearsed(name, WAYS[name], math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
-
-
-def _answers(name: str, workload: Workload, table: Any, budget: Budget, seeds: int) -> Iterator[Array]:
-    """Iterate over the answers to the workload in one of `WAYS`, with each seed."""
-    purpose = "estimate" if name == "estimate" else "answers"
-    planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
-    for seed in range(seeds):
-        release = (
-            explore(workload, table, budget, seed=seed)
-            if planned is None
-            else measure(planned, table, seed=seed)
-        )
-        source = release if name == "unbiased" else release.estimate()
-        yield source.answer(workload).values
-
-
-@scrubbed
-def _truth(workload: Workload, table: Any) -> Array:
-    return np.asarray(true_answers(workload, table), dtype=float)

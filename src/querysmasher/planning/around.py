@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import mul
 
 import numpy as np
 
@@ -97,17 +96,16 @@ def plan_around_best(
     if options.centering == "uniform":
         return at(uniform(workload.schema))
     with Bar("Choosing centres", None, progress):
-        found = search_centres(without_lines(workload, lines), budget.unit)
-    best = at(found.at(1.0))
-    if (found.is_exact and not far_apart and not lines) or best.centres == found.uniform:
+        search = search_centres(without_lines(workload, lines), budget.unit)
+    best = at(search.at(1.0))
+    if lines or (search.is_exact and not far_apart) or best.centres == search.uniform:
         return best
-    for way in WAYS if not lines else ():
-        trial = at(found.at(way))
+    for way in WAYS:
+        trial = at(search.at(way))
         if trial.weighted_loss >= best.weighted_loss:
             break
         best = trial
-    even = at(found.uniform)
-    return even if even.weighted_loss < best.weighted_loss else best
+    return min(best, at(search.uniform), key=lambda plan: plan.weighted_loss)
 
 
 def plan_at(
@@ -122,32 +120,31 @@ def plan_at(
     """Plan with given centres."""
     public = budget.unit.total_is_public
     if options.mechanism.splits:
-        sets = split_sets(workload, centres, lines, public_total=public)
+        every = split_sets(workload, centres, lines, public_total=public)
     else:
-        asked = sorted({p for group in workload for p in workload.schema.positions(group.attributes)})
-        sets = [SplitSet(tuple(asked) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
-    known = len(sets)
-    sets = [
-        own for own in sets if own.others or own.strategies or not public
-    ]  # what is public is not measured
+        attributes = sorted({a for group in workload for a in workload.schema.positions(group.attributes)})
+        every = [SplitSet(tuple(attributes) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
+    sets = [s for s in every if s.others or s.strategies or not public]  # what is public is not measured
     if not sets:
-        raise nothing_to_measure(public=bool(known))
-    asked_sets = [Subworkload(own.others, own.terms) for own in sets]
-    task = Task(workload, asked_sets, options.tolerance, options.solver, bases, progress)
-    found, choices = options.mechanism.choose(task)
-    solutions = list(found)
+        raise nothing_to_measure(public=bool(every))
+    subworkloads = [Subworkload(s.others, s.terms) for s in sets]
+    task = Task(workload, subworkloads, options.tolerance, options.solver, bases, progress)
+    solutions, choices = options.mechanism.choose(task)
+    solutions = list(solutions)
     numbers: dict[Strategy, int] = {}
-    for own in sets:
-        for strategy in own.strategies.values():
+    for s in sets:
+        for strategy in s.strategies.values():
             if strategy not in numbers:
                 numbers[strategy] = len(solutions)
-                solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
-    bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
-    weigh = [math.sqrt(budget.unit.change(own.attributes)) for own in sets]
+                solutions.append(Solution(strategy, 1.0, s.quality, strategy.kind))
+    bounds = (
+        math.sqrt(budget.unit.change(s.attributes)) * choice.bound * s.quality
+        for s, choice in zip(sets, choices, strict=True)
+    )
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = [
-        Measured(own.attributes, _blocks(own, choice.blocks, numbers), 1.0, choice.reached, whole)
-        for own, choice in zip(sets, choices, strict=True)
+        Measured(s.attributes, _blocks(s, choice.blocks, numbers), 1.0, choice.reached, whole)
+        for s, choice in zip(sets, choices, strict=True)
     ]
     return allocated(
         workload,
@@ -155,7 +152,7 @@ def plan_at(
         centres,
         solutions,
         measured,
-        math.fsum(map(mul, weigh, bounds)),
+        math.fsum(bounds),
         mechanism=options.mechanism.name,
         solver=options.solver,
         centering=options.centering,
@@ -163,12 +160,12 @@ def plan_at(
     )
 
 
-def _blocks(own: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
+def _blocks(split: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
     """Return the strategies on all attributes of a set, given those on its other attributes."""
-    if not own.strategies:
+    if not split.strategies:
         return blocks
-    place = {attribute: axis for axis, attribute in enumerate(own.attributes)}
+    axis_of = {attribute: axis for axis, attribute in enumerate(split.attributes)}
     return (
-        *((tuple(place[own.others[a]] for a in axes), number) for axes, number in blocks),
-        *(((place[a],), numbers[strategy]) for a, strategy in own.strategies.items()),
+        *((tuple(axis_of[split.others[a]] for a in axes), number) for axes, number in blocks),
+        *(((axis_of[a],), numbers[strategy]) for a, strategy in split.strategies.items()),
     )
