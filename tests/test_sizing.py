@@ -10,7 +10,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.planning.plan_file import plan_from_data, plan_to_data
 from querysmasher.release.comparing import sha256
-from querysmasher.release.exploration import spent
+from querysmasher.release.provenance import spent
 from querysmasher.release.verify import (
     FAILED,
     OK,

@@ -30,6 +30,9 @@ TAME = 1e3
 SMALL_PIVOTS = 9_000
 """Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
+ROUNDING = 1e-12
+"""Numbers below this fraction of the largest are rounding error."""
+
 TIE = 1e-9
 """Numbers that differ by less than this fraction are equal: which is larger depends on the processor."""
 

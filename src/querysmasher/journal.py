@@ -21,12 +21,12 @@ from querysmasher.planning.estimating import (
     Place,
     joined,
     residual_plan,
-    rounded_up,
     size_share,
     sized_costs,
     tables,
 )
 from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.integer import rounded_up
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import Distance, Distances
 from querysmasher.privacy.budget import Budget, rounded
@@ -34,8 +34,14 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration, MeasuredPhase, Phase
-from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.provenance import (
+    ERRORS,
+    ComparedPhase,
+    Exploration,
+    MeasuredPhase,
+    NoiseRecord,
+    Phase,
+)
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.schema import Schema

@@ -33,15 +33,15 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import NoiseSource, noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.exploration import (
+from querysmasher.release.provenance import (
     ERRORS,
     PLANNED,
     Exploration,
     MeasuredPhase,
+    NoiseRecord,
     planned_digest,
     request_digest,
 )
-from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.arrays import CHUNK
+from querysmasher.planning import lattice
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
-from querysmasher.planning.limits import limited, limits
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 
@@ -139,12 +140,13 @@ def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
     st.integers(1, 5),
     st.sampled_from([1, 2, 3, 4, 5, 100]),
     st.integers(1, 4),
-    st.sampled_from([0, limits().lattice_entries]),
+    st.sampled_from([0, CHUNK]),
 )
 def test_an_independent_choice_of_rows_keeps_the_span(seed, count, cells, rank, wide):
     generator = np.random.default_rng(seed)
     rows = generator.integers(-3, 4, (count, rank)) @ generator.integers(-3, 4, (rank, cells))
-    with limited(lattice_entries=wide):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice, "CHUNK", wide)
         found = independent(rows * 6)
     expected = exact_rank(rows.tolist())
     assert len(found) == expected

@@ -10,7 +10,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.planning.lines import splitting
-from querysmasher.planning.lines.line import LineSolution, solve_line, whole_loss
+from querysmasher.planning.lines.filters import LineSolution, solve_line, whole_loss
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve

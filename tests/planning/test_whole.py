@@ -171,7 +171,7 @@ def test_what_is_too_much_or_nothing_is_refused(limit_planning):
     schema = qs.Schema.of(a=20, b=20)
     with pytest.raises(PlanError, match="nothing to measure"):
         plan_whole(qs.where(schema, "a < 0"))
-    limit_planning(merged_rows=100, merged_small=0)
+    limit_planning(merged_rows=100, merged_entries=0)
     with pytest.raises(TooLargeError, match=r"at most 100 queries .* got 400 queries"):
         plan_whole(qs.marginals(schema, 2))
 

@@ -24,7 +24,7 @@ from querysmasher.privacy.measurement import measure_dropped
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.unit import Unit
-from querysmasher.release.exploration import spent
+from querysmasher.release.provenance import spent
 
 KEY = bytes(range(32))
 SCHEMA = qs.Schema.of(a=2)

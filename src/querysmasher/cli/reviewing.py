@@ -21,8 +21,8 @@ from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
+from querysmasher.release.comparing import FAILED
 from querysmasher.release.outputs import PAGE
-from querysmasher.release.verify import FAILED
 from querysmasher.release.verify import verify as verified
 from querysmasher.report.page import checked_path
 

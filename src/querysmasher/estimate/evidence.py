@@ -77,7 +77,7 @@ class Evidence:
         compared = None if release.exploration is None else release.exploration.independence
         distances: dict[AttributeSet, float] = {}
         if compared is not None:
-            pairs = (distance.attributes for distance in compared.distances.asked)
+            pairs = (distance.attributes for distance in compared.distances.queries)
             distances = dict(zip(pairs, compared.records.tolist(), strict=True))
         return cls(release.plan.schema, _residuals(release), distances)
 

@@ -57,8 +57,7 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.exploration import PAIRS, request_digest
-from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.provenance import PAIRS, NoiseRecord, request_digest
 from querysmasher.release.release import Release
 from querysmasher.workload.workload import Workload
 

@@ -46,16 +46,6 @@ class PlanningLimits:
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
     """The same where some of the queries are tables, which can also be split; also to combine both."""
-    quick_whole_work: float = 3e7
-    """The same for tables alone, and for any queries that are planned whole before anything is split."""
-    cluster_cells: int = 200_000
-    """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
-    counted_cells: int = 30_000_000
-    """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
-    tried_cells: int = 1_000
-    """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
-    recentred: float = 0.8
-    """Fraction of the error around uniform centres below which the best centres hardly ever lie."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
@@ -84,24 +74,18 @@ class PlanningLimits:
 
     # --- the numerical methods that solve blocks ---
 
-    gram_values: int = 256
-    """Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
     close_cells: int = 300
     """Maximum number of cells of a block solved more closely than asked, in double precision throughout."""
-    lattice_entries: int = 5_000_000
-    """Maximum number of entries of integer rows that are decomposed in one piece."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
-    interior_work: float = 1e9
-    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
+    interior_work: float = 5e8
+    """Queries × active cells² of the interior point up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
-    wide_work: float = 4e10
-    """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
-    light_work: float = 1e7
-    """Cells × queries² up to which few queries on many cells are weighed in double precision."""
+    light_work: float = 3e7
+    """Columns × queries² up to which queries are weighed in double precision, and tables are tried whole."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 

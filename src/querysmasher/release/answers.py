@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
+import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array
@@ -109,6 +110,17 @@ class Answers(LabelledAnswers[Answer], Explained):
     std: Array
 
     source: ClassVar[str] = "release"
+
+    @classmethod
+    def of(cls, workload: Workload, answer: Callable[[Group], tuple[Array, Array]]) -> Answers:
+        """Answer a workload one group at a time: `answer` returns values and standard errors."""
+        values, std = np.empty(workload.query_count), np.empty(workload.query_count)
+        start = 0
+        for group in workload:
+            rows = slice(start, start + group.rows)
+            values[rows], std[rows] = (part.ravel() for part in answer(group))
+            start = rows.stop
+        return cls(workload, values, std)
 
     def _entry(self, label: str, index: int) -> Answer:
         return Answer(label, float(self.values[index]), float(self.std[index]))

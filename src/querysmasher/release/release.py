@@ -24,8 +24,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
-from querysmasher.release.exploration import Exploration
-from querysmasher.release.provenance import NoiseRecord, Provenance
+from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.release.store import Store, combined_noise, repeats
 from querysmasher.statistics.contrasts import Statistical
@@ -147,20 +146,17 @@ class Release(Statistical, Explained):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(numbers, twins)) for numbers in repeats(self.plan)]
+        measured = []
+        for numbers in repeats(self.plan):  # σ² × multiplier, and the variance from rounding
+            m = self.plan.measured[numbers[0]]
+            variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
+            blocks = m.blocks if m.attributes else ()
+            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+            noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
+            measured.append(noises if extra else noises[:1])
         return Estimator.of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
-
-    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
-        """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
-        m = self.plan.measured[numbers[0]]
-        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
-        blocks = m.blocks if m.attributes else ()
-        yield Measured(m.attributes, blocks, variance, 0.0)
-        if extra:
-            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
-            yield Measured(m.attributes, even, extra, 0.0)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -186,26 +182,15 @@ class Release(Statistical, Explained):
     @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(
-            self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
-        )
-
-    def _answer(self, workload: Workload) -> Answers:
-        self._check(workload)
-        if workload.query_count > MAX_ANSWERS:
+        wanted = self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
+        self._check(wanted)
+        if wanted.query_count > MAX_ANSWERS:
             raise TooLargeError(
-                f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
+                f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
-        values, std = np.empty(workload.query_count), np.empty(workload.query_count)
-        start = 0
         with one_core():
-            self.estimator.prepare(workload)
-            for group in workload:
-                stop = start + group.rows
-                own_values, own_std = self.answer_group(group)
-                values[start:stop], std[start:stop] = own_values.ravel(), own_std.ravel()
-                start = stop
-        return Answers(workload, values, std)
+            self.estimator.prepare(wanted)
+            return Answers.of(wanted, self.answer_group)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""

@@ -33,14 +33,15 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Entry, plan_digest
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.release.exploration import (
+from querysmasher.release.provenance import (
+    NoiseRecord,
+    Provenance,
     exploration_from_data,
     exploration_to_data,
     planned_digest,
     request_digest,
     spent,
 )
-from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.release import Release
 from querysmasher.release.store import LoadedStore, repeats
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data

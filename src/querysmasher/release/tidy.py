@@ -149,7 +149,7 @@ class AttributeColumns:
             roles |= dict.fromkeys((FROM, TO), WORD if self._first.type == pa.string() else self._first.type)
         self.roles: dict[str, Any] = roles
         """The Arrow type of each column, by what it holds."""
-        self._cells: dict[tuple[int, bool], Any] = {}
+        self._columns: dict[int, list[Any]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -161,47 +161,41 @@ class AttributeColumns:
         for name, kind in zip(self.names, self.roles.values(), strict=True):
             yield pa.field(name, kind, metadata={VALUE: self.name})
 
-    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> Iterator[Any]:
-        """Iterate over the columns of rows that ask the queries `rows` of a family, or all values."""
-        for role, kind in self.roles.items():
-            if family is None or rows is None:
-                yield pa.nulls(size, kind)
-            elif role in (FROM, TO):
-                yield self._ends(family, rows, role)
-            elif kind == WORD:
-                index = np.zeros(size, dtype=np.int32) if len(family.shape) > 1 else rows
-                yield self._words(family, labels=role == LABEL).take(pa.array(index))
-            else:
-                yield self._values.take(pa.array(np.asarray(_single_values(family))[rows]))
+    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> list[Any]:
+        """Return the columns of rows that ask the queries `rows` of a family, or all values."""
+        if family is None or rows is None:
+            return [pa.nulls(size, kind) for kind in self.roles.values()]
+        if id(family) not in self._columns:
+            self._columns[id(family)] = [self._of_queries(family, role) for role in self.roles]
+        index = pa.array(rows if len(family.shape) == 1 else np.zeros(size, dtype=np.int32))
+        return [column.take(index) for column in self._columns[id(family)]]
 
-    def _ends(self, family: Family, rows: NDArray[np.intp], role: str) -> Any:
-        """Return the first or the last value of each row; null if it does not count a range of values."""
-        spans = _spans(family)
-        if spans is None:
-            return pa.nulls(len(rows), self.roles[role])
-        ends = spans[rows, 0 if role == FROM else 1]
-        values = self._first if role == FROM else self._last
-        taken = values.take(pa.array(np.maximum(ends, 0), mask=ends < 0))
-        return taken.dictionary_encode() if self.roles[role] == WORD else taken
-
-    def _words(self, family: Family, *, labels: bool) -> Any:
-        """Return the text of each query of a family."""
-        key = id(family), labels
-        if key not in self._cells:
-            words = self._said(family, self.attribute.shown if labels else self.attribute.labels)
-            self._cells[key] = self._texts(words).dictionary_encode()
-        return self._cells[key]
-
-    def _said(self, family: Family, words: Sequence[str]) -> list[str]:
+    def _of_queries(self, family: Family, role: str) -> Any:
+        """Return a column with a row per query of a family, or a single row if it ties attributes."""
+        kind, spans, values = self.roles[role], _spans(family), _single_values(family)
+        if role in (FROM, TO):  # null for a query that does not count a range of values
+            if spans is None:
+                return pa.nulls(family.rows, kind)
+            ends = spans[:, 0 if role == FROM else 1]
+            taken = (self._first if role == FROM else self._last).take(
+                pa.array(np.maximum(ends, 0), mask=ends < 0)
+            )
+            return taken.dictionary_encode() if kind == WORD else taken
+        if kind != WORD:
+            return self._values.take(pa.array(values))
+        words = self.attribute.shown if role == LABEL else self.attribute.labels
         if len(family.shape) > 1:
-            return [TIED]
-        values, spans = _single_values(family), family.ends()
-        if self.single and values is not None:
-            return [words[value] for value in values]
-        ends = [(-1, -1)] * family.rows if spans is None else spans.tolist()
-        ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in ends]
-        said = family.counted(self.attribute)
-        return [other if text is None else text for text, other in zip(said, ranges, strict=True)]
+            said = [TIED]
+        elif self.single and values is not None:
+            said = [words[value] for value in values]
+        else:
+            pairs = [(-1, -1)] * family.rows if spans is None else spans.tolist()
+            ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in pairs]
+            said = [
+                other if text is None else text
+                for text, other in zip(family.counted(self.attribute), ranges, strict=True)
+            ]
+        return self._texts(said).dictionary_encode()
 
     def _texts(self, texts: Sequence[str]) -> Any:
         return pa.array([self._safe(one_line(text)) for text in texts], pa.string())

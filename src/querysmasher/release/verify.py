@@ -52,9 +52,9 @@ from querysmasher.release.comparing import (
     same_bytes,
     sha256,
 )
-from querysmasher.release.exploration import spent
 from querysmasher.release.formats import read_csv
 from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
+from querysmasher.release.provenance import spent
 from querysmasher.release.release import Release
 from querysmasher.release.writing import document, software
 from querysmasher.report.page import generator

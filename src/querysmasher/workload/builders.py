@@ -219,7 +219,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
 
 def check_order(schema: Schema, families: Iterable[tuple[str, Family]]) -> None:
     """Warn, once for all, of queries that use the order of values which have none."""
-    uses_order = (Structure.LINE, Structure.CIRCLE)
+    uses_order = (Structure.LINE, Structure.RANGES, Structure.CIRCLE)
     unordered = {a: f for a, f in families if f.structure in uses_order and not schema[a].ordered}
     if not unordered:
         return

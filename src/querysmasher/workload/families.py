@@ -23,8 +23,6 @@ from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import (
     Family,
-    LineErrors,
-    LineSums,
     Places,
     Structure,
     bracketed,
@@ -45,11 +43,6 @@ class _Spans(Family):
 
     def _matrix(self) -> Array:
         return _rows_of(*self.spans(), self.cells)
-
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        return add_spans(self.spans(), sums, weights, coefficient)
 
     def _ends(self) -> Iterator[tuple[int, int]]:
         """Iterate over the first and the last value of every query."""
@@ -134,9 +127,6 @@ class Prefix(_OneAttribute):
         cells = np.arange(self.n)  # both cells are below c for all c from the larger on
         return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(cells, cells)])
 
-    def variances_on(self, line: LineErrors) -> Array:
-        return line.prefixes
-
     def spans(self) -> tuple[Places, Places]:
         return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
 
@@ -148,6 +138,7 @@ class Range(_OneAttribute):
     """`b <= a <= c` for every pair b <= c."""
 
     name: ClassVar[str] = "range"
+    structure: ClassVar[Structure] = Structure.RANGES
 
     @property
     def rows(self) -> int:
@@ -159,17 +150,6 @@ class Range(_OneAttribute):
         low, high = np.minimum.outer(cells, cells), np.maximum.outer(cells, cells)
         # ranges that start at the smaller cell or before, and end at the larger or behind
         return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
-
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        if weights is not None:
-            return None
-        sums.ranges += coefficient
-        return []
-
-    def loss_on(self, line: LineErrors) -> float:
-        return line.all_ranges()
 
     def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:
         cuts = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
@@ -201,17 +181,6 @@ class Circular(_OneAttribute):
         both = np.maximum(lengths - cells[:, None], 0) + np.maximum(lengths - self.n + cells[:, None], 0)
         by_distance = both @ weights[: self.n]  # of the ranges of one length, so many have both cells
         return np.asarray(by_distance[np.abs(np.subtract.outer(cells, cells))])
-
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        if weights is not None:
-            return None
-        sums.circular += coefficient
-        return []
-
-    def loss_on(self, line: LineErrors) -> float:
-        return line.all_circular()
 
     def spans(self) -> tuple[Places, Places]:
         return self._spans_of(np.arange(self.rows))
@@ -288,25 +257,6 @@ class Intervals(_Spans):
         if fields["row_weights"] is not None:
             floats(fields["row_weights"], 1)
         return fields
-
-
-def add_spans(
-    spans: tuple[Places, Places], sums: LineSums, weights: Array | None, coefficient: float
-) -> list[tuple[Family, float]] | None:
-    """Add prefixes and single values to those of a closed form; return the other ranges, as `add_to` does."""
-    first, last = spans
-    added = np.broadcast_to(coefficient * (1.0 if weights is None else weights), first.size)
-    if not first.any():
-        np.add.at(sums.prefixes, last, added)
-        return []
-    rest = first != last
-    if rest.all():
-        return None
-    np.add.at(sums.values, first[~rest], added[~rest])
-    if not rest.any():
-        return []
-    ranges = Intervals(sums.values.shape, first[rest], last[rest], added[rest] / coefficient)
-    return [(ranges, coefficient)]
 
 
 @explained("qs.ranges(schema, 'age', [0, 18], [17, 64])")

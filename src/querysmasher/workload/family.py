@@ -1,9 +1,8 @@
 """Families of queries: rows of linear queries over one attribute, or over a few jointly.
 
 A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
-ranges of an attribute cost no more to state than one query. Where the values of an attribute stand on a line,
-values, prefixes and all ranges have closed forms: a family adds itself to those it consists of (`LineSums`),
-and asks for the errors that it needs (`LineErrors`), so that nothing else distinguishes kinds of families.
+ranges of an attribute cost no more to state than one query. Its `structure` says what else is known without
+the matrix; nothing distinguishes families of the same structure.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +35,8 @@ class Structure(Enum):
     ROWS = "rows of a matrix"
     RULE = "rows that a rule makes, on any number of attributes"
     VALUES = "the count of every value, in order"
-    LINE = "ranges in the order of the values"
+    LINE = "some ranges in the order of the values, such as prefixes"
+    RANGES = "all ranges in the order of the values"
     CIRCLE = "all ranges on a circle: the same from every value"
     TREE = "groups of values that nest"
 
@@ -166,27 +166,6 @@ class Family:
         change[0] += values[first > last].sum(axis=0)
         return np.cumsum(change, axis=0)[:-1]
 
-    def add_to(
-        self,
-        sums: LineSums,  # noqa: ARG002
-        weights: Array | None,  # noqa: ARG002
-        coefficient: float,  # noqa: ARG002
-    ) -> list[tuple[Family, float]] | None:
-        """Add queries on one attribute, with these weights times a coefficient, to those of a closed form.
-
-        Return families of the queries without one, each with its coefficient; None if these are all queries.
-        """
-        return None
-
-    def variances_on(self, line: LineErrors) -> Array:
-        """Return the variances of the queries of one attribute."""
-        spans = self.spans()
-        return line.of_rows(self.matrix()) if spans is None else line.of_spans(*spans)
-
-    def loss_on(self, line: LineErrors) -> float:
-        """Return the sum of the variances of the queries of one attribute."""
-        return float(self.variances_on(line).sum())
-
     def levels(self) -> Sequence[tuple[Places | None, int]] | None:
         """Return the levels of queries that each partition the values of one attribute, or None.
 
@@ -261,40 +240,6 @@ class Family:
 
 Places = NDArray[np.int64]
 """Indexes of values."""
-
-
-@dataclass(eq=False)
-class LineSums:
-    """Weights of queries with a closed form, added up over families."""
-
-    values: Array
-    """Weights of the single values."""
-    prefixes: Array
-    """Weights of all prefixes."""
-    ranges: float = 0.0
-    """The weight of every range."""
-    circular: float = 0.0
-    """The weight of every circular range."""
-
-
-class LineErrors(Protocol):
-    """The variances of queries about one attribute."""
-
-    @property
-    def prefixes(self) -> Array:
-        """The variance of every prefix."""
-
-    def of_spans(self, first: Places, last: Places) -> Array:
-        """Return the variances of sums of consecutive values."""
-
-    def of_rows(self, rows: Array) -> Array:
-        """Return the variances of any queries, given as rows."""
-
-    def all_ranges(self) -> float:
-        """Return the sum of the variances of all ranges."""
-
-    def all_circular(self) -> float:
-        """Return the sum of the variances of all circular ranges."""
 
 
 def _hashable(value: Any) -> Hashable:

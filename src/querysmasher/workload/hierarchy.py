@@ -26,11 +26,10 @@ from querysmasher.attributes import Attribute, Categorical, literal
 from querysmasher.errors import FileError, WorkloadError, as_given, explained
 from querysmasher.fields import integers, items, number, text
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity, add_spans
+from querysmasher.workload.families import Identity
 from querysmasher.workload.family import (
     LARGEST,
     Family,
-    LineSums,
     Places,
     Structure,
     check_schema,
@@ -126,12 +125,6 @@ class Hierarchy(Family):
         numbers = (*self.groups, *[np.arange(self.cells)] * self.leaves)
         return np.asarray(sum(part[number] for part, number in zip(parts, numbers, strict=True)))
 
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        spans = self.spans()  # unless the values of a group are not consecutive
-        return None if spans is None else add_spans(spans, sums, weights, coefficient)
-
     def levels(self) -> list[tuple[Places | None, int]]:
         return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))
 
@@ -170,13 +163,9 @@ class Hierarchy(Family):
         leaves = np.arange(self.cells if self.leaves else 0)
         return np.concatenate([*parts, np.stack([leaves, leaves], axis=1)])
 
-    @cached_property
-    def _spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Places, Places] | None:
         ends = self.ends()
         return None if np.any(ends < 0) else (ends[:, 0], ends[:, 1])
-
-    def spans(self) -> tuple[Places, Places] | None:
-        return self._spans
 
     def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
         """Return the names of the groups."""

@@ -30,21 +30,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.asking import nothing_to_measure
-from querysmasher.planning.lines.gram import LineGram, is_implicit
-from querysmasher.planning.lines.line import LineSolution, whole_loss
+from querysmasher.planning.lines.filters import LineSolution, whole_loss
+from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
-
-FAINTEST = 1e-12
-"""Minimum share of a node, and of what it leaves to others."""
-
-STEP = 0.5
-"""Step of the trapezium rule in the logarithm of t: its relative error is below 2e-8."""
 
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
@@ -57,16 +51,16 @@ class TreeSolution(Solution):
     strategy: TreeStrategy
 
 
-def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
+def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
-    if not asked.weights.any():
+    if not groups.weights.any():
         raise nothing_to_measure()
-    scale = float(asked.weights.max())
-    alike = merge_alike(asked.nodes, asked.weights / scale)
-    precisions, slopes = best_precisions(alike.tree)
-    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
-    root = math.sqrt(alike.tree.loss(precisions))
-    bound = any_bound(alike.tree, slopes, root / (1 + tolerance))
+    scale = float(groups.weights.max())
+    tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
+    precisions, slopes = best_precisions(tree)
+    strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
+    root = math.sqrt(tree.loss(precisions))
+    bound = any_bound(tree, slopes, root / (1 + tolerance))
     factor = math.sqrt(scale)
     return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
@@ -92,7 +86,7 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
         if math.sqrt(_most(tree, g) / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
-        odds = np.clip(odds * change**exponent, FAINTEST, 1 / FAINTEST)
+        odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
     return precisions, slopes
 
 
@@ -150,7 +144,7 @@ def _first_odds(tree: WeightedTree) -> Array:
             above[parents] = nodes.child_sums(depth, gamma[level] * part)
             mean_root[parents] = nodes.child_sums(depth, root * part)
             mean_rest[parents] = nodes.child_sums(depth, rest * part)
-    return np.clip(share / np.maximum(1 - share, FAINTEST), FAINTEST, 1 / FAINTEST)
+    return np.clip(share / np.maximum(1 - share, ROUNDING), ROUNDING, 1 / ROUNDING)
 
 
 def _allocated(tree: WeightedTree, shares: Array) -> Array:
@@ -185,22 +179,20 @@ def _most(tree: WeightedTree, slopes: Array) -> float:
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
     """Return the best strategy that measures nodes, or None if no family is a hierarchy, or not all nest.
 
-    With `always`, single values suffice.
-
-    Other queries, which must be few, do not change the strategy, but count in its loss.
+    With `always`, single values suffice. Other queries, which must be few, count in the loss only.
     """
-    families = [(family, weight) for family, weight in gram.asked if is_nested(family)]
-    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.asked):
+    families = [(family, weight) for family, weight in gram.families if is_nested(family)]
+    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.families):
         return None  # prefixes and ranges are too many
     if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None
-    asked = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
-    if asked is None:
+    groups = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
+    if groups is None:
         msg = (
             f"workload: hierarchies of {gram.size:,} values that do not nest in each other cannot be planned "
             "together. Remedies: one of them by itself; coarser values"
         )
         raise TooLargeError(msg)
-    found = solve_tree(asked, 1e-4)
-    loss = found.reached**2 if len(families) == len(gram.asked) else whole_loss(gram, found.strategy)
-    return LineSolution(found.strategy, loss, min(found.bound**2, loss))
+    solution = solve_tree(groups, 1e-4)
+    loss = whole_loss(gram, solution.strategy)
+    return LineSolution(solution.strategy, loss, min(solution.bound**2, loss))

@@ -26,9 +26,9 @@ import numpy as np
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.filters import LineSolution, solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, is_implicit, square_sum
-from querysmasher.planning.lines.line import LineSolution, solve_line
 from querysmasher.planning.lines.trees import is_nested
 from querysmasher.planning.split import Decomposer, is_few
 from querysmasher.planning.strategies import AxisStrategy

@@ -146,7 +146,7 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     places = [place for place, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
     every = range(len(workload.groups))
-    if plan.estimator.is_single and merged_groups(workload, every, limits().quick_whole_work):
+    if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))

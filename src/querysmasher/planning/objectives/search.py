@@ -106,7 +106,7 @@ class Replan:
 
         def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plans.append(self.planned(workload, unsplit))
-            made[id(plans[-1])] = [(own.places, own.alpha) for own in unsplit]
+            made[id(plans[-1])] = [(own.groups, own.alpha) for own in unsplit]
             return plans[-1]
 
         best = self.arranged(workload, planned)

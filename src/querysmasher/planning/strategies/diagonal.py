@@ -21,8 +21,7 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies.dense import Span
-from querysmasher.planning.strategies.rounding import FAINT, round_rows
+from querysmasher.planning.strategies.dense import FAINT, Span, round_rows
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -77,11 +76,11 @@ class BasisStrategy(Strategy):
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         result = self._inverse.transpose([axis for axes, _ in factors for axis in axes])
-        for place, (axes, rows) in enumerate(factors):
-            own = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
-            kept = list(range(place, place + len(axes)))
-            result = np.tensordot(own, result, axes=(list(range(1, own.ndim)), kept))
-            result = np.moveaxis(result, 0, place)
+        for number, (axes, rows) in enumerate(factors):
+            energies = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            kept = range(number, number + len(axes))
+            result = np.tensordot(energies, result, axes=(range(1, energies.ndim), kept))
+            result = np.moveaxis(result, 0, number)
         return result
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
@@ -127,7 +126,7 @@ class DiagonalStrategy(BasisStrategy):
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
 
     def written_out(self) -> Array:
-        product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
+        product = reduce(lambda left, right: np.asarray(np.kron(left, right)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:

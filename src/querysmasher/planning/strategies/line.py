@@ -30,12 +30,11 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.strategies.dense import Span
-from querysmasher.planning.strategies.rounding import reduced, scaled
+from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family, Places, Structure
 
 
 class AxisStrategy(Strategy):
@@ -231,12 +230,16 @@ class LineStrategy(AxisStrategy):
                 f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
                 "memory; ask for fewer at a time"
             )
-        return family.original.variances_on(self)
+        spans = family.original.spans()
+        if spans is None:
+            return self.of_rows(family.matrix())
+        return self.of_spans(*spans) if spans[0].any() else self.prefixes[spans[1]]
 
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
         if weighted and family.weights is not None:
             return super().whole_loss(family)
-        return family.original.loss_on(self)
+        every = {Structure.RANGES: self.all_ranges, Structure.CIRCLE: self.all_circular}.get(family.structure)
+        return float(self.whole_variances(family).sum()) if every is None else every()
 
 
 @dataclass(frozen=True, eq=False)

@@ -219,48 +219,39 @@ class MirroredStrategy(LineStrategy):
                 sums = np.cumsum(row / self.diagonal)
                 cut -= sums[low] * (sums[high] - sums[low])
             return np.asarray(self.prefixes[low] + cut)
-        result, place = np.empty(low.shape), np.arange(self.diagonal.size)
+        result, values = np.empty(low.shape), np.arange(self.diagonal.size)
         step = max(1, CHUNK // self.diagonal.size)
         for start in range(0, ends.size, step):
-            rows = (place <= ends[start : start + step, None]).astype(float)
+            rows = (values <= ends[start : start + step, None]).astype(float)
             here = np.flatnonzero(which // step == start // step)
             result[here] = np.cumsum(self.covary_whole(rows), axis=1)[which[here] - start, other[here]]
         return result
 
     # --- integers ---
 
-    @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same."""
-        return {}
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = self._in_integers(self._round(bits))
-        return self._rounded[bits]
-
-    def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
         bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
         finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
-        kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
+        kernel, extra = (np.rint(scale * rows).astype(np.int64) for rows in (amplitude, self.extra))
         shift = np.zeros(n + len(extra), dtype=np.int64)
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
-        found = self._unshifted(plain)
-        if found.spectrum.min() <= 0.0:
+        whole = self._unshifted(plain)
+        if whole.spectrum.min() <= 0.0:
             raise PlanError(
                 "max_records: it leaves too few bits for exact integer answers; lower max_records"
             )
-        return replace(plain, shift=np.rint(found.answers_whole(found.balance)).astype(np.int64))
+        shift = np.rint(whole.answers_whole(whole.balance)).astype(np.int64)
+        return self._in_integers(replace(plain, shift=shift))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
-        found = cls._unshifted(factor)
-        return found.around_shift(factor, factor.shift) if found.spectrum.min() > 0 else found
+        whole = cls._unshifted(factor)
+        return whole.around_shift(factor, factor.shift) if whole.spectrum.min() > 0 else whole
 
     @classmethod
     def _unshifted(cls, factor: Mirrored) -> Self:
@@ -297,8 +288,7 @@ def _mirrored_below(lags: Array, x: Array) -> Array:
     """Return Σ_{j<i} lags[i+j]·x_j."""
     n, half = x.size, x.size // 2
     if n <= LOWEST:
-        place = np.arange(n)
-        return np.tril(lags[np.add.outer(place, place)], -1) @ x
+        return np.tril(lags[np.add.outer(np.arange(n), np.arange(n))], -1) @ x
     length = smooth_length(n)
     seen, left = np.fft.rfft(lags[half : n + half - 1], length), np.fft.rfft(x[:half], length)
     across = np.fft.irfft(seen * left.conj(), length)[: n - half]
@@ -311,20 +301,20 @@ def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, 
     """Return the same sum for the matrix with eigenvalues 1/(λ + pole)."""
     from scipy.signal import lfilter  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    place = np.arange(reflection.size)
+    values = np.arange(reflection.size)
     phi = 2 * math.asinh(math.sqrt(pole) / 2)
     decay = math.exp(-phi)
     ahead = lfilter([1.0], [1.0, -decay], scales)  # Σ_{i≤l} r_i e^(−φ(l−i))
     behind = lfilter([0.0, decay], [1.0, -decay], scales[::-1])[::-1]  # Σ_{j>l} r_j e^(−φ(j−l))
     result = ahead[low] * (behind[low] - np.exp(-phi * (high - low)) * behind[high])
     sign, period = reflection.period
-    falling = np.cumsum(scales * np.exp(-phi * place))
-    rising = np.cumsum(scales * np.exp(-phi * (period - place)))
+    falling = np.cumsum(scales * np.exp(-phi * values))
+    rising = np.cumsum(scales * np.exp(-phi * (period - values)))
     result = result + sign * falling[low] * (rising[high] - rising[low])
     if reflection.sign:
         far = math.exp(-phi * reflection.shift)
         result = result + reflection.sign * far * falling[low] * (falling[high] - falling[low])
         half = (period - reflection.shift) / 2
-        back = np.cumsum(scales * np.exp(-phi * (half - place)))
+        back = np.cumsum(scales * np.exp(-phi * (half - values)))
         result = result + reflection.sign * sign * back[low] * (back[high] - back[low])
     return np.asarray(result / (2 * math.sinh(phi) * (1 - sign * math.exp(-phi * period))))

@@ -80,12 +80,9 @@ class Strategy(Stored, ABC):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
 
-    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        """Iterate over the variances of several products of factors, or None where the span lacks some.
-
-        Strategies that must be read as a whole for every product override it, and read themselves less often.
-        """
-        return (self.variances(factors) if self.contains(factors) else None for factors in asked)
+    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        """Iterate over the variances of several products of factors, or None where the span lacks some."""
+        return (self.variances(factors) if self.contains(factors) else None for factors in products)
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         """Return the class of every value, by axis, and the rows over combinations of classes."""
