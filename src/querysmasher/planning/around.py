@@ -16,7 +16,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
-from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
+from querysmasher.planning.lines.splitting import Attributes, SplitSet, split_sets, without_lines
 from querysmasher.planning.mechanisms import DEFAULT, Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
@@ -86,7 +86,7 @@ def plan_around_best(
     bases: Sequence[Solution],
     far_apart: bool,
     progress: bool | None,
-    lines: Places = (),
+    lines: Attributes = (),
 ) -> Plan:
     """Plan with the best centres found; `lines` are attributes that bring centres of their own."""
 
@@ -115,7 +115,7 @@ def plan_at(
     options: Options,
     bases: Sequence[Solution] = (),
     progress: bool | None = None,
-    lines: Places = (),
+    lines: Attributes = (),
 ) -> Plan:
     """Plan with given centres."""
     public = budget.unit.total_is_public
