@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.candidates import Cluster, grown, shares, split_groups, split_roots
+from querysmasher.planning.candidates import Cluster, grown, shares, split_roots
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
@@ -64,10 +63,8 @@ def test_every_group_is_in_one_cluster_of_few_cells(workload):
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3))
 def test_no_split_plan_around_uniform_centres_is_below_the_bound(workload):
     assume(query_rows(workload)[0].any())
-    maps = value_classes(workload.schema, workload.groups)
     plan = plan_split(workload, centering="uniform")
-    parts = split_groups(uniform(workload.schema), workload.schema, workload.groups, maps)
-    bound = math.fsum(split_roots(parts).values())
+    bound = math.fsum(split_roots(uniform(workload.schema), workload.schema, workload.groups).values())
     assert bound <= math.sqrt(plan.weighted_loss) * (1 + 1e-9)
     assert bound >= math.sqrt(plan.weighted_loss) / 3
 
@@ -103,33 +100,6 @@ def test_the_bound_of_clusters_is_close_where_queries_ask_alike_about_all_cells(
     with limited(merged_cells=64):
         bound, reached = bound_and_reached(workload)
     assert 0.85 * reached <= bound <= reached
-
-
-def test_groups_that_ask_the_same_of_other_attributes_are_split_once():
-    schema = qs.Schema.of(a=3, b=3, c=3, d=4)
-    alike = qs.affine(schema, "a", "b") + qs.affine(schema, "b", "c")
-    other = qs.affine(schema, "a", "d") + 2 * qs.affine(schema, "a", "c")
-    groups = (alike + other).groups
-    parts = split_groups(uniform(schema), schema, groups, value_classes(schema, groups))
-    assert [sorted(own) for own in parts[:2]] == [[(), (0,), (0, 1), (1,)], [(), (1,), (1, 2), (2,)]]
-    assert parts[0][0, 1] is parts[1][1, 2]
-    assert parts[0][0, 1].rows.shape == (5, 3, 3)
-    assert parts[3][0, 2] is not parts[0][0, 1]
-    np.testing.assert_allclose(parts[3][0, 2].rows, math.sqrt(2) * parts[0][0, 1].rows, atol=1e-15)
-
-
-@fewer(50)
-@given(st.lists(workloads(schemas(max_attributes=3, max_size=4, max_cells=36)), min_size=2, max_size=2))
-def test_groups_are_split_together_as_they_are_alone(asked):
-    schema = asked[0].schema
-    groups = [group for one in asked if one.schema == schema for group in one]
-    maps, centres = value_classes(schema, groups), uniform(schema)
-    for own, group, classes in zip(split_groups(centres, schema, groups, maps), groups, maps, strict=True):
-        (alone,) = split_groups(centres, schema, [group], [classes])
-        assert own.keys() == alone.keys()
-        for place, part in own.items():
-            np.testing.assert_array_equal(part.rows, alone[place].rows)
-            assert [c.tolist() for c in part.classes] == [c.tolist() for c in alone[place].classes]
 
 
 def test_clusters_do_not_need_larger_tables_than_can_be_counted():

@@ -22,8 +22,7 @@ from querysmasher.planning.strategies import (
     strategy_of_integers,
 )
 from querysmasher.planning.strategies import dense as dense_module
-from querysmasher.planning.strategies.dense import Span
-from querysmasher.planning.strategies.rounding import LATTICE_BITS, reduced, round_on_lattice, scaled
+from querysmasher.planning.strategies.dense import LATTICE_BITS, Span, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, factor_from_data

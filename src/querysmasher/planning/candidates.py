@@ -12,14 +12,14 @@ their queries distinguish are few. Every cluster would learn the number of recor
 are centred: q − α·1 is measured, and the total once for all of them, from which α·1 follows.
 
 Bounds take one square root of a Gram matrix each (`solvers.bounds`). On every attribute set, the parts of
-queries that are split are rows over its cells, or over classes of cells that are alike. The root losses of
-all sets and of all clusters add up.
+queries that are split are rows over its cells. The root losses of all sets and of all clusters add up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -27,20 +27,21 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError
 from querysmasher.planning.around import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
-from querysmasher.planning.centre import Centre, Centres, uniform
-from querysmasher.planning.grading import LOST
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.grading import LOST, NOTHING
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import root_of, solve_whole
+from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
-from querysmasher.planning.split import Kept, PlacedFamily, split_rows
+from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -134,27 +135,20 @@ class Candidate:
 
 
 def best_candidate(
-    workload: Workload,
-    budget: Budget,
-    tolerance: float,
-    planned: Planned,
-    progress: bool | None = None,
-    *,
-    centred: bool = True,
-    lines: AttributeSet = (),
+    workload: Workload, budget: Budget, options: Options, planned: Planned, *, centred: bool = True
 ) -> Plan:
     """Return the best plan among those that split all groups, some, or none.
 
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
-    `lines`, which have a centre for every set, are split if others are.
+    lines, which have a centre for every set, are split if others are.
     """
     best: Plan | None = None
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
-    for candidate in _candidates(workload, budget.unit, centred, lines):
+    for candidate in _candidates(workload, budget.unit, centred, options.lines):
         if best is not None and candidate.bound(best) >= math.sqrt(worthwhile) * root_loss(best):
             continue
-        plan = planned([cluster.solved(tolerance, progress) for cluster in candidate.clusters])
+        plan = planned([c.solved(options.tolerance, options.progress) for c in candidate.clusters])
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
@@ -230,7 +224,7 @@ class Beside:
 
     def _split(self, centres: Centres) -> dict[AttributeSet, float]:
         """Return what the queries lose at least on every set if they are split."""
-        roots = split_roots(split_groups(centres, self.schema, self.groups, self.maps))
+        roots = split_roots(centres, self.schema, self.groups)
         return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
@@ -249,7 +243,8 @@ class Beside:
 
     def bound_split(self, best: Plan | None) -> float:
         """Return what all queries lose at least if all are split; infinite if that takes long."""
-        if self.clusters and self._shared_cells() > limits().threaded_cells:
+        entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
+        if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
@@ -393,9 +388,8 @@ def beside(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    plan = allocated(
-        workload, budget, centres, solutions, measured, bound, centering="optimized", tolerance=tolerance
-    )
+    options = Options.of(tolerance=tolerance)
+    plan = allocated(workload, budget, centres, solutions, measured, bound, options)
     if len(measured) == 1 or not combined:
         return plan
     loss = _combined_loss(plan, [] if split is None else split.workload.groups, unsplit)
@@ -435,80 +429,26 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 # --- queries that are split ---
 
 
-@dataclass(frozen=True, eq=False)
-class SplitRows:
-    """What a group of queries leaves on an attribute set."""
-
-    rows: Array
-    """Weighted rows, with an axis over classes of values per attribute."""
-    classes: Sequence[Integers]
-    """The class of every value, by attribute."""
-
-
-def split_groups(
-    centres: Centres, schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]
-) -> list[dict[AttributeSet, SplitRows]]:
-    """Return what each group leaves on every set, given classes of its values.
-
-    What groups that ask the same of other attributes leave are the same objects: queries of one kind on many
-    sets are split once.
-    """
-    known: dict[Hashable, dict[AttributeSet, SplitRows]] = {}
-    left = []
-    for group, classes in zip(groups, maps, strict=True):
-        attributes = sorted(classes)
-        families = [(*map(attributes.index, schema.positions(n)), family.key) for n, family in group.parts()]
-        values = [(centres[a].weights.tobytes(), classes[a].tobytes()) for a in attributes]
-        key = group.weight, tuple(families), tuple(values)
-        if key not in known:
-            known[key] = dict(_split(group, schema, classes, [centres[a] for a in attributes]))
-        left.append({tuple(attributes[i] for i in kept): rows for kept, rows in known[key].items()})
-    return left
-
-
-def _split(
-    group: Group, schema: Schema, classes: Mapping[int, Integers], centres: Sequence[Centre]
-) -> Iterator[tuple[Kept, SplitRows]]:
-    """Iterate over what a group leaves on sets of its attributes, given their centres."""
-    order: list[int] = []
-    rows = np.ones(1)
-    for names, family in group.parts():
-        positions = schema.positions(names)
-        tensor = PlacedFamily.on(positions, family).tensor(weighted=True)
-        for axis, a in enumerate(sorted(positions), start=1):
-            tensor = np.take(tensor, np.unique(classes[a], return_index=True)[1], axis=axis)
-        outer = np.multiply.outer(rows, tensor)  # earlier queries and their axes, then these
-        outer = np.moveaxis(outer, 1 + len(order), 1)
-        rows = outer.reshape(-1, *outer.shape[2:])
-        order += sorted(positions)
-    rows = np.sqrt(group.weight) * rows.transpose(0, *(1 + order.index(a) for a in sorted(order)))
-    maps = [classes[a] for a in sorted(order)]
-    coarse = [Centre(np.bincount(m, weights=c.weights)) for m, c in zip(maps, centres, strict=True)]
-    for kept, left in split_rows(rows, coarse).items():
-        sizes = (len(coarse[axis]) for axis in kept)
-        yield kept, SplitRows(left.reshape(len(rows), *sizes), [maps[axis] for axis in kept])
-
-
-def split_roots(groups: Iterable[Mapping[AttributeSet, SplitRows]]) -> dict[AttributeSet, float]:
-    """Return lower bounds of the root loss at unit cost on every set, given what groups leave there."""
-    together: dict[AttributeSet, list[SplitRows]] = {}
+def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
+    """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
+    together: defaultdict[AttributeSet, list[Array]] = defaultdict(list)
     for group in groups:
-        for attributes, rows in group.items():
-            together.setdefault(attributes, []).append(rows)
-    root = cache(_root_of_all)
-    return {attributes: root(*rows) for attributes, rows in together.items()}
+        rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
+        for names, family in group.parts():
+            positions = schema.positions(names)
+            rows = np.multiply.outer(rows, PlacedFamily.on(positions, family).weighted)
+            rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
+            rows = rows.reshape(-1, *rows.shape[2:])
+            order += sorted(positions)
+        attributes = sorted(order)
+        rows = rows.transpose(0, *(1 + order.index(a) for a in attributes))
+        for kept, left in split_rows(rows, [centres[a] for a in attributes]).items():
+            together[tuple(attributes[axis] for axis in kept)].append(left)
+    return {attributes: _root_of(np.concatenate(rows)) for attributes, rows in together.items()}
 
 
-def _root_of_all(*parts: SplitRows) -> float:
-    """Return the bound for all rows on a set."""
-    common = []
-    for maps in zip(*(part.classes for part in parts), strict=True):
-        joint = np.unique(np.stack(maps), axis=1, return_inverse=True)[1].ravel()
-        common.append(np.unique(joint, return_index=True)[1])
-    every = []
-    for part in parts:
-        rows = part.rows
-        for axis, (classes, firsts) in enumerate(zip(part.classes, common, strict=True), start=1):
-            rows = rows.take(classes[firsts], axis=axis)
-        every.append(rows.reshape(len(rows), -1))
-    return least_root(independent_root(np.concatenate(every)))
+def _root_of(rows: Array) -> float:
+    """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
+    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=NOTHING, keepdims=True), 9)
+    _, firsts = np.unique(rounded, axis=1, return_index=True)
+    return least_root(independent_root(rows[:, firsts]))

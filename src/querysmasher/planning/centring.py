@@ -29,11 +29,11 @@ from itertools import product
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import LEAST, Design, fixed_point
+from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
@@ -162,7 +162,7 @@ class _Axis:
         tau = float(ones.sum())
         self.centre = ones / tau
         self.kept = (1 - 1 / tau) * (inverse - np.outer(ones, ones) / tau)
-        better = design.weights * np.maximum(design.leverages / design.value, LEAST) ** 2
+        better = design.weights * np.maximum(design.leverages / design.value, ROUNDING) ** 2
         self.start = better / better.sum()
 
 

@@ -376,37 +376,15 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
     diagonal = root_diagonal(root)
-    if diagonal is not None and len(root) == columns > limits().light_cells:
-        solution = _of_one_root(merged, root, diagonal)
-        if solution.gap <= tolerance:
-            return solution
     start = np.ones(columns) if diagonal is None else diagonal**2
     design = solve_design(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
     graded, bound = is_graded(root), design.value
     del root  # as large as the queries, like the design
     matrix, reached = design.filled_strategy() if graded else (design.strategy(), design.upper)
     del design
-    strategy = _strategy(merged, matrix, _lattice(merged, len(matrix)))
-    return Solution(strategy, reached, bound, "whole")
-
-
-def _of_one_root(merged: MergedRows, root: Array, diagonal: Array) -> Solution:
-    """Return the strategy D G^½ D, D = diag(s^{-½}), for orthogonal rows R of full rank with RᵀR = G.
-
-    With R = ΛUᵀ it has the rows Λ^½ Uᵀ D, whose inverse is D⁻¹ U Λ^{-½}. It needs no second decomposition,
-    and is close to the optimum unless cells are asked about very unequally.
-    """
-    sizes, scale = lengths(root), 1 / np.sqrt(diagonal)
-    unit = root / sizes[:, None]
-    loss = np.sqrt(np.outer(sizes**2, 1 / sizes)) * ((unit / scale) @ unit.T)
-    matrix = root / np.sqrt(sizes)[:, None] * scale
-    bound, reached = float(np.linalg.norm(diagonal)), float(np.linalg.norm(loss))
-    return Solution(_strategy(merged, matrix, None), max(reached, bound), bound, "whole")
-
-
-def _strategy(merged: MergedRows, matrix: Array, lattice: Integers | None) -> MergedStrategy:
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
-    return MergedStrategy(merged.shape, merged.maps, merged.labels, rows, lattice)
+    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, rows, _lattice(merged, len(rows)))
+    return Solution(strategy, reached, bound, "whole")
 
 
 def _lattice(merged: MergedRows, rank: int) -> Integers | None:

@@ -21,8 +21,7 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies.dense import Span
-from querysmasher.planning.strategies.rounding import FAINT, round_rows
+from querysmasher.planning.strategies.dense import FAINT, Span, round_rows
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,

@@ -30,8 +30,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.strategies.dense import Span
-from querysmasher.planning.strategies.rounding import reduced, scaled
+from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
