@@ -21,7 +21,7 @@ from querysmasher.workload.registry import FAMILIES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "endings", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "fields", "extras"},
     {"attributes", "conditions", "schema"},
     {"workload"},
     {
@@ -52,7 +52,7 @@ LAYERS = (
         "report.release_report",
     },
     {"journal"},
-    {"measuring", "truth"},
+    {"measuring"},
     {"exploring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names

@@ -20,11 +20,11 @@ from rich.table import Table
 
 import querysmasher as qs
 from querysmasher.arrays import Array
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.extras import check_charts
 from querysmasher.formatting import error
 from querysmasher.report.expectations import HEADER, facts
 from querysmasher.report.words import ways_words
-from querysmasher.truth import true_answers
 
 STATES = (
     "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "

@@ -187,7 +187,7 @@ def _measured(release: Release) -> dict[Place, tuple[float, float]]:
     errors = None if release.exploration is None else release.exploration.errors
     if errors is None:
         return {}
-    places = (one.attributes for one in errors.distances.asked)
+    places = (one.attributes for one in errors.distances.queries)
     std = errors.std(release.noise.distribution).tolist()
     return dict(zip(places, zip(errors.records.tolist(), std, strict=True), strict=True))
 

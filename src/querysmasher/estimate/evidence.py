@@ -78,7 +78,7 @@ class Evidence:
         compared = None if release.exploration is None else release.exploration.independence
         distances: dict[Place, float] = {}
         if compared is not None:
-            pairs = (one.attributes for one in compared.distances.asked)
+            pairs = (one.attributes for one in compared.distances.queries)
             distances = dict(zip(pairs, compared.records.tolist(), strict=True))
         return cls(release.plan.schema, ReleasedResiduals(release).noisy, distances)
 
