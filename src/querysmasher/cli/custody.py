@@ -20,7 +20,7 @@ from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.spec.reading import AMOUNTS, stated_budget
+from querysmasher.spec.spec import AMOUNTS, stated_budget
 
 
 def check(spec: Path, data: Path | None, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,6 @@ SPENT = (
     "Every measurement spends the budget again: releases about the same people add up, including those that "
     "are replaced or discarded. Query this release instead, which has no privacy cost."
 )
-
-
-def release(**options: Any) -> None:
-    """Plan, measure the table and write the folder; or complete the draft of an unfinished run."""
-    _run("release", **options)
-
-
-def explore(**options: Any) -> None:
-    """Explore the table and write the folder; or complete the draft of an unfinished run."""
-    _run("explore", **options)
 
 
 def _run(
@@ -106,6 +97,9 @@ def _run(
         print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
     else:
         _show(folder, names, summary, measured, explores)
+
+
+release, explore = partial(_run, "release"), partial(_run, "explore")
 
 
 def _check_ledger(read: Spec, seed: int | None) -> None:

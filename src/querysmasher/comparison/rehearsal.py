@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, in_order
 from querysmasher.data.sources import open_table
-from querysmasher.errors import PlanError, QuerySmasherError, as_given
+from querysmasher.errors import QuerySmasherError
 from querysmasher.exploring.explore import explore
 from querysmasher.formatting import columns
 from querysmasher.measuring import measure
@@ -84,16 +84,17 @@ class Rehearsal:
 
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 100:
-        raise PlanError(f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}")
-    exact = true_answers(workload, table)
-    records = max(float(true_answers(_total(workload), table)[0]), 1.0)
-    rows = [_row(name, workload, table, budget, seeds, exact, records) for name in WAYS]
+    schema = workload.schema
+    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # asked for anyway
+    total = linear(schema, (used,), np.ones((1, schema[used].size)))
+    answers = true_answers(workload + total, table).astype(float)
+    exact, records = answers[:-1], max(float(answers[-1]), 1.0)
+    rows = [_rehearsed(name, workload, table, budget, seeds, exact, records) for name in WAYS]
     order = in_order([math.inf if row.share is None else row.share for row in rows])
     return Rehearsal(tuple(rows[index] for index in order))
 
 
-def _row(
+def _rehearsed(
     name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
 ) -> Rehearsed:
     try:
@@ -117,12 +118,6 @@ def _answers(name: str, workload: Workload, table: Any, budget: Budget, seeds: i
         )
         source = release if name == "unbiased" else release.estimate()
         yield source.answer(workload).values
-
-
-def _total(workload: Workload) -> Workload:
-    """Return the workload that asks for the number of records, by an attribute that is asked for anyway."""
-    used = next((g.attributes[0] for g in workload if g.attributes), workload.schema.names[0])
-    return linear(workload.schema, (used,), np.ones((1, workload.schema[used].size)))
 
 
 EXACT = 2**53

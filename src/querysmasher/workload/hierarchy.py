@@ -163,13 +163,9 @@ class Hierarchy(Family):
         leaves = np.arange(self.cells if self.leaves else 0)
         return np.concatenate([*parts, np.stack([leaves, leaves], axis=1)])
 
-    @cached_property
-    def _spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Places, Places] | None:
         ends = self.ends()
         return None if np.any(ends < 0) else (ends[:, 0], ends[:, 1])
-
-    def spans(self) -> tuple[Places, Places] | None:
-        return self._spans
 
     def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
         """Return the names of the groups."""
