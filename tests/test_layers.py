@@ -51,7 +51,6 @@ LAYERS = (
         "report.release_data",
         "report.release_report",
     },
-    {"journal"},
     {"measuring"},
     {"exploring"},
     {"comparison", "spec"},

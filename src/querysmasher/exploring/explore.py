@@ -44,10 +44,16 @@ from querysmasher.exploring.shares import (
     later_share,
 )
 from querysmasher.guarantees import Counted
-from querysmasher.journal import Journal, check_error_share
-from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
+from querysmasher.measuring import (
+    Journal,
+    asked_dropped,
+    check_ledger,
+    check_options,
+    noting,
+    with_left_out,
+)
 from querysmasher.planning.asking import check_asked
-from querysmasher.planning.estimating import Place, cell_cost
+from querysmasher.planning.estimating import Place, cell_cost, check_error_share
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
