@@ -46,7 +46,7 @@ from querysmasher.exploring.shares import (
 from querysmasher.guarantees import Counted
 from querysmasher.journal import Journal, check_error_share
 from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
-from querysmasher.planning.asking import check_asked
+from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.estimating import Place, cell_cost
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.privacy.bound import Bound
@@ -119,7 +119,7 @@ def explore(
         report_dropped: measure, too, how many records were left out, with 1% of the budget.
         progress: show progress bars.
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     request = Request(workload)
     check_options(budget, unknown, max_records)
     check_error_share(error_share)
