@@ -26,8 +26,8 @@ from querysmasher.spec.spec import AMOUNTS, stated_budget
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
     """Show what in the table does not fit the schema."""
     read = opened(spec)
-    asked = {name for group in read.workload.groups for name in group.attributes}
-    names = [name for name in read.schema.names if name in asked]
+    used = {name for group in read.workload.groups for name in group.attributes}
+    names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
     check_options(budget, measuring.unknown, measuring.max_records)
     if measuring.person is not None:

@@ -378,9 +378,9 @@ def _groups(attribute: Attribute, level: Any) -> Any:
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
             f"characters of codes, or a column of a codebook, got {shown(level)}"
         )
-    if level and all(isinstance(own, list) for own in level.values()):
+    if level and all(isinstance(values, list) for values in level.values()):
         named = dict(zip(attribute.labels, attribute.values, strict=True))
-        return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
+        return {group: [named.get(str(value), value) for value in values] for group, values in level.items()}
     labels = set(attribute.labels)
     strangers = [value for value in level if value not in labels]
     if strangers:
