@@ -59,16 +59,11 @@ def hdmm(workload: Workload, template: str) -> Errors:
             raise WorkloadError(
                 f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
             )
-    groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
+    groups = tuple(g for g in workload if all(f.closed_form or f.matrix().any() for f in g.families))
     if not groups:
         raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
     with one_core():
         return TEMPLATES[template](Workload(workload.schema, groups))
-
-
-def _is_zero(family: Family) -> bool:
-    """Return whether all queries of a family are zero: their answer is zero, at no privacy cost."""
-    return not family.closed_form and not family.matrix().any()
 
 
 def _can_look(workload: Workload) -> bool:
