@@ -22,7 +22,7 @@ from tests.release.tables import frame, random_counts, simulations
 def loss_at(centres, workload, budget=COST):
     """The loss around given centres, through the planner itself."""
     options = Options.of(centering="uniform", tolerance=1e-6)
-    return plan_at(centres, workload, budget, options, progress=False).weighted_loss
+    return plan_at(centres, workload, budget, options).weighted_loss
 
 
 def some_workloads():

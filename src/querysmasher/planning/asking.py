@@ -9,15 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError, as_given
-from querysmasher.planning.grading import GRADED, lengths
+from querysmasher.planning.grading import GRADED, SAFE, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
-
-LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
-"""Bounds on a query's weight times its squared length: sums of products of two such numbers are finite."""
 
 
 def check_asked(workload: object, budget: object) -> None:
@@ -100,10 +97,10 @@ def check_scales(workload: Workload) -> bool:
             if family.key not in known:
                 known[family.key] = _squares(family)
             least, most = least * known[family.key][0], most * known[family.key][1]
-        if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
+        if not (least >= SAFE and most <= 1 / SAFE):
             msg = (
                 f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² ranges from "
-                f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
+                f"{least:.1e} to {most:.1e}; double precision allows {SAFE:g} to {1 / SAFE:g}"
             )
             raise PlanError(msg)
         bounds.append((least, most))

@@ -19,10 +19,10 @@ GRADED = 1e-6
 """A root with rows shorter than this fraction of its longest is decomposed by Jacobi's method."""
 
 NOTHING = 1e-12
-"""A row with at most this fraction of its length outside the span of others lies in their span."""
+"""What is at most this fraction of a row, a query or a number is its rounding error."""
 
-SAFE = 1e-200
-"""Squared lengths above this and below its inverse are sums that neither underflow nor overflow."""
+SAFE = 1e-150
+"""Squared lengths above this and below its inverse: products of two neither underflow nor overflow."""
 
 LOST = 1e-7
 """A root loses a query if a larger fraction of the query lies outside its span."""

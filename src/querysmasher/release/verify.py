@@ -155,7 +155,11 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
     except FileError as error:
         return Verdict(str(path), (Finding(file.name, FAILED, str(error)),), "", digest)
     whole = "complete; its parts fit together, and its checksum is right"
-    findings = [check_archive(release, file, whole), _noise(release), _cost(release)]
+    findings = [check_archive(release, file, whole), _noise(release)]
+    allowed = Fraction(release.noise.distribution.allowed_cost(release.plan.budget))
+    cost = spent(release.plan, release.exploration, release.counted.dropped)  # of all phases, exactly
+    words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
+    findings.append(Finding("privacy cost", OK if cost <= allowed else FAILED, words))
     try:
         findings.extend(_folder(release, path) if path.is_dir() else ())
     except QuerySmasherError as error:  # nothing follows from this release
@@ -252,15 +256,6 @@ def _noise(release: Release) -> Finding:
     if release.noise.description != release.noise.distribution.description:
         return Finding("noise", FAILED, f"is described otherwise than noise {release.noise.name!r} is")
     return Finding("noise", OK, f"{release.measurements:,} noisy integers. {release.noise.description}")
-
-
-def _cost(release: Release) -> Finding:
-    """Recompute the exact cost of the integer plan, and of the phases between which it was planned."""
-    budget = release.plan.budget
-    cost = spent(release.plan, release.exploration, release.counted.dropped)
-    allowed = Fraction(release.noise.distribution.allowed_cost(budget))
-    words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
-    return Finding("privacy cost", OK if cost <= allowed else FAILED, words)
 
 
 def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
