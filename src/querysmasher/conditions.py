@@ -1,4 +1,4 @@
-"""Predicates over values, read into masks over cells; what is wrong with one that cannot be read.
+"""Reads predicates over values into masks over cells, and explains what is wrong with an unreadable one.
 
 A name is plain if Python reads it as one name, and in brackets otherwise. Every shell preserves brackets
 inside single and double quotes, whereas backticks would run a command:
