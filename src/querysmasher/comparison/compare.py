@@ -20,7 +20,7 @@ from querysmasher.errors import PlanError, QuerySmasherError, as_given, explaine
 from querysmasher.formatting import columns, count, settled
 from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
-from querysmasher.planning.asking import check_asked
+from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import check_objective
@@ -242,7 +242,7 @@ def compare(
     >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "querysmasher"]).rows]
     ['QuerySmasher', 'ResidualPlanner']
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_objective(objective, INSUFFICIENT[0])
     if workload.has_targets and objective == "mean":  # errors without them are compared: others have none
         workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))

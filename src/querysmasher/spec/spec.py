@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.journal import check_error_share
+from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
