@@ -299,7 +299,7 @@ class Weighted(Family):
     name: ClassVar[str] = "weighted"
 
     def __post_init__(self) -> None:
-        """Take over what the family says about its queries."""
+        """Copy the structure of the family."""
         object.__setattr__(self, "structure", self.base.structure)
         object.__setattr__(self, "closed_form", self.base.closed_form)
 

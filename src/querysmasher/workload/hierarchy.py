@@ -43,10 +43,7 @@ Name = str | int | float | bool
 """Types of the names of groups."""
 
 LISTED = 1_000
-"""Maximum number of values of a group whose predicate lists them."""
-
-LABELLED = 1_000
-"""Maximum number of queries whose labels are stored."""
+"""Maximum number of values that a predicate lists, and of queries whose labels are stored."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,7 +201,7 @@ def check_nesting(groups: Sequence[Places]) -> None:
 
 
 def _by_appearance(numbers: Places) -> bool:
-    """Return whether numbers are 0 .. k - 1, each first used after those before it."""
+    """Return whether numbers are 0 .. k - 1 in the order of their first appearance."""
     highest = np.maximum.accumulate(np.append(-1, numbers))
     return bool(numbers.size and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1))
 
@@ -269,7 +266,7 @@ def titled_hierarchy(
         None if weights is None else tuple(weights),
         titles if any(title for title, _ in levels) else None,
     )
-    return tree if tree.rows > LABELLED else replace(tree, row_labels=tuple(tree.labels([attribute])))
+    return tree if tree.rows > LISTED else replace(tree, row_labels=tuple(tree.labels([attribute])))
 
 
 Level = Mapping[Any, Any] | Sequence[Any] | int
