@@ -269,7 +269,7 @@ def test_a_first_plan_loads_nothing_heavy(queries):
 @pytest.mark.slow
 def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
     loaded = loaded_after("from querysmasher.spec import read_spec\nqs.measure, qs.Release, qs.Estimate")
-    assert {"querysmasher.estimate.sums", "querysmasher.spec.reading"} <= loaded
+    assert {"querysmasher.estimate.sums", "querysmasher.spec.spec"} <= loaded
     assert "scipy.optimize" not in loaded
 
 

@@ -20,11 +20,11 @@ from rich.table import Table
 
 import querysmasher as qs
 from querysmasher.arrays import Array
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.extras import check_charts
 from querysmasher.formatting import error
 from querysmasher.report.expectations import HEADER, facts
 from querysmasher.report.words import ways_words
-from querysmasher.truth import true_answers
 
 STATES = (
     "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
@@ -200,9 +200,9 @@ def _table(title: str, *columns: str) -> Table:
 
 def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
     """Return the slices of the answers by number of attributes, and of all answers."""
-    place = 0
+    start = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:
-        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(place, place + group.rows))
-        place += group.rows
-    return {**rows, "all": [slice(0, place)]}
+        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(start, start + group.rows))
+        start += group.rows
+    return {**rows, "all": [slice(0, start)]}

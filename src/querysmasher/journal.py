@@ -65,16 +65,16 @@ def check_error_share(share: float) -> None:
 def compared_sets(workload: Workload) -> list[Place]:
     """Return the attribute sets of a workload whose tables have errors; refuse tables that are too large."""
     schema = workload.schema
-    places = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
-    for place in places:
-        cells = _cells(schema, place)
+    sets = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
+    for attributes in sets:
+        cells = _cells(schema, attributes)
         if cells > LARGEST:
-            names = ", ".join(schema.names[a] for a in place)
+            names = ", ".join(schema.names[a] for a in attributes)
             raise TooLargeError(
                 f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
                 f"at most {LARGEST:,}"
             )
-    return [place for place in places if place]
+    return [attributes for attributes in sets if attributes]
 
 
 def compare(
@@ -93,9 +93,9 @@ def compare(
     schema, budget = phases.schema, phases.budget
     change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
-    distances = tuple(Distance(place, MULTIPLE, variance) for place in sets)
-    asked = Distances(schema, budget, distances, phases.max_records)
-    targets = new_store(sum(_cells(schema, place) for place in sets))
+    queries = tuple(Distance(attributes, MULTIPLE, variance) for attributes in sets)
+    distances = Distances(schema, budget, queries, phases.max_records)
+    targets = new_store(sum(_cells(schema, attributes) for attributes in sets))
     for number, table in enumerate(model.tables(sets)):
         targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
         if seen is not None:
@@ -105,18 +105,18 @@ def compare(
         shape = [schema.sizes[a] for a in sets[number]]
         return targets[number].astype(np.int64, copy=False).reshape(shape)
 
-    return ComparedPhase(name, asked, phases.distances(asked, target, progress))
+    return ComparedPhase(name, distances, phases.distances(distances, target, progress))
 
 
-def _cells(schema: Schema, place: Place) -> int:
-    return math.prod(schema.sizes[a] for a in place)
+def _cells(schema: Schema, attributes: Place) -> int:
+    return math.prod(schema.sizes[a] for a in attributes)
 
 
 @dataclass(eq=False)
 class Journal:
-    """What was asked, and the results of all phases so far."""
+    """The workload, and the results of all phases so far."""
 
-    asked: Workload
+    workload: Workload
     phases: Phases
     noise: NoiseRecord
     options: Mapping[str, float]
@@ -149,9 +149,9 @@ class Journal:
 
     def measure(self, name: str, costs: Mapping[Place, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
-        plan = residual_plan(self.asked.schema, self.budget, costs, self.phases.max_records)
-        for place, cost in costs.items():
-            self.spent[place] = self.spent.get(place, 0.0) + cost
+        plan = residual_plan(self.workload.schema, self.budget, costs, self.phases.max_records)
+        for attributes, cost in costs.items():
+            self.spent[attributes] = self.spent.get(attributes, 0.0) + cost
         start = sum(len(done.measured) for done in self._plans)
         for number, answers in self.phases.measure(plan, self.progress).items():
             self._store.put(start + number, answers)
@@ -179,7 +179,7 @@ class Journal:
     def model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
         if self._known is None:
-            nothing = Evidence(self.asked.schema, lambda _: None)
+            nothing = Evidence(self.workload.schema, lambda _: None)
             self._known = Model(Evidence.of_release(self.release()) if self._plans else nothing)
         return self._known
 
@@ -190,13 +190,13 @@ class Journal:
             self._measured = plan, tables(plan.schema, _answerable(plan))
         return Release(
             *self._measured,
-            uniform(self.asked.schema),
+            uniform(self.workload.schema),
             self.noise,
             self._store,
             self.public_total,
             entry=self.entry,
             counted=self.counted,
-            asked=self.asked,
+            asked=self.workload,
             exploration=Exploration(self.options, tuple(self._done)),
         )
 
@@ -205,11 +205,11 @@ def _answerable(plan: IntegerPlan) -> list[Place]:
     """Return the sets of which every part was measured, so that the release answers their tables."""
     measured = {m.attributes for m in plan.measured}
 
-    def follows(place: Place) -> bool:
-        return all(some in measured for some in subsets(place) if some)
+    def follows(attributes: Place) -> bool:
+        return all(subset in measured for subset in subsets(attributes) if subset)
 
-    found = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
-    return list(found) or [()]
+    sets = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
+    return list(sets) or [()]
 
 
 PARTS = "parts of tables"
@@ -244,5 +244,5 @@ def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
     budget = whole - reserve
     size = journal.measure_size(journal.options["size_share"] * budget)
     spare = budget - float(journal.phases.spent - before)
-    journal.measure(PARTS, sized_costs(journal.asked, journal.budget, size, spare))
+    journal.measure(PARTS, sized_costs(journal.workload, journal.budget, size, spare))
     return journal.ended(compared, reserve)

@@ -148,7 +148,7 @@ def measure(
     whole = integer_plan(plan, allowed * (1 - error_share), max_records)
     check_budget(whole, source.distribution)
     names = plan.workload.schema.names
-    used = sorted({a for m in plan.measured for a in m.attributes} | {a for place in compared for a in place})
+    used = sorted({a for m in plan.measured for a in m.attributes}.union(*compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
     quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
@@ -158,13 +158,13 @@ def measure(
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
         if plan.sizes_first or compared:
-            sets = [tuple(names[a] for a in place) for place in compared]
+            sets = [tuple(names[a] for a in attributes) for attributes in compared]
             counter = CountedOnce(whole.schema, counter, [*map(whole.names, whole.measured), *sets])
         phases = Phases(whole.schema, plan.budget, counter, source, max_records)
         counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
-            asked = plan.asked or plan.workload
-            journal = Journal(asked, phases, record, options, progress, entry, counted)
+            workload = plan.asked or plan.workload
+            journal = Journal(workload, phases, record, options, progress, entry, counted)
             return measure_sized(journal, compared)
         release = Release(
             *(whole, plan.workload, plan.centres, record, store),
@@ -216,8 +216,8 @@ def _charged(
     if ledger is None:
         return None
     if plan.sizes_first:
-        asked = plan.asked or plan.workload
-        request = request_digest(asked, plan.budget, whole.max_records, options, dropped)
+        workload = plan.asked or plan.workload
+        request = request_digest(workload, plan.budget, whole.max_records, options, dropped)
     elif options["error_share"] or dropped is not None:
         request = planned_digest(whole, options, dropped)
     else:
@@ -233,14 +233,14 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
     if plan.workload.has_targets:
         msg = "error_share: expected 0 for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    found = compared_sets(plan.asked or plan.workload)
-    if not found:
+    sets = compared_sets(plan.asked or plan.workload)
+    if not sets:
         msg = "error_share: expected 0, because the workload has no table on attributes; got a share"
         raise PlanError(msg)
     if error_share * cost < LEAST_COST:
         msg = f"error_share: expected 0, or a share with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
-    return found
+    return sets
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:

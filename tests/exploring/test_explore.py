@@ -158,7 +158,7 @@ def test_a_simulation_is_not_charged(tmp_path):
 def test_a_release_whose_phases_cost_more_than_its_budget_is_refused(release, tmp_path):
     *others, last = release.exploration.phases
     dear = replace(
-        last.distances, asked=tuple(replace(d, variance=d.variance / 100) for d in last.distances.asked)
+        last.distances, queries=tuple(replace(d, variance=d.variance / 100) for d in last.distances.queries)
     )
     forged = replace(release.exploration, phases=(*others, replace(last, distances=dear)))
     replace(release, exploration=forged).save(tmp_path / "x.qs")

@@ -56,7 +56,7 @@ class Scripted(Phases):
 
     def distances(self, asked, targets, progress=None):
         exact = self.quiet.distances(asked, targets)
-        known = [(d.attributes, d.variance) for d in asked.asked]
+        known = [(d.attributes, d.variance) for d in asked.queries]
         return self._noted(known, list(exact), super().distances(asked, targets, progress))
 
 

@@ -7,11 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.files import write_archive
 from querysmasher.planning.limits import limited
 from querysmasher.planning.plan_file import plan_to_data
-from querysmasher.truth import true_answers
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import privacy_cost, query_rows, variances

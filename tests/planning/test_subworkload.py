@@ -178,13 +178,3 @@ def test_a_block_knows_its_shape_cells_energy_and_centres():
     assert term.energy == pytest.approx(np.trace(terms_gram(block.shape, [term])))
     assert term.on({1}) == (Piece((1,), a),)
     assert Piece((1,), a).moved({1: 5}) == Piece((5,), a)
-
-
-def test_pieces_and_blocks_that_do_not_fit_are_refused():
-    part = example_part((2, 3), thin=True, seed=1)
-    with pytest.raises(qs.PlanError, match=r"piece: .*axes"):
-        Piece((0,), part)
-    whole = (Piece((0, 1), part),)
-    for shape, pieces in [((3, 2), whole), ((2, 3, 4), whole), ((2, 3), whole * 2), ((2, 3), ())]:
-        with pytest.raises(qs.PlanError, match=r"block: .*cover"):
-            Block(shape, (Term(1.0, pieces),))

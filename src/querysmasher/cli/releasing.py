@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,6 @@ SPENT = (
     "Every measurement spends the budget again: releases about the same people add up, including those that "
     "are replaced or discarded. Query this release instead, which has no privacy cost."
 )
-
-
-def release(**options: Any) -> None:
-    """Plan, measure the table and write the folder; or complete the draft of an unfinished run."""
-    _run("release", **options)
-
-
-def explore(**options: Any) -> None:
-    """Explore the table and write the folder; or complete the draft of an unfinished run."""
-    _run("explore", **options)
 
 
 def _run(
@@ -99,13 +90,18 @@ def _run(
                 planned.save(draft.folder / PLAN)
                 measured = read.measure(planned, source.open(), seed=seed)
             with draft.spent():
-                measured = _described(measured, read, draft.folder / PLAN)
+                words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
+                digest = {} if planned is None else {"plan_digest": sha256(draft.folder / PLAN)}
+                measured = measured.described(**words, spec_digest=sha256(read.path), **digest)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
         print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
     else:
         _show(folder, names, summary, measured, explores)
+
+
+release, explore = partial(_run, "release"), partial(_run, "explore")
 
 
 def _check_ledger(read: Spec, seed: int | None) -> None:
@@ -163,13 +159,6 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
     if explores:
         return None, measured
     return load_plan(stored) if stored.is_file() else read.plan(), measured
-
-
-def _described(measured: Release, read: Spec, plan: Path) -> Release:
-    """Return the release with the words of the spec, today's date if it has none, and digests."""
-    words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
-    digest = {"plan_digest": sha256(plan)} if plan.is_file() else {}
-    return measured.described(**words, spec_digest=sha256(read.path), **digest)
 
 
 def _finish(

@@ -36,6 +36,7 @@ from querysmasher.planning.grading import LOST, NOTHING
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import root_of, solve_whole
+from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
@@ -134,27 +135,20 @@ class Candidate:
 
 
 def best_candidate(
-    workload: Workload,
-    budget: Budget,
-    tolerance: float,
-    planned: Planned,
-    progress: bool | None = None,
-    *,
-    centred: bool = True,
-    lines: AttributeSet = (),
+    workload: Workload, budget: Budget, options: Options, planned: Planned, *, centred: bool = True
 ) -> Plan:
     """Return the best plan among those that split all groups, some, or none.
 
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
-    `lines`, which have a centre for every set, are split if others are.
+    lines, which have a centre for every set, are split if others are.
     """
     best: Plan | None = None
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
-    for candidate in _candidates(workload, budget.unit, centred, lines):
+    for candidate in _candidates(workload, budget.unit, centred, options.lines):
         if best is not None and candidate.bound(best) >= math.sqrt(worthwhile) * root_loss(best):
             continue
-        plan = planned([cluster.solved(tolerance, progress) for cluster in candidate.clusters])
+        plan = planned([c.solved(options.tolerance, options.progress) for c in candidate.clusters])
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
@@ -394,9 +388,8 @@ def beside(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    plan = allocated(
-        workload, budget, centres, solutions, measured, bound, centering="optimized", tolerance=tolerance
-    )
+    options = Options.of(tolerance=tolerance)
+    plan = allocated(workload, budget, centres, solutions, measured, bound, options)
     if len(measured) == 1 or not combined:
         return plan
     loss = _combined_loss(plan, [] if split is None else split.workload.groups, unsplit)

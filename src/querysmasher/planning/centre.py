@@ -30,8 +30,6 @@ class Centre:
 
     weights: Array
     integers: NDArray[np.int64] | None = None
-    start: Array | None = None
-    """Weights of the values that were best when the centre was found: a solver may start from them."""
 
     def __post_init__(self) -> None:
         """Refuse weights that do not sum to one, and make the arrays read-only."""
@@ -43,10 +41,9 @@ class Centre:
         if size > len(weights) * limits().largest_centre or abs(float(weights.sum()) - 1) > 1e-9 * max(
             1.0, size
         ):
-            msg = "centre: a centre does not sum to one"
-            raise PlanError(msg)
+            raise PlanError("centre: a centre does not sum to one")
         object.__setattr__(self, "weights", weights)
-        for array in (self.weights, self.integers, self.start):
+        for array in (self.weights, self.integers):
             if array is not None:
                 array.flags.writeable = False
 
@@ -60,11 +57,9 @@ class Centre:
         """Return the centre k / Σk."""
         largest = limits().largest_centre
         if integers.size and not -largest <= integers.min() <= integers.max() <= largest:
-            msg = f"centre: expected integers of at most {largest} in absolute value"
-            raise PlanError(msg)
+            raise PlanError(f"centre: expected integers of at most {largest} in absolute value")
         if not integers.sum() > 0:
-            msg = "centre: a centre does not sum to one: expected integers with a positive sum"
-            raise PlanError(msg)
+            raise PlanError("centre: a centre does not sum to one: expected integers with a positive sum")
         k = integers // np.gcd.reduce(integers)
         return cls(k / k.sum(), k)
 

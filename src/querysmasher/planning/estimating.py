@@ -28,7 +28,7 @@ from itertools import combinations
 from querysmasher.errors import PlanError, as_given, not_one_of
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.integer import check_measurable, integer_plan
+from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
@@ -216,7 +216,9 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     """
     costs = _costs(schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
     made = _at_costs(tables(schema, list(shares)), budget, costs)
-    check_measurable(made, max_records)
+    refused = refusal(made, max_records)
+    if refused is not None:
+        raise refused
     return made
 
 

@@ -63,24 +63,21 @@ def rounded_up(variance: Fraction | float) -> Fraction:
 
 
 def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
-    """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
-    try:
-        check_measurable(plan, max_records)
-    except PlanError as error:
-        return error
-    return None
-
-
-def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
-    """Refuse a plan that could not be measured in integers under a cap on the number of records.
+    """Return why a plan could not be measured in integers under a cap on the number of records, if so.
 
     All sets start with the bits that the largest set leaves, so that every solution is rounded once.
     """
-    rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
-    few = rounder.room // max([1, *map(len, largest)])
-    few = max(limits().least_bits, min(limits().most_bits, few))
-    for m in {m.blocks: m for m in plan.measured}.values():
-        rounder.blocks(m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few)  # room for a smaller privacy cost
+    try:
+        rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
+        few = rounder.room // max([1, *map(len, largest)])
+        few = max(limits().least_bits, min(limits().most_bits, few))
+        for m in {m.blocks: m for m in plan.measured}.values():
+            rounder.blocks(
+                m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few
+            )  # room for a lower privacy cost
+    except PlanError as error:
+        return error
+    return None
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:

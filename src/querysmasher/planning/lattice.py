@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR, lengths
+from querysmasher.planning.grading import FAR, NOTHING, lengths
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -25,9 +25,6 @@ LARGEST = 2**40
 
 MOST_DENOMINATOR = 5_040
 """Maximum common denominator of fractions."""
-
-EXACT = 1e-14
-"""Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
@@ -109,7 +106,7 @@ def _whole_multiple(sizes: Array) -> float | None:
         left = tried
         for size in sizes / unit:
             products = left * size
-            left = left[np.abs(products - np.round(products)) <= EXACT * products]
+            left = left[np.abs(products - np.round(products)) <= NOTHING * products]
         if left.size and left[0] * sizes[-1] / unit <= LARGEST:
             return float(left[0] / unit)
     return None

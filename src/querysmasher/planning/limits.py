@@ -80,12 +80,10 @@ class PlanningLimits:
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
-    interior_work: float = 1e9
-    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
+    interior_work: float = 5e8
+    """Queries × active cells² of the interior point up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
-    wide_work: float = 4e10
-    """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 3e7
     """Columns × queries² up to which queries are weighed in double precision, and tables are tried whole."""
     whole_nearness: int = 5

@@ -7,26 +7,22 @@ The planner, the search for centres, the estimator and the limit all split famil
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.grading import are_far_apart, lengths
+from querysmasher.planning.grading import NOTHING, are_far_apart, lengths
 from querysmasher.planning.lattice import lattice_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.subworkload import Part, Piece, Subworkload, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
-
-NULL = 1e-12
-"""A remainder shorter than this fraction of its query is rounding error and counts as zero."""
-
 
 Kept = tuple[int, ...]
 """The axes that a remainder keeps, in increasing order."""
@@ -41,14 +37,9 @@ class PlacedFamily:
     """The family's own axes, in the schema's order."""
 
     @classmethod
-    def on(cls, places: Sequence[int], family: Family) -> PlacedFamily:
-        """Return the family on the attributes at these indices of the schema."""
-        return cls(family, tuple(sorted(range(len(places)), key=places.__getitem__)))
-
-    @classmethod
-    def own(cls, family: Family) -> PlacedFamily:
-        """Return the family with its axes in its own order."""
-        return cls(family, tuple(range(len(family.shape))))
+    def on(cls, positions: Sequence[int], family: Family) -> PlacedFamily:
+        """Return the family on the attributes at these positions in the schema."""
+        return cls(family, tuple(sorted(range(len(positions)), key=positions.__getitem__)))
 
     def tensor(self, *, weighted: bool) -> Array:
         """Return the queries with an axis per attribute, times the roots of their weights if `weighted`."""
@@ -101,7 +92,7 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
             for already, rows in left.items()
         }
         left = means | rest
-    least = NULL * lengths(tensor.reshape(len(tensor), -1))
+    least = NOTHING * lengths(tensor.reshape(len(tensor), -1))
     cleared = {kept: _without_nothing(rows.reshape(len(rows), -1), least) for kept, rows in left.items()}
     return {kept: rows for kept, rows in cleared.items() if rows is not None}
 
@@ -178,76 +169,60 @@ class Decomposer:
         self.parts: dict[str, Part] = {}
         """The distinct parts by digest, in order of appearance."""
         self._next = 0
-        self._placed: dict[tuple[tuple[int, ...], Part], Piece] = {}
-        self._options: dict[Hashable, list[Left]] = {}
+        self._piece = cache(Piece)  # equal pieces are one object, for speed
+        self._leaves: dict[Hashable, list[Left]] = {}
         self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
-
-    def _expand(self, group: Group) -> list[Left]:
-        """Return what the group leaves on each attribute set, with the group's weight.
-
-        Attribute sets on which it leaves nothing are absent.
-        """
-        expansion: list[Left] = [((), (), group.weight)]
-        for names, family in group.parts():
-            options = self._options_on(names, family)
-            expansion = [
-                (kept + own, pieces + own_pieces, coefficient * factor)
-                for kept, pieces, coefficient in expansion
-                for own, own_pieces, factor in options
-            ]
-        return expansion
 
     def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
         """Return the non-empty subworkloads, smaller attribute sets first, in schema order."""
         table: defaultdict[tuple[int, ...], dict[tuple[Piece, ...], float]] = defaultdict(dict)
         for group in groups:
-            for found, pieces, coefficient in self._expand(group):
-                kept = tuple(sorted(found))
-                own = pieces if kept == found else tuple(sorted(pieces, key=attrgetter("axes")))
-                terms = table[kept]
-                terms[own] = terms.get(own, 0.0) + coefficient
+            expansion: list[Left] = [((), (), group.weight)]
+            for names, family in group.parts():
+                leaves = self._left_by(names, family)
+                expansion = [
+                    (kept + more, pieces + others, coefficient * factor)
+                    for kept, pieces, coefficient in expansion
+                    for more, others, factor in leaves
+                ]
+            for kept, pieces, coefficient in expansion:
+                attributes = tuple(sorted(kept))
+                key = pieces if attributes == kept else tuple(sorted(pieces, key=attrgetter("axes")))
+                terms = table[attributes]
+                terms[key] = terms.get(key, 0.0) + coefficient
         result = []
         for attributes in sorted(table, key=lambda kept: (len(kept), kept)):
-            axis = {attribute: place for place, attribute in enumerate(attributes)}
-            terms = table[attributes]
-            placed = [
-                Term(coefficient, tuple([self._place(piece, axis) for piece in pieces]))
-                for pieces, coefficient in terms.items()
-            ]
-            result.append(Subworkload(attributes, tuple(placed)))
+            axis_of = {attribute: axis for axis, attribute in enumerate(attributes)}
+            placed = tuple(
+                Term(c, tuple([self._piece(tuple(axis_of[a] for a in p.axes), p.part) for p in pieces]))
+                for pieces, c in table[attributes].items()
+            )
+            result.append(Subworkload(attributes, placed))
         return result
 
-    def _place(self, piece: Piece, axis: Mapping[int, int]) -> Piece:
-        """Return the piece on axes instead of attributes; equal pieces are one object, for speed."""
-        axes = tuple(axis[a] for a in piece.axes)
-        key = (axes, piece.part)
-        if key not in self._placed:
-            self._placed[key] = Piece(axes, piece.part)
-        return self._placed[key]
-
-    def _options_on(self, names: tuple[str, ...], family: Family) -> list[Left]:
+    def _left_by(self, names: tuple[str, ...], family: Family) -> list[Left]:
         """Return what a family leaves, split once for all attributes with the same centres."""
         key = (names, family.key)
-        if key not in self._options:
-            places = self.schema.positions(names)
-            order = sorted(places)
-            alike = (tuple(self.centres[p] for p in places), tuple(map(places.index, order)), family.key)
+        if key not in self._leaves:
+            positions = self.schema.positions(names)
+            attributes = sorted(positions)
+            queries, centres = PlacedFamily.on(positions, family), [self.centres[a] for a in attributes]
+            alike = (tuple(centres), queries.order, family.key)
             if alike not in self._alike:
-                self._alike[alike] = self._split(places, family)
+                self._alike[alike] = self._split(queries, centres)
             square, parts = self._alike[alike]
-            options: list[Left] = [((), (), square)] if square else []
+            leaves: list[Left] = [((), (), square)] if square else []
             for axes, part in parts.items():
-                kept = tuple(order[a] for a in axes)
-                options.append((kept, (Piece(kept, part),), 1.0))
-            self._options[key] = options
-        return self._options[key]
+                kept = tuple(attributes[a] for a in axes)
+                leaves.append((kept, (Piece(kept, part),), 1.0))
+            self._leaves[key] = leaves
+        return self._leaves[key]
 
-    def _split(self, places: tuple[int, ...], family: Family) -> tuple[float, dict[Kept, Part]]:
+    def _split(self, queries: PlacedFamily, centres: list[Centre]) -> tuple[float, dict[Kept, Part]]:
         """Return what a family leaves on no axis, and the parts on others; equal parts are one object."""
-        queries, centres = PlacedFamily.on(places, family), [self.centres[p] for p in sorted(places)]
         square, parts = split_parts(queries, centres, self._next)
         self._next += len(parts)
-        if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
+        if queries.family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
             first = {len(kept): part for kept, part in reversed(parts.items())}
             parts = {kept: first[len(kept)] for kept in parts}
         return square, {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}

@@ -18,7 +18,6 @@ from operator import attrgetter
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, square_root
-from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.lattice import Integers
 
@@ -124,19 +123,16 @@ class Piece:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse a number of axes that differs from the part's."""
-        if len(self.axes) != len(self.part.shape):
-            msg = f"piece: expected axes for a part of shape {self.part.shape}, got {self.axes}"
-            raise PlanError(msg)
+        """Compute the hash once: decomposing looks up millions of pieces."""
         object.__setattr__(self, "_hash", hash((self.axes, self.part)))
 
     def __hash__(self) -> int:
-        """Return the hash, computed once: decomposing looks up millions of pieces."""
+        """Return the hash of the axes and the part."""
         return self._hash
 
-    def moved(self, place: Mapping[int, int]) -> Piece:
-        """Return the part on other axes: `place` maps each axis to a new one."""
-        return Piece(tuple(place[a] for a in self.axes), self.part)
+    def moved(self, axis_of: Mapping[int, int]) -> Piece:
+        """Return the part on other axes: `axis_of` maps each axis to a new one."""
+        return Piece(tuple(axis_of[a] for a in self.axes), self.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +165,6 @@ class Block:
     shape: tuple[int, ...]
     terms: tuple[Term, ...]
 
-    def __post_init__(self) -> None:
-        """Refuse terms that do not cover every axis once."""
-        axes = list(range(len(self.shape)))
-        for term in self.terms:
-            if sorted(a for piece in term.pieces for a in piece.axes) != axes or term.shape != self.shape:
-                msg = f"block: the pieces of a term do not cover axes of the sizes {self.shape}"
-                raise PlanError(msg)
-
     @classmethod
     def of(cls, part: Part) -> Block:
         """Return the block of a single part."""
@@ -195,12 +183,12 @@ class Block:
     @property
     def centres(self) -> Centres:
         """The centre of every axis, around which all its parts are split."""
-        found = {
+        centre_of = {
             axis: centre
             for piece in self.terms[0].pieces
             for axis, centre in zip(piece.axes, piece.part.centres, strict=True)
         }
-        return tuple(found[axis] for axis in range(len(found)))
+        return tuple(centre_of[axis] for axis in range(len(centre_of)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,12 +221,12 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
     rest = terms
     left = set(range(len(terms[0].shape)))
     for axes in _tied_axes(len(left), terms):
-        own = [term.on(axes) for term in rest]
+        inside = [term.on(axes) for term in rest]
         others = [term.on(left.difference(axes)) for term in rest]
-        row_of = {key: i for i, key in enumerate(dict.fromkeys(own))}
+        row_of = {key: i for i, key in enumerate(dict.fromkeys(inside))}
         column_of = {key: j for j, key in enumerate(dict.fromkeys(others))}
         matrix = np.zeros((len(row_of), len(column_of)))
-        for term, row, column in zip(rest, own, others, strict=True):
+        for term, row, column in zip(rest, inside, others, strict=True):
             matrix[row_of[row], column_of[column]] += term.coefficient
         column_factor = matrix[:, 0] / matrix[0, 0] if matrix[0, 0] else matrix[:, 0]
         if np.allclose(np.outer(column_factor, matrix[0]), matrix, rtol=1e-12, atol=0):  # small terms matter
@@ -267,13 +255,13 @@ def _tied_axes(count: int, terms: tuple[Term, ...]) -> list[tuple[int, ...]]:
 
 def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
     """Renumber the axes, and scale the largest coefficient to one: blocks are equal up to scale."""
-    place = {axis: i for i, axis in enumerate(axes)}
+    axis_of = {axis: i for i, axis in enumerate(axes)}
     scale = max(term.coefficient for term in terms)
     renumbered = sorted(
         (
             Term(
                 float(f"{term.coefficient / scale:.11e}"),
-                tuple(sorted((piece.moved(place) for piece in term.pieces), key=attrgetter("axes"))),
+                tuple(sorted((piece.moved(axis_of) for piece in term.pieces), key=attrgetter("axes"))),
             )
             for term in terms
         ),

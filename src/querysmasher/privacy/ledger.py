@@ -169,10 +169,10 @@ class Ledger:
     def check_unit(self, budget: Budget) -> None:
         """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
         if budget.unit != self.limit.unit:
-            own, other = self.limit.unit, budget.unit
+            unit, other = self.limit.unit, budget.unit
             raise PrivacyError(
-                f"ledger: {str(self.path)!r} is for {own.neighbours!r} neighbours and records_per_person = "
-                f"{own.records_per_person}, the budget for {other.neighbours!r} and "
+                f"ledger: {str(self.path)!r} is for {unit.neighbours!r} neighbours and records_per_person = "
+                f"{unit.records_per_person}, the budget for {other.neighbours!r} and "
                 f"{other.records_per_person}; their costs cannot be added. Nothing was measured"
             )
 
@@ -216,8 +216,8 @@ class Ledger:
     def _check_person(self, chain: Chain, person: str | None) -> None:
         if chain.entries and chain.entries[0].person != person:
             was, now = (
-                "all records" if one is None else f"persons by {one!r}"
-                for one in (chain.entries[0].person, person)
+                "all records" if column is None else f"persons by {column!r}"
+                for column in (chain.entries[0].person, person)
             )
             raise PrivacyError(
                 f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "

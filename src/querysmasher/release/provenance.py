@@ -126,11 +126,11 @@ class ComparedPhase:
     name: str
     distances: Distances
     values: Numbers
-    """The noisy distances, in the order of `distances.asked` and in units of 1/multiple of a record."""
+    """The noisy distances, in the order of `distances.queries` and in units of 1/multiple of a record."""
 
     def __post_init__(self) -> None:
         """Check that there is one finite value per distance."""
-        if self.values.shape != (len(self.distances.asked),) or not np.isfinite(self.values).all():
+        if self.values.shape != (len(self.distances.queries),) or not np.isfinite(self.values).all():
             raise PrivacyError("comparison: expected one finite value per distance")
 
     def cost(self, plan: IntegerPlan) -> Fraction:  # noqa: ARG002 - as for a measurement
@@ -139,7 +139,7 @@ class ComparedPhase:
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data with arrays."""
-        distances = self.distances.asked
+        distances = self.distances.queries
         return {
             "name": self.name,
             "attributes": ragged(distance.attributes for distance in distances),
@@ -152,14 +152,14 @@ class ComparedPhase:
     def records(self) -> Array:
         """The noisy distances, in records."""
         return np.array(
-            [float(v) / d.multiple for v, d in zip(self.values.tolist(), self.distances.asked, strict=True)]
+            [float(v) / d.multiple for v, d in zip(self.values.tolist(), self.distances.queries, strict=True)]
         )
 
     def std(self, noise: Distribution) -> Array:
         """Return the standard errors of the distances, in records."""
-        variances = [float(d.variance) for d in self.distances.asked]
+        variances = [float(d.variance) for d in self.distances.queries]
         noisy = np.array([v + noise.extra_variance(v) for v in variances])
-        return np.sqrt(noisy) / np.array([float(d.multiple) for d in self.distances.asked])
+        return np.sqrt(noisy) / np.array([float(d.multiple) for d in self.distances.queries])
 
 
 Phase = MeasuredPhase | ComparedPhase

@@ -131,8 +131,8 @@ def release_from_data(data: dict[str, Any]) -> Release:
     if data.get("ledger") is not None:
         previous, content = items(data["ledger"])
         entry = Entry.from_json(content, previous)
-    asked = None if data.get("asked") is None else workload_from_data(data["asked"])
-    if asked is not None and asked.schema != workload.schema:
+    estimated = None if data.get("asked") is None else workload_from_data(data["asked"])
+    if estimated is not None and estimated.schema != workload.schema:
         raise ValueError
     release = Release(
         plan,
@@ -144,7 +144,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
         entry=entry,
         counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
         provenance=Provenance.from_json(data.get("provenance", {})),
-        asked=asked,
+        asked=estimated,
         exploration=exploration_from_data(data.get("exploration"), plan, noise.distribution),
     )
     check_release(release)
@@ -166,22 +166,18 @@ def check_release(release: Release) -> None:
     unit, noise = plan.budget.unit, release.noise.distribution
     check_centres(plan.schema, release.centres)
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
+    public, variances = unit.total_is_public, [m.variance for m in plan.measured]
+    silent = counted.is_whole or counted.unknown is None
+    totals = [m for m in plan.measured if not m.attributes]
     wrong = {
-        "whether the number of records is public contradicts its neighbours": unit.total_is_public
+        "whether the number of records is public contradicts its neighbours": public
         != (release.public_total is not None),
-        "persons are distinguished with replace_one neighbours": unit.total_is_public
-        and release.person is not None,
-        "records are left out with replace_one neighbours": unit.total_is_public
-        and counted.unknown != "refuse",
-        "it says how many records were left out, but not which": counted.dropped is not None
-        and (counted.is_whole or counted.unknown is None),
+        "persons are distinguished with replace_one neighbours": public and release.person is not None,
+        "records are left out with replace_one neighbours": public and counted.unknown != "refuse",
+        "it says how many records were left out, but not which": counted.dropped is not None and silent,
         "a strategy is zero, or has dependent rows": not all(s.is_sound() for s in strategies),
-        "a noise variance is zero, or too large": not all(
-            0 < m.variance <= LARGEST_VARIANCE for m in plan.measured
-        ),
-        "the number of records is not measured exactly once": any(
-            not m.attributes and len(m.blocks) != 1 for m in plan.measured
-        ),
+        "a noise variance is zero, or too large": not all(0 < v <= LARGEST_VARIANCE for v in variances),
+        "the number of records is not measured exactly once": any(len(m.blocks) != 1 for m in totals),
     }
     for why, is_wrong in wrong.items():
         _refuse_if(is_wrong, why)

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +29,6 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 
 MEMORY_BYTES = 2**29
 """Maximum size of a release that is kept in memory."""
-
-
-class Store(Protocol):
-    """Noisy answers by the index of their attribute set."""
-
-    def __getitem__(self, number: int) -> Numbers:
-        """Return the answers of one attribute set, as one axis."""
-        ...
 
 
 class MemoryStore(dict[int, Numbers]):
@@ -91,6 +83,10 @@ class LoadedStore:
         if not fits or not np.isfinite(answers).all():
             raise FileError("the file of the release does not contain the answers it declares")
         return answers
+
+
+Store = MemoryStore | FileStore | LoadedStore
+"""Noisy answers by the index of their attribute set, as one axis each."""
 
 
 def new_store(numbers: int) -> MemoryStore | FileStore:

@@ -72,27 +72,22 @@ def frame(columns: Mapping[str, Any], backend: Any) -> Any:
 
 
 def frame_of(table: Any, backend: Any) -> Any:
-    """Return an Arrow table as a data frame of a library."""
+    """Return an Arrow table as a data frame of a library; in pandas, integers with nulls remain integers."""
     try:
-        if nw.Implementation.from_backend(backend) is nw.Implementation.PANDAS:
-            return _pandas(table)
-        return nw.from_arrow(table, backend=backend).to_native()
+        if nw.Implementation.from_backend(backend) is not nw.Implementation.PANDAS:
+            return nw.from_arrow(table, backend=backend).to_native()
+        pd = nw.Implementation.PANDAS.to_native_namespace()
+        nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        made = table.to_pandas()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and column.type in nullable:
+                made[name] = column.to_pandas(types_mapper=nullable.get)
     except (ImportError, ValueError, TypeError, AttributeError):
         known = ", ".join(map(repr, BACKENDS))
         got = f"{as_given(backend)}{suggestion(backend, BACKENDS)}"
         raise WorkloadError(
             f"backend: expected an installed dataframe library such as {known}, got {got}"
         ) from None
-
-
-def _pandas(table: Any) -> Any:
-    """Return a pandas frame in which integers with nulls remain integers."""
-    pd = nw.Implementation.PANDAS.to_native_namespace()
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    made = table.to_pandas()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.null_count and column.type in nullable:
-            made[name] = column.to_pandas(types_mapper=nullable.get)
     return made
 
 
@@ -263,49 +258,38 @@ class Tidy:
 
     def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
         """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
-        predicates = [
-            self._texts(family.predicates([self.workload.schema[n] for n in names]))
-            for names, family in group.parts()
-        ]
+        parts = list(group.parts())
+        spans = [_spans(family) for _, family in parts]
+        # the columns of attributes may say exactly what each query counts
+        stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
+        words = (family.predicates([self.workload.schema[n] for n in names]) for names, family in parts)
+        predicates = [] if stated else [self._texts(texts) for texts in words]
         for start in range(0, group.rows, BATCH):
             batch = slice(start, min(group.rows, start + BATCH))
             size = batch.stop - start
             rows = np.unravel_index(np.arange(start, batch.stop), group.shape) if group.shape else ()
-            about = self._about(group, rows, predicates, size)
+            said = [
+                texts.take(pa.array(queries))
+                for texts, queries in zip(predicates, rows, strict=bool(predicates))
+                if set(texts.to_pylist()) != {""}
+            ]
+            if stated:
+                query = pa.nulls(size, pa.string())
+            elif said:
+                query = said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
+            else:
+                query = repeated(self._text("total"), size).cast(pa.string())
+            names = " × ".join(group.attributes) or "total"
+            about = [repeated(self._text(names), size), repeated(self._text(group.kind), size), query]
+            counted = {
+                name: (family, queries)
+                for (names_of, family), queries in zip(parts, rows, strict=True)
+                for name in names_of
+            }
+            for columns in self.columns:
+                family, queries = counted.get(columns.attribute.name, (None, None))
+                about += columns.arrays(family, queries, size)
             yield pa.table([*about, *numbers(batch)], schema=self.schema)
-
-    def _about(
-        self, group: Group, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int
-    ) -> Iterator[Any]:
-        """Iterate over the columns before the numbers; `rows` has the queries of each family."""
-        yield repeated(self._text(" × ".join(group.attributes) or "total"), size)
-        yield repeated(self._text(group.kind), size)
-        stated = all(
-            spans is not None and (spans >= 0).all() for spans in (_spans(f) for _, f in group.parts())
-        )
-        if stated and not self.queries:  # the columns of attributes say exactly what each query counts
-            yield pa.nulls(size, pa.string())
-        else:
-            yield self._query(rows, predicates, size)
-        families = {
-            name: (family, queries)
-            for (names, family), queries in zip(group.parts(), rows, strict=True)
-            for name in names
-        }
-        for columns in self.columns:
-            family, queries = families.get(columns.attribute.name, (None, None))
-            yield from columns.arrays(family, queries, size)
-
-    def _query(self, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int) -> Any:
-        """Return the predicates: those of all families, joined."""
-        said = [
-            texts.take(pa.array(queries))
-            for texts, queries in zip(predicates, rows, strict=True)
-            if set(texts.to_pylist()) != {""}
-        ]
-        if not said:
-            return repeated(self._text("total"), size).cast(pa.string())
-        return said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
 
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
         cv = coefficients(values, std)

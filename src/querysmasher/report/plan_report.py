@@ -98,7 +98,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
     weights = {g.weight for g in plan.workload}
-    asked = markup(
+    queries = markup(
         "asked",
         schema=schema_table(plan.workload.schema),
         weights=" Some queries have more weight than others." if len(weights) > 1 else None,
@@ -106,7 +106,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     )
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
-        ("asked", "What is asked", asked),
+        ("asked", "What is asked", queries),
         ("error", "Expected error", _error_section(plan, len(groups), with_curve=curve is not None)),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,24 +144,16 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
     with one_core():
         release.estimator.prepare(groups[:LISTED])
         for group in groups:
-            if len(answers) >= LISTED:
-                break
-            answers += _answers(release, group)
+            largest = max(f.rows * f.cells for f in group.families)
+            cells = math.prod(f.cells for f in group.families)
+            if len(answers) >= LISTED or group.rows > MAX_GROUP or max(largest / 30, cells / 10) > MAX_GROUP:
+                continue
+            with suppress(OutsideMeasuredSpaceError, TooLargeError):
+                numbers = (part.ravel().tolist() for part in release.answer_group(group))
+                rows = zip(group.labels(release.plan.schema), *numbers, strict=True)
+                step = math.ceil(group.rows / PER_GROUP)
+                answers += itertools.starmap(Answer, itertools.islice(rows, 0, None, step))
     return answers[:LISTED], sum(g.rows for g in groups)
-
-
-def _answers(release: Release, group: Group) -> Iterator[Answer]:
-    largest = max(f.rows * f.cells for f in group.families)
-    cells = math.prod(f.cells for f in group.families)
-    if group.rows > MAX_GROUP or largest > 30 * MAX_GROUP or cells > 10**6:
-        return
-    try:
-        values, std = release.answer_group(group)
-    except (OutsideMeasuredSpaceError, TooLargeError):
-        return
-    step = max(1, math.ceil(group.rows / PER_GROUP))
-    rows = zip(group.labels(release.plan.schema), values.ravel().tolist(), std.ravel().tolist(), strict=True)
-    yield from itertools.starmap(Answer, itertools.islice(rows, 0, None, step))
 
 
 def not_shown(release: Release, shown: Iterable[Table]) -> str | None:

@@ -47,16 +47,12 @@ from querysmasher.report.release_data import (
 from querysmasher.report.words import schema_table, workload_table
 
 PROVENANCE = {
-    "title": "title",
     "organisation": "published by",
-    "contact": "contact",
     "date": "date of release",
-    "data": "data",
-    "version": "version",
     "spec_digest": "spec (SHA-256)",
     "plan_digest": "plan (SHA-256)",
 }
-"""Words about the provenance of a release."""
+"""Words about the provenance of a release that do not name themselves."""
 
 TITLE = "Private release"
 """The heading of a page if the release has no title."""
@@ -192,7 +188,7 @@ def _released(release: Release) -> Html:
         ("noisy numbers", f"{release.measurements:,} on {sets}"),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
-        *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
+        *((PROVENANCE.get(name, name), word) for name, word in release.provenance.to_json().items()),
     ]
     return markup(
         "released",

@@ -20,7 +20,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
-from querysmasher.spec.sections import Section, amount, choice, path
+from querysmasher.spec.sections import Section, amount, choice, path, positive
 from querysmasher.workload.builders import (
     FamilyLike,
     abs_difference,
@@ -46,7 +46,7 @@ class Queries(Section):
     """The common keys of all entries of the workload."""
 
     kind: str
-    weight: float = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+    weight: float = positive
     weighting: str = choice(WEIGHINGS, "queries")
     target: float | None = amount
     level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
@@ -378,9 +378,9 @@ def _groups(attribute: Attribute, level: Any) -> Any:
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
             f"characters of codes, or a column of a codebook, got {shown(level)}"
         )
-    if level and all(isinstance(own, list) for own in level.values()):
+    if level and all(isinstance(values, list) for values in level.values()):
         named = dict(zip(attribute.labels, attribute.values, strict=True))
-        return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
+        return {group: [named.get(str(value), value) for value in values] for group, values in level.items()}
     labels = set(attribute.labels)
     strangers = [value for value in level if value not in labels]
     if strangers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +16,6 @@ from querysmasher.errors import WorkloadError
 from querysmasher.fields import floats, items, number, text, whole
 from querysmasher.formatting import written_name
 from querysmasher.workload.family import Family, Structure, frozen_array, one_of, row_weights, said_of
-
-KEPT_CELLS = 2_000_000
-"""Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
 
 
 class _Comparison(Family):
@@ -82,7 +79,7 @@ class AbsDifference(_Comparison):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RandomQueries(Family):
-    """Counting queries that contain each cell with probability p, drawn again from a seed when needed."""
+    """Counting queries that contain each cell with probability p, drawn from a seed."""
 
     count: int
     p: float
@@ -94,9 +91,17 @@ class RandomQueries(Family):
     def rows(self) -> int:
         return self.count
 
+    @cached_property
+    def _drawn(self) -> NDArray[np.bool_]:
+        """Which cells each query contains."""
+        generator = np.random.default_rng(self.seed)
+        matrix = np.empty((self.count, self.cells), dtype=bool)
+        for row in matrix:  # row by row: no array of floats of the same size
+            row[:] = generator.random(self.cells) < self.p
+        return matrix
+
     def _matrix(self) -> Array:
-        drawn = _kept if self.count * self.cells <= KEPT_CELLS else _drawn
-        return drawn(self.count, self.cells, self.p, self.seed).astype(float)
+        return self._drawn.astype(float)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         names = ", ".join(a.name for a in attributes)
@@ -107,18 +112,6 @@ class RandomQueries(Family):
         whole(fields["count"], 1)
         whole(fields["seed"])
         return fields | {"p": number(fields["p"], 5e-324, 1)}
-
-
-def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
-    """Return which cells each query contains."""
-    generator = np.random.default_rng(seed)
-    matrix = np.empty((count, cells), dtype=bool)
-    for row in matrix:  # row by row: no array of floats of the same size
-        row[:] = generator.random(cells) < p
-    return matrix
-
-
-_kept = lru_cache(maxsize=4)(_drawn)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

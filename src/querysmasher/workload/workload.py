@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -63,9 +64,7 @@ class Target:
 
 def _reach(level: float) -> float:
     """Return how many standard errors an interval reaches to either side: the quantile of a normal error."""
-    from scipy.special import erfinv, ndtri  # noqa: PLC0415 - load slowly, and only intervals need them
-
-    return float(math.sqrt(2) * erfinv(level) if level < 0.5 else -ndtri((1 - level) / 2))
+    return -NormalDist().inv_cdf((1 - level) / 2)
 
 
 def _number(given: object) -> float | None:

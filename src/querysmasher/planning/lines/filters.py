@@ -9,7 +9,7 @@ S_jj² is best.) If all prefixes, or all ranges, have equal weights, S is a filt
 by 0.2% at most.
 
 Other queries whose ends are spread over the attribute (weighted prefixes, prefixes and ranges, a total that
-counts more) differ from these in low frequencies only. With Φ the k lowest frequencies of the cosine basis,
+counts more) differ from these in low frequencies only. With Φ the k lowest frequencies of a basis,
 S = F² + Φᵀ(M − μI)Φ, where the filter F² keeps high frequencies and is flat (μ) below. For given D, and
 weights p of the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and Z⁻¹, Z = ΦDPDΦᵀ: it
 minimises tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and
@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -72,10 +73,12 @@ def solve_line(gram: LineGram) -> LineSolution:
         if strategies[-1][0] <= 1.004 * bound:
             break
     else:
-        strategy = adapted(gram)
-        strategies.append((whole_loss(gram, strategy), strategy))
+        for ends in ("cosine",) if gram.prefixes is None else ("prefix", "cosine"):
+            strategy = adapted(gram, ends)
+            strategies.append((whole_loss(gram, strategy), strategy))
+        _, strategy = min(strategies, key=itemgetter(0))
         bound = max(bound, lower_bound(gram, value_weights(gram, strategy)))
-    loss, strategy = min(strategies, key=lambda pair: pair[0])
+    loss, strategy = min(strategies, key=itemgetter(0))
     return LineSolution(strategy, loss, min(bound, loss))
 
 
@@ -112,7 +115,7 @@ def _closed_forms(gram: LineGram) -> list[str]:
 
 def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
     """Return the closed form for what is diagonal in a basis, and a lower bound on the whole loss."""
-    roots = _cosine_roots(gram) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
+    roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, gram.size)))
     if ends == "cosine":
         return strategy, window_bound(gram.size, _windows(gram)[0], gram.least_value)
@@ -257,21 +260,21 @@ def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:
     return np.asarray((local if local.any() else np.ones(gram.size)) / strategy.diagonal**4)
 
 
-def _cosine_roots(gram: LineGram) -> Array:
-    """Return the roots of the eigenvalues of G in the cosine basis, approximately."""
+def _roots(gram: LineGram, ends: str) -> Array:
+    """Return the roots of the eigenvalues of G in a basis, approximately."""
     windows, others = _windows(gram)
-    square = Reflection("cosine", gram.size).second_differences.copy()
-    square[0] = square[min(1, gram.size - 1)] or 1.0
+    square = Reflection(ends, gram.size).second_differences.copy()
+    square[0] = square[0] or square[1]
     weight = float(replace(gram, others=others).boundaries.mean())
     mean = 0.0 if gram.values is None else float(gram.values.mean())
     roots = np.sqrt(weight / square + mean + length_spectrum(gram.size, windows))
     return np.maximum(roots, FAINT * float(roots.mean()))
 
 
-def adapted(gram: LineGram) -> MirroredStrategy:
-    """Return a filter in the cosine basis with adapted low frequencies."""
+def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
+    """Return a filter in a basis with adapted low frequencies."""
     n = gram.size
-    reflection, spectrum = Reflection("cosine", n), _cosine_roots(gram)
+    reflection, spectrum = Reflection(ends, n), _roots(gram, ends)
     count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
     spectrum[:count] = spectrum[min(count, n - 1)]
     low = np.stack([reflection.waves(k)[0] for k in range(count)])
@@ -289,7 +292,7 @@ def adapted(gram: LineGram) -> MirroredStrategy:
         more = np.maximum(values, 0.0)
         extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * spectrum[count - 1]] @ low
         diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
-    return MirroredStrategy("cosine", spectrum, diagonal, np.ascontiguousarray(extra))
+    return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
 
 
 def _geometric_mean(z: Array, y: Array) -> Array:

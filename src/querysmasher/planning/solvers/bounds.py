@@ -55,14 +55,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.grading import is_graded
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Iterate, solve_design
 from querysmasher.planning.solvers.optimum import (
     RANK,
-    SURE,
     block_root,
     is_circulant,
     pieces_rows,
@@ -71,9 +70,6 @@ from querysmasher.planning.solvers.optimum import (
     solve_dense,
 )
 from querysmasher.planning.subworkload import Block, Part
-
-RATIO = 4.0
-"""Ratio of the ends of an interval of the quadrature."""
 
 
 def least_root(root: Array) -> float:
@@ -122,7 +118,7 @@ def _part_bound(part: Part) -> float:
 def _uniform_bound(rows: Array) -> float:
     """Return tr M^½ for uniform weights: a valid and cheap lower bound on √L."""
     eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
-    sure = eigenvalues > SURE * eigenvalues[-1]  # the root of a rounding error is not small
+    sure = eigenvalues > ROUNDING * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())
 
 
@@ -228,7 +224,7 @@ def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
     difference = np.abs(grams[:, first] - grams[:, second])
     change = np.abs(grams[:, first, first] - grams[:, second, second])
     difference[:, [first, second]] = change[:, None]
-    return bool(difference.max() <= SURE)
+    return bool(difference.max() <= ROUNDING)
 
 
 # --- sums of Kronecker products ---
@@ -323,7 +319,7 @@ def _in_common_bases(
         total += coefficient * reduce(np.multiply.outer, diagonals) ** 2
     if len(rows):
         values, turn = np.linalg.eigh(rows @ rows.T)
-        sure = values > SURE * values[-1]
+        sure = values > ROUNDING * values[-1]
         # S = Σ σ v vᵀ with σv = turned rows: its diagonal is the sum of their squares over σ
         turned = (turn[:, sure] / values[sure] ** 0.25).T @ rows
         image = along_axes(turned.reshape(-1, *shape), 1, bases)
@@ -333,7 +329,7 @@ def _in_common_bases(
 
 def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -> float:
     """Return tr (D + UᵀU)^½, underestimated by quadrature."""
-    kept = [values > SURE * values[-1] for values, _ in factors]
+    kept = [values > ROUNDING * values[-1] for values, _ in factors]
     D = coefficient * reduce(np.multiply.outer, [v[sure] for (v, _), sure in zip(factors, kept, strict=True)])
     D = D.ravel()
     # what rows ask of directions outside the product's space is left out, which only lowers the bound
@@ -341,8 +337,8 @@ def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -
     U = along_axes(gram.rows.reshape(-1, *gram.shape), 1, bases).reshape(len(gram.rows), -1)
     squares = np.linalg.eigvalsh(U @ U.T)
     most, last = float(D.max()), 100 * float(D.max() + squares[-1])
-    first = float(D.min()) / RATIO**3
-    count = math.ceil(math.log(last / first) / math.log(RATIO))
+    first = float(D.min()) / 64
+    count = math.ceil(math.log(last / first, 4))  # Gauss's rule on intervals whose ends have the ratio 4
     nodes, weights = np.polynomial.legendre.leggauss(3)
     total = 2 * math.sqrt(first) * _log_determinant(U, D + first)
     for start in np.geomspace(first, last, count + 1)[:-1].tolist():

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths, spans
 from querysmasher.planning.lattice import Integers, independent
@@ -32,9 +32,6 @@ from querysmasher.planning.subworkload import Block, Part, Piece
 
 RANK = 1e-10
 """Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
-
-SURE = 1e-12
-"""Eigenvalues, and differences of entries, below this fraction of the largest are rounding error."""
 
 
 def outer_product(tensors: Iterable[tuple[Array, Sequence[int]]]) -> Array:
@@ -88,7 +85,7 @@ def _spectrum(part: Part) -> Array | None:
 
 def is_circulant_gram(gram: Array) -> bool:
     """Return whether every row of a Gram matrix is the previous one, shifted by one cell."""
-    close = SURE * np.abs(gram).max()
+    close = ROUNDING * np.abs(gram).max()
     pairs = (gram[1:2, 1:], gram[:1, :-1]), (gram[1:, 0], gram[:-1, -1]), (gram[1:, 1:], gram[:-1, :-1])
     return all(np.abs(row - previous).max(initial=0.0) <= close for row, previous in pairs)
 
@@ -109,7 +106,7 @@ def independent_root(rows: Array) -> Array:
     if not are_far_apart(rows):
         few = len(rows) <= rows.shape[1]
         values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
-        sure = values > SURE * values[-1]
+        sure = values > ROUNDING * values[-1]
         rest = vectors[:, ~sure]
         outside = rest @ np.asarray(np.linalg.qr(rows.T @ rest, mode="r")).T if few else rows @ rest
         if np.all(lengths(outside) <= LOST * lengths(rows)):
@@ -226,9 +223,9 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
     weights = []
-    for axis, (size, centre) in enumerate(zip(block.shape, block.centres, strict=True)):
-        best = np.full(size, 1.0 / size) if centre.start is None else centre.start
-        if centre.start is None and len(block.shape) > 1:
+    for axis, size in enumerate(block.shape):
+        best = np.full(size, 1.0 / size)
+        if len(block.shape) > 1:
             best = solve_design(square_root(_axis_blend(block, axis), RANK), best, 1e-4).weights
         weights.append((best, [axis]))
     return outer_product(weights).ravel()
