@@ -39,8 +39,8 @@ TIE = 1e-9
 
 def one_core() -> AbstractContextManager[object]:
     """Return a context in which matrix products use one core; threads slow many small products down."""
-    found: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
-    return found
+    context: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return context
 
 
 @lru_cache(maxsize=1)
@@ -55,9 +55,9 @@ def first_largest(values: Sequence[float] | Array) -> int:
     >>> first_largest([1.0, 3.0, 3.0 + 1e-15])
     1
     """
-    found = np.asarray(values, dtype=float).reshape(-1)
-    top = found.max()
-    return int((found >= top - TIE * abs(top)).argmax() if math.isfinite(top) else found.argmax())
+    numbers = np.asarray(values, dtype=float).reshape(-1)
+    top = numbers.max()
+    return int((numbers >= top - TIE * abs(top)).argmax() if math.isfinite(top) else numbers.argmax())
 
 
 def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
@@ -66,9 +66,9 @@ def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
     >>> in_order([3.0, 1.0 + 1e-15, 2.0, 1.0])
     array([1, 3, 2, 0])
     """
-    found = np.asarray(values, dtype=float)
-    order = np.argsort(found, kind="stable")
-    is_new = ~np.isclose(found[order[1:]], found[order[:-1]], rtol=TIE, atol=0.0)
+    numbers = np.asarray(values, dtype=float)
+    order = np.argsort(numbers, kind="stable")
+    is_new = ~np.isclose(numbers[order[1:]], numbers[order[:-1]], rtol=TIE, atol=0.0)
     return order[np.lexsort((order, np.append(0, np.cumsum(is_new))[: order.size]))]
 
 

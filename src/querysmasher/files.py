@@ -105,12 +105,12 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
 
 def _check_replaced(path: Path, kind: str) -> None:
     """Refuse to replace a file of another kind: a plan must not take the place of a release."""
-    found = ""
+    stored = ""
     with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        found = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
-    if found.startswith("querysmasher ") and found != f"querysmasher {kind}":
+        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
         msg = (
-            f"path: {str(path)!r} contains a {found!r}, which a {kind} must not replace; choose another name"
+            f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace; choose another name"
         )
         raise FileError(msg)
 
@@ -145,12 +145,12 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
         manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
-        found, version = text(manifest["kind"]), whole(manifest["format"])
+        stored, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
         raise FileError(f"{shown!r} is damaged, or not a querysmasher file", FOREIGN) from None
-    if found != f"querysmasher {kind}":
-        msg = f"{shown!r} contains a {found!r}, not a 'querysmasher {kind}'"
-        raise FileError(msg, OTHER.get(found.removeprefix("querysmasher ")))
+    if stored != f"querysmasher {kind}":
+        msg = f"{shown!r} contains a {stored!r}, not a 'querysmasher {kind}'"
+        raise FileError(msg, OTHER.get(stored.removeprefix("querysmasher ")))
     if version != FORMAT:
         raise FileError(f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}")
     size = Path(path).stat().st_size
@@ -266,8 +266,8 @@ class _Arrays:
                 self._claim(data["$lazy"], self._room)
                 return Lazy(partial(_read_late, self._archive, data["$lazy"]))
         if isinstance(data, dict | list):
-            for place, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
-                data[place] = self.put(value)
+            for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
+                data[key] = self.put(value)
         return data
 
     def _array(self, name: str) -> NDArray[Any]:

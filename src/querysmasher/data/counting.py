@@ -7,7 +7,7 @@ counted together, as one table over all their attributes, and summed from there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import compress
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from querysmasher.data.encoding import Code
-from querysmasher.errors import DataError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.privacy.counts import AttributeSet, Counts, lower_marginals
 from querysmasher.schema import Schema
 
@@ -41,13 +41,6 @@ class Limits:
     keep_bytes: int = 2**30
     batch_cells: int = 2**24
     people_bytes: int = 2**30
-
-    def __post_init__(self) -> None:
-        """Check that each limit is an integer of at least 1, or 0 for what is kept."""
-        for field in fields(self):
-            given, least = getattr(self, field.name), 0 if field.name == "keep_bytes" else 1
-            if isinstance(given, bool) or not isinstance(given, int) or given < least:
-                raise DataError(f"{field.name}: expected an integer of at least {least}, got {given!r}")
 
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
@@ -77,14 +70,9 @@ class JointTable:
 def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[JointTable]:
     """Distribute the sets among blocks, greedily, starting with the largest set.
 
-    A block adds the attribute that completes the most open sets, as long as it has few cells.
-
-    Args:
-        sets: different sets, the names of each in the order of `sizes`.
-        sizes: the attributes' sizes, the smallest first, so that sums run over long rows.
-
-    Returns:
-        Blocks in an order in which neighbours begin with the same attributes.
+    A block adds the attribute that completes the most open sets, as long as it has few cells. The names of
+    each set are in the order of `sizes`, the smallest first, so that sums run over long rows. Neighbours
+    among the blocks begin with the same attributes.
     """
     cells = {names: prod(sizes[name] for name in names) for names in sets}
     left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)

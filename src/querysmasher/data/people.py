@@ -28,8 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits
-from querysmasher.data.encoding import kind_of
-from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
+from querysmasher.data.encoding import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, kind_of, plain_number
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counts
@@ -64,12 +63,9 @@ def can_name(kind: Any) -> bool:
 
 
 def names_of(column: Any, title: str, drop: bool = False) -> Any:
-    """Return a column as an Arrow array of one of `KINDS`; a missing name is null.
+    """Return a column called `title` as an Arrow array of one of `KINDS`; a missing name is null.
 
-    Args:
-        column: an Arrow array, Python objects, or the strings of a CSV file.
-        title: the name of the column.
-        drop: whether an unsuitable name is null, instead of a reason to refuse the table.
+    With `drop`, so is an unsuitable one, instead of a reason to refuse the table.
     """
     if isinstance(column, Texts):
         names = column.column
@@ -102,24 +98,20 @@ def _is_bytes(kind: Any) -> bool:
 def _texts(names: Any, title: str, drop: bool) -> Any:
     """Return texts that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
     lost = pc.match_substring_regex(names, pattern=LOST).fill_null(False)
-    if not drop:
-        if pc.any(lost, min_count=0).as_py():
-            raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
-        return names
-    names = names.cast(pa.large_binary())
+    if pc.any(lost, min_count=0).as_py() and not drop:
+        raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
+    names = names.cast(pa.large_binary()) if drop else names
     return pc.if_else(lost, pa.scalar(None, names.type), names)
 
 
 def _floats(column: Any, title: str, drop: bool) -> Any:
     """Return floats that are integers as integers."""
     values = np.asarray(column.cast(pa.float64()).fill_null(np.nan), dtype=np.float64)
-    missing = np.isnan(values)
-    whole = np.where(missing, 0.0, values)
     limit = EXACT[str(column.type)]
-    odd = ~(np.abs(whole) < limit) | (whole != np.floor(whole))
-    if odd.any() and not drop:
+    whole = (np.abs(values) < limit) & (values == np.floor(values))  # not NaN, which is missing
+    if not drop and not (whole | np.isnan(values)).all():
         raise _refused(title, _not_integers(limit))
-    return pa.array(np.where(odd, 0.0, whole).astype(np.int64), mask=missing | odd)
+    return pa.array(np.where(whole, values, 0.0).astype(np.int64), mask=~whole)
 
 
 def _decimals(column: Any, title: str, drop: bool) -> Any:

@@ -22,7 +22,7 @@ from querysmasher.estimate.estimated_answers import (
     EstimatedTable,
     cross_table,
 )
-from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.evidence import AttributeSet, Evidence
 from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.risk import settled
@@ -90,7 +90,7 @@ class Estimate:
             return settled(self._shrunk, self._sets)
 
     @property
-    def _sets(self) -> list[Place]:
+    def _sets(self) -> list[AttributeSet]:
         """The attribute sets of the workload."""
         return [tuple(sorted(self.schema.positions(group.attributes))) for group in self.workload]
 

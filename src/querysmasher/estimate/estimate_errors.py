@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy
 from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.table_model import Model
@@ -151,28 +151,28 @@ class EstimateErrors:
 
 
 def errors_of(
-    release: Release, model: Model, asked: Sequence[Place], places: Sequence[Place]
+    release: Release, model: Model, asked: Sequence[AttributeSet], sets: Sequence[AttributeSet]
 ) -> EstimateErrors:
     """Return the errors of the tables on sets of increasing attributes: measured, or else rehearsed.
 
     `asked` are the sets of the tables that the estimate was asked for.
     """
     measured = _measured(release)
-    missing = [place for place in places if place not in measured]
+    missing = [subset for subset in sets if subset not in measured]
     rehearsed = dict(zip(missing, _rehearsed(release, model, asked, missing), strict=True))
     names = model.schema.names
     each = []
-    for place in places:
-        records, std = measured.get(place) or (rehearsed[place], None)
-        table = tuple(names[a] for a in place)
-        each.append(EstimateError((table,), records, std, model.total, _unbiased(model, place)))
+    for subset in sets:
+        records, std = measured.get(subset) or (rehearsed[subset], None)
+        table = tuple(names[a] for a in subset)
+        each.append(EstimateError((table,), records, std, model.total, _unbiased(model, subset)))
     return EstimateErrors(tuple(each))
 
 
-def _unbiased(model: Model, place: Place) -> float | None:
+def _unbiased(model: Model, subset: AttributeSet) -> float | None:
     """Return the expected error of the unbiased table, if its cells have equal normal noise."""
     sizes, square = model.schema.sizes, 0.0
-    for some in subsets(place):
+    for some in subsets(subset):
         directions = math.prod(sizes[a] - 1 for a in some)
         if directions:
             noisy = model.evidence.noisy(some)
@@ -182,26 +182,26 @@ def _unbiased(model: Model, place: Place) -> float | None:
     return math.sqrt(2 / math.pi * square)
 
 
-def _measured(release: Release) -> dict[Place, tuple[float, float]]:
+def _measured(release: Release) -> dict[AttributeSet, tuple[float, float]]:
     """Return the measured errors and their standard errors."""
     errors = None if release.exploration is None else release.exploration.errors
     if errors is None:
         return {}
-    places = (one.attributes for one in errors.distances.queries)
+    sets = (one.attributes for one in errors.distances.queries)
     std = errors.std(release.noise.distribution).tolist()
-    return dict(zip(places, zip(errors.records.tolist(), std, strict=True), strict=True))
+    return dict(zip(sets, zip(errors.records.tolist(), std, strict=True), strict=True))
 
 
 def _rehearsed(
-    release: Release, model: Model, asked: Sequence[Place], places: Sequence[Place]
+    release: Release, model: Model, asked: Sequence[AttributeSet], sets: Sequence[AttributeSet]
 ) -> list[float]:
     """Return the distances of tables from their estimates in rehearsals, on average."""
-    cells = sum(math.prod(model.schema.sizes[a] for a in place) for place in places)
-    draws = (REHEARSALS if cells <= FEW else 1) if places else 0
-    distances = np.zeros(len(places))
+    cells = sum(math.prod(model.schema.sizes[a] for a in subset) for subset in sets)
+    draws = (REHEARSALS if cells <= FEW else 1) if sets else 0
+    distances = np.zeros(len(sets))
     for draw in range(draws):
         again = settled(Model(_rehearsal(release, model, draw), model.total), asked)
-        pairs = zip(model.tables(places), again.tables(places), strict=True)
+        pairs = zip(model.tables(sets), again.tables(sets), strict=True)
         distances += [float(np.abs(first - second).sum()) for first, second in pairs]
     return list((distances / max(draws, 1)).tolist())
 
@@ -210,13 +210,13 @@ def _rehearsal(release: Release, model: Model, draw: int) -> Evidence:
     """Return the estimated tables with noise as on the true ones: the same at every call."""
     measured = Evidence.of_release(release)
 
-    def noisy(place: Place) -> Noisy | None:
-        known = measured.noisy(place)
+    def noisy(subset: AttributeSet) -> Noisy | None:
+        known = measured.noisy(subset)
         if known is None:
             return None
-        generator = np.random.default_rng([len(place), *place, draw])
-        table = model.table(place)
+        generator = np.random.default_rng([len(subset), *subset, draw])
+        table = model.table(subset)
         noise = generator.normal(size=table.shape) * math.sqrt(known.variance)
-        return replace(known, values=centred(table[None] + noise[None])[0] if place else table + noise)
+        return replace(known, values=centred(table[None] + noise[None])[0] if subset else table + noise)
 
     return Evidence(measured.schema, noisy, measured.distances)

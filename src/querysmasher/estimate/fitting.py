@@ -40,7 +40,7 @@ Axes = tuple[int, ...]
 
 
 def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -> Array:
-    """Return tables scaled to the margins, in place; cells that are zero stay zero."""
+    """Return tables scaled to the margins, in subset; cells that are zero stay zero."""
     axes = range(tables.ndim - 1)
     spread = [
         (
@@ -132,7 +132,7 @@ def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
 
 
 def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
-    """Return tables with the sum of the singles, in place.
+    """Return tables with the sum of the singles, in subset.
 
     Margins that contradict each other leave no cell for some records: these are spread over the cells of
     `masks` as if attributes were independent.
@@ -228,11 +228,11 @@ CELLS = 1_000_000
 """Maximum number of cells of a batch, unless a single table has more."""
 
 
-def batches(places: Sequence[Axes], sizes: Sequence[int]) -> Iterator[list[Axes]]:
+def batches(sets: Sequence[Axes], sizes: Sequence[int]) -> Iterator[list[Axes]]:
     """Iterate over lists of sets with the same sizes in the same order."""
     by_shape: dict[tuple[int, ...], list[Axes]] = {}
-    for place in places:
-        by_shape.setdefault(tuple(sizes[a] for a in place), []).append(place)
+    for subset in sets:
+        by_shape.setdefault(tuple(sizes[a] for a in subset), []).append(subset)
     for shape, own in by_shape.items():
         step = max(1, CELLS // max(1, math.prod(shape)))
         yield from (own[start : start + step] for start in range(0, len(own), step))

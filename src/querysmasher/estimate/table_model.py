@@ -1,33 +1,37 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
-1. The total is public, the noisy one or, if that is rough, a better one. Each table on one
-   attribute (`singles`) is non-negative with this sum.
-2. Pairs (`pairs`) are shrunk towards independence or the best chain, and projected onto the non-negative
-   tables with these margins.
-3. Larger tables start as those of maximum entropy given their parts. If the set itself was
-   measured, its deviation is shrunk likewise.
+1. The total is public, the noisy one or, if that is rough, a better one. Each table on one attribute
+   (`shrinkage`) is non-negative with this sum.
+2. Pairs are shrunk towards independence or the best chain, and projected onto the non-negative tables with
+   these margins.
+3. Larger tables start as those of maximum entropy given their pairs or, if a set of three or more of their
+   attributes was measured, given their largest proper subsets. If the set itself was measured, its deviation
+   is shrunk likewise. Three attributes are ordered by size first, so that more tables have the same shape.
+
+If i and j depend on each other through k alone, their table is the *chain* P_ik diag(1/m_k) P_kj. Among
+independence and all chains, the target is the one that makes the noisy residual of (i, j) most likely: the
+noise of that residual is independent of those the chains are made of, so the choice is honest. A pair that
+was not measured takes the strongest chain there is, through one attribute or along the tree of the strongest
+links. If its distance from independence was measured, and is smaller than that of the chain, it takes the
+mixture of both that is as far from independence.
 
 Everything is computed when it is asked for, in batches of tables of one shape.
-
-A table on three or more attributes starts as the one of maximum entropy given its pairs or, if a set of three
-or more of its attributes was measured, given its largest proper subsets. If the set itself was measured, its
-deviation is shrunk towards this table. Three attributes are ordered by size first, so that more tables have
-the same shape.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.estimate.evidence import Evidence, Noisy, Place, Zeros
+from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy, Zeros
 from querysmasher.estimate.fitting import (
+    STEPS,
     Axes,
     arranged,
     batches,
@@ -35,12 +39,12 @@ from querysmasher.estimate.fitting import (
     filled,
     fitted,
     lower_part,
+    quotient,
     start,
     triples,
+    with_margins,
 )
-from querysmasher.estimate.pairs import Pairs
-from querysmasher.estimate.shrinkage import towards
-from querysmasher.estimate.singles import is_rough, posterior_total, single
+from querysmasher.estimate.shrinkage import fit, is_rough, posterior_total, single, towards
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
@@ -52,8 +56,17 @@ again, 8 bytes each."""
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
 
-STEPS = 10
-"""Number of steps of Dykstra's algorithm for tables on three and more attributes."""
+FEWER_STEPS, FEWEST_STEPS = 12, 10
+"""Number of steps of Dykstra's algorithm for pairs that only chains are made of, and for larger tables."""
+
+LINKS = 8
+"""Maximum number of chains tried for a pair: those with the strongest weakest link."""
+
+FAINT, SWEEPS = 1e-6, 100
+"""Where cells are impossible: a share of independence that keeps others possible, and rounds of fitting."""
+
+LARGEST_CHAIN = 1_000_000
+"""Maximum number of cells of a pair for which chains are tried."""
 
 
 class Model:
@@ -63,7 +76,7 @@ class Model:
         self,
         evidence: Evidence,
         least: float = 0.0,
-        known: Mapping[Place, Array] | None = None,
+        known: Mapping[AttributeSet, Array] | None = None,
         weights: Mapping[int, float] | None = None,
     ) -> None:
         """Take what was measured; `least` is the number of records if that was not measured.
@@ -86,8 +99,8 @@ class Model:
             return float(self._known[()])
         noisy = self.evidence.noisy(())
         if noisy is not None and is_rough(noisy):
-            found = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
-            return posterior_total(noisy, (one for one in found if one is not None))
+            singles = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
+            return posterior_total(noisy, (residual for residual in singles if residual is not None))
         return max(0.0, self.least if noisy is None else float(noisy.values))
 
     def single(self, attribute: int) -> Array:
@@ -95,33 +108,32 @@ class Model:
         if (attribute,) not in self._known:
             size = self.schema.sizes[attribute]
             noisy = self.evidence.noisy((attribute,))
-            possible = self.zeros.possible((attribute,))
-            kept = np.ones(size, dtype=bool) if possible is None else possible
-            values = np.where(kept, self.total / max(int(kept.sum()), 1), 0.0)
-            if noisy is not None and kept.any():
+            possible = self.zeros.mask((attribute,)) > 0
+            values = np.where(possible, self.total / max(int(possible.sum()), 1), 0.0)
+            if noisy is not None and possible.any():
                 unbiased = noisy.values + self.total / size
-                values[kept] = single(unbiased[kept], noisy.variance, self.total)
+                values[possible] = single(unbiased[possible], noisy.variance, self.total)
             self._known[attribute,] = values
         return self._known[attribute,]
 
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        return Pairs(self.evidence, self.total, self.single, self.zeros, self._known)
+        return Pairs(self, self._known)
 
-    def table(self, place: Place) -> Array:
+    def table(self, subset: AttributeSet) -> Array:
         """Return the table on increasing attributes."""
-        (table,) = self.tables([place])
+        (table,) = self.tables([subset])
         return table
 
-    def tables(self, places: Sequence[Place]) -> Iterator[Array]:
+    def tables(self, sets: Sequence[AttributeSet]) -> Iterator[Array]:
         """Iterate over the tables on several sets of increasing attributes, in the order given."""
-        waiting: list[Place] = []
+        waiting: list[AttributeSet] = []
         cells = 0
-        for place in places:
-            size = math.prod(self.schema.sizes[a] for a in place)
+        for subset in sets:
+            size = math.prod(self.schema.sizes[a] for a in subset)
             if size > LARGEST:
-                names = ", ".join(self.schema.names[a] for a in place)
+                names = ", ".join(self.schema.names[a] for a in subset)
                 msg = (
                     f"attributes: the table on ({names}) has {size:,} cells; at most {LARGEST:,} are allowed"
                 )
@@ -129,113 +141,255 @@ class Model:
             if waiting and cells + size > WINDOW:
                 yield from self._prepared(waiting)
                 waiting, cells = [], 0
-            waiting.append(place)
+            waiting.append(subset)
             cells += size
         yield from self._prepared(waiting)
 
-    def _prepared(self, places: Sequence[Place]) -> Iterator[Array]:
+    def _prepared(self, sets: Sequence[AttributeSet]) -> Iterator[Array]:
         """Iterate over tables that fit in memory together."""
-        missing = [place for place in dict.fromkeys(places) if place not in self._known]
-        self.pairs.prepare({pair for place in missing for pair in combinations(place, 2)})
-        larger = dict(self._larger([place for place in missing if len(place) > 2]))
-        for place, table in larger.items():
+        missing = [subset for subset in dict.fromkeys(sets) if subset not in self._known]
+        self.pairs.prepare({pair for subset in missing for pair in combinations(subset, 2)})
+        larger = dict(self._larger([subset for subset in missing if len(subset) > 2]))
+        for subset, table in larger.items():
             if self._room >= table.size:
                 table.flags.writeable = False
-                self._known[place] = table
+                self._known[subset] = table
                 self._room -= table.size
-        for place in places:
-            if len(place) < 2:
-                yield self.single(place[0]) if place else np.array(self.total)
+        for subset in sets:
+            if len(subset) < 2:
+                yield self.single(subset[0]) if subset else np.array(self.total)
             else:
-                yield larger[place] if place in larger else self._known[place]
+                yield larger[subset] if subset in larger else self._known[subset]
 
-    def target(self, place: Place) -> Array:
+    def target(self, subset: AttributeSet) -> Array:
         """Return what other sets say about the table on increasing attributes, without its own residual."""
-        if len(place) > 2:
-            ordered = self._by_size(place)
+        if len(subset) > 2:
+            ordered = self._by_size(subset)
             return _increasing(self._targets([ordered])[0], ordered)
-        if len(place) == 2:
-            return self.pairs.target(place)
-        total = self.total
-        return np.full(self.schema.sizes[place[0]], total / self.schema.sizes[place[0]])
+        if len(subset) == 2:
+            return self.pairs.target(subset)
+        size = self.schema.sizes[subset[0]]
+        return np.full(size, self.total / size)
 
-    def _larger(self, places: Sequence[Place]) -> Iterator[tuple[Place, Array]]:
+    def _larger(self, sets: Sequence[AttributeSet]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over sets of three and more attributes with their tables, in no particular order."""
-        for some in self._batches(places):
-            targets = self._targets(some)
-            noisy = [self.evidence.noisy(tuple(sorted(place))) for place in some]
-            measured = [i for i, one in enumerate(noisy) if one is not None]
+        for batch in self._batches(sets):
+            tables = self._targets(batch)
+            noisy = [self.evidence.noisy(tuple(sorted(subset))) for subset in batch]
+            measured = [i for i, residual in enumerate(noisy) if residual is not None]
             if measured:
-                known = [one for one in noisy if one is not None]
-                targets[measured] = self._around([some[i] for i in measured], targets[measured], known)
-            targets = filled(targets, self._singles(some), self._masks(some))
-            for place, table in zip(some, targets, strict=True):
-                yield tuple(sorted(place)), _increasing(table, place)
+                residuals = [residual for residual in noisy if residual is not None]
+                tables[measured] = self._around([batch[i] for i in measured], tables[measured], residuals)
+            tables = filled(tables, self._singles(batch), self._masks(batch))
+            for subset, table in zip(batch, tables, strict=True):
+                yield tuple(sorted(subset)), _increasing(table, subset)
 
-    def _batches(self, places: Sequence[Place]) -> Iterator[list[Place]]:
+    def _batches(self, sets: Sequence[AttributeSet]) -> Iterator[list[AttributeSet]]:
         """Iterate over sets of one shape that are computed alike, so that none depends on the others."""
-        alike: dict[tuple[bool, bool], list[Place]] = {}
-        for place in places:
-            kind = self.zeros.possible(place) is not None, self._measured_inside(place)
-            alike.setdefault(kind, []).append(self._by_size(place))
-        for own in alike.values():
-            yield from batches(own, self.schema.sizes)
+        alike: dict[tuple[bool, bool], list[AttributeSet]] = {}
+        for subset in sets:
+            kind = self.zeros.possible(subset) is not None, self._measured_inside(subset)
+            alike.setdefault(kind, []).append(self._by_size(subset))
+        for similar in alike.values():
+            yield from batches(similar, self.schema.sizes)
 
-    def _by_size(self, place: Place) -> Place:
+    def _by_size(self, subset: AttributeSet) -> AttributeSet:
         """Return three attributes ordered by size; more as they are."""
-        return tuple(sorted(place, key=lambda a: (self.schema.sizes[a], a))) if len(place) == 3 else place
+        return tuple(sorted(subset, key=lambda a: (self.schema.sizes[a], a))) if len(subset) == 3 else subset
 
-    def _targets(self, places: Sequence[Place]) -> Array:
+    def _targets(self, sets: Sequence[AttributeSet]) -> Array:
         """Return the tables of maximum entropy on sets of one shape that are computed alike."""
-        order = len(places[0])
-        pairs = self._margins(places, 2)
-        masks = self._masks(places)
+        order = len(sets[0])
+        pairs = self._margins(sets, 2)
+        masks = self._masks(sets)
         if order == 3 and not masks.ndim:
             return triples(pairs)
-        singles = self._singles(places)
+        singles = self._singles(sets)
         if order == 3:
             return fitted(start(singles, pairs) * masks, pairs)
-        inside = self._measured_inside(places[0])
-        return fitted(start(singles, {}) * masks, self._margins(places, order - 1) if inside else pairs)
+        inside = self._measured_inside(sets[0])
+        return fitted(start(singles, {}) * masks, self._margins(sets, order - 1) if inside else pairs)
 
-    def _around(self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy]) -> Array:
+    def _around(self, sets: Sequence[AttributeSet], targets: Array, noisy: Sequence[Noisy]) -> Array:
         """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
-        singles = self._singles(places)
-        pairs = self._margins(places, 2)
+        singles, pairs = self._singles(sets), self._margins(sets, 2)
         # three attributes exactly, where fitting is still on its way
         lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
-        values = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)])
-        nearest = towards(targets, values, np.array([n.variance for n in noisy]), singles, lower, STEPS)
-        return fitted(nearest * self._masks(places), pairs, 2)
+        values = np.stack([arranged(n.values, s) for n, s in zip(noisy, sets, strict=True)])
+        variances = np.array([n.variance for n in noisy])
+        nearest = towards(targets, values, variances, singles, lower, FEWEST_STEPS)
+        return fitted(nearest * self._masks(sets), pairs, 2)
 
-    def _singles(self, places: Sequence[Place]) -> list[Array]:
+    def _singles(self, sets: Sequence[AttributeSet]) -> list[Array]:
         """Return the tables on each axis, stacked over the sets."""
-        return [np.stack([self.single(place[axis]) for place in places]) for axis in range(len(places[0]))]
+        return [np.stack([self.single(a) for a in attributes]) for attributes in zip(*sets, strict=True)]
 
-    def _margins(self, places: Sequence[Place], order: int) -> dict[Axes, Array]:
+    def _margins(self, sets: Sequence[AttributeSet], order: int) -> dict[Axes, Array]:
         """Return the tables on every choice of so many axes, stacked over the sets."""
-        found: dict[Axes, Array] = {}
-        for axes in combinations(range(len(places[0])), order):
-            parts = [tuple(place[a] for a in axes) for place in places]
+        margins: dict[Axes, Array] = {}
+        for axes in combinations(range(len(sets[0])), order):
+            parts = [tuple(subset[a] for a in axes) for subset in sets]
             tables = self.tables([tuple(sorted(part)) for part in parts])
-            found[axes] = np.stack(list(map(arranged, tables, parts)))
-        return found
+            margins[axes] = np.stack(list(map(arranged, tables, parts)))
+        return margins
 
-    def _masks(self, places: Sequence[Place]) -> Array:
+    def _masks(self, sets: Sequence[AttributeSet]) -> Array:
         """Return ones in possible cells and zeros in others, of sets that are computed alike; or just one."""
-        masks = [self.zeros.possible(tuple(sorted(place))) for place in places]
-        known = [arranged(m.astype(float), p) for m, p in zip(masks, places, strict=True) if m is not None]
-        return np.stack(known) if known else np.ones(())
+        if self.zeros.possible(tuple(sorted(sets[0]))) is None:
+            return np.ones(())
+        return np.stack([arranged(self.zeros.mask(tuple(sorted(subset))), subset) for subset in sets])
 
-    def _measured_inside(self, place: Place) -> bool:
+    def _measured_inside(self, subset: AttributeSet) -> bool:
         """Return whether a proper subset of three or more attributes was measured."""
         return any(
-            self.evidence.noisy(some) is not None
-            for order in range(3, len(place))
-            for some in combinations(place, order)
+            self.evidence.noisy(part) is not None
+            for order in range(3, len(subset))
+            for part in combinations(subset, order)
         )
 
 
-def _increasing(table: Array, place: Place) -> Array:
+def _increasing(table: Array, order: AttributeSet) -> Array:
     """Return a table over attributes in some order with its axes in increasing order."""
-    return table.transpose(sorted(range(len(place)), key=place.__getitem__))
+    return table.transpose(sorted(range(len(order)), key=order.__getitem__))
+
+
+class Pairs:
+    """Estimates of all pairs of attributes, each computed when it is asked for."""
+
+    def __init__(self, model: Model, known: dict[AttributeSet, Array]) -> None:
+        """Take what computes single attributes, and where tables are kept."""
+        self._model = model
+        self._evidence = model.evidence
+        self._sizes = model.schema.sizes
+        self._known = known
+
+    def prepare(self, pairs: Iterable[AttributeSet]) -> None:
+        """Compute several pairs at once, which is faster than one by one."""
+        missing = sorted({pair for pair in pairs if pair not in self._known})
+        for batch in batches(missing, self._sizes):
+            noisy = [self._evidence.noisy(pair) for pair in batch]
+            targets = np.stack([self.target(pair) for pair in batch])
+            tables = self._around(batch, targets, noisy, STEPS)
+            tables.flags.writeable = False
+            self._known.update(zip(batch, tables, strict=True))
+
+    def independent(self, pair: AttributeSet) -> Array:
+        """Return the table of two independent attributes."""
+        return self._possible(pair, self._product(pair))
+
+    def _product(self, pair: AttributeSet) -> Array:
+        first, second = map(self._model.single, pair)
+        return np.multiply.outer(first, second) / max(self._model.total, 1e-300)
+
+    def _possible(self, pair: AttributeSet, table: Array) -> Array:
+        """Return a table without impossible cells, which has the margins of the singles if any such has."""
+        mask = self._model.zeros.possible(pair)
+        if mask is None:
+            return table
+        margins: dict[Axes, Array] = {(i,): self._model.single(a)[None] for i, a in enumerate(pair)}
+        return fitted(((table + FAINT * self._product(pair)) * mask)[None], margins, SWEEPS)[0]
+
+    @cached_property
+    def _links(self) -> dict[AttributeSet, Array]:
+        """The measured pairs, shrunk towards independence."""
+        pairs: Iterable[AttributeSet] = combinations(range(len(self._sizes)), 2)
+        small = [pair for pair in pairs if math.prod(self._sizes[a] for a in pair) <= LARGEST_CHAIN]
+        noisy = {pair: self._evidence.noisy(pair) for pair in small}
+        links: dict[AttributeSet, Array] = {}
+        for batch in batches([pair for pair in small if noisy[pair] is not None], self._sizes):
+            targets = np.stack([self.independent(pair) for pair in batch])
+            tables = self._around(batch, targets, [noisy[pair] for pair in batch], FEWER_STEPS)
+            links.update(zip(batch, tables, strict=True))
+        return links
+
+    @cached_property
+    def strengths(self) -> Array:
+        """Distance of each measured pair from independence, as a share of the records; of others, zero."""
+        result = np.zeros((len(self._sizes),) * 2)
+        for pair, table in self._links.items():
+            distance = float(np.abs(table - self.independent(pair)).sum())
+            result[pair] = result[pair[::-1]] = distance / max(self._model.total, 1e-300)
+        return result
+
+    def target(self, pair: AttributeSet) -> Array:
+        """Return the best target of a pair: independence or a chain."""
+        noisy = self._evidence.noisy(pair)
+        targets = np.stack([self.independent(pair), *self._chains(pair, tree=noisy is None)])
+        if len(targets) == 1:
+            return targets[0]
+        if noisy is None:
+            return self._strongest(pair, targets)
+        deviations = noisy.values - centred(targets)
+        return targets[fit(deviations, targets, np.full(len(targets), noisy.variance)).evidence.argmax()]
+
+    def _strongest(self, pair: AttributeSet, targets: Array) -> Array:
+        """Return the target farthest from the first, independence, but no farther than was measured."""
+        distances = np.abs(targets - targets[0]).sum(axis=(1, 2))
+        best = int(distances.argmax())
+        known = self._evidence.distances.get(pair)
+        if known is None or distances[best] <= known:
+            return targets[best]
+        return targets[0] + max(known, 0.0) / distances[best] * (targets[best] - targets[0])
+
+    def _chains(self, pair: AttributeSet, *, tree: bool) -> list[Array]:
+        """Return the tables that follow from the strongest chains."""
+        i, j = pair
+        if self._sizes[i] * self._sizes[j] > LARGEST_CHAIN:
+            return []
+        weakest = np.minimum(self.strengths[i], self.strengths[j])
+        weakest[[i, j]] = 0.0
+        best = np.argsort(-weakest, kind="stable")[:LINKS]
+        paths = [[i, int(k), j] for k in best if weakest[k] > 0]
+        path = self._path(i, j) if tree else []
+        return [self._along(path) for path in (*paths, *([path] if len(path) > 3 else []))]
+
+    def _along(self, path: Sequence[int]) -> Array:
+        """Return the table of the ends of a path if each depends on the others through its neighbours."""
+        result = self._link(path[0], path[1])
+        for k, after in pairwise(path[1:]):  # times the distribution of the next for every value of k
+            result = result @ quotient(self._link(k, after), self._model.single(k)[:, None])
+        return self._possible((path[0], path[-1]), result)
+
+    def _link(self, i: int, j: int) -> Array:
+        return self._links[i, j] if i < j else self._links[j, i].T
+
+    @cached_property
+    def _neighbours(self) -> list[list[int]]:
+        """The tree of the strongest links."""
+        count = len(self._sizes)
+        neighbours: list[list[int]] = [[] for _ in range(count)]
+        part = list(range(count))
+        strengths = self.strengths
+        for i, j in sorted(self._links, key=lambda pair: -strengths[pair]):
+            if part[i] != part[j] and strengths[i, j] > 0:
+                part = [part[i] if p == part[j] else p for p in part]
+                neighbours[i].append(j)
+                neighbours[j].append(i)
+        return neighbours
+
+    def _path(self, i: int, j: int) -> list[int]:
+        """Return the path from i to j in the tree, or nothing."""
+        open_paths = [[i]]
+        for path in open_paths:
+            if path[-1] == j:
+                return path
+            open_paths += [[*path, k] for k in self._neighbours[path[-1]] if k not in path]
+        return []
+
+    def _around(
+        self, pairs: Sequence[AttributeSet], targets: Array, noisy: Sequence[Noisy | None], steps: int
+    ) -> Array:
+        """Return pairs of one shape: shrunk towards targets, non-negative, with the singles as margins."""
+        measured = [(i, residual) for i, residual in enumerate(noisy) if residual is not None]
+        result = targets.copy()
+        if not measured:
+            return result
+        numbers = [i for i, _ in measured]
+        values = np.stack([residual.values for _, residual in measured])
+        variances = np.array([residual.variance for _, residual in measured])
+        singles = [np.stack([self._model.single(pairs[i][axis]) for i in numbers]) for axis in range(2)]
+        lower = targets[numbers] - centred(targets[numbers])
+        nearest = towards(targets[numbers], values, variances, singles, lower, steps)
+        exact = with_margins(nearest, *singles)
+        result[numbers] = [self._possible(pairs[i], table) for i, table in zip(numbers, exact, strict=True)]
+        return result

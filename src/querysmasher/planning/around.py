@@ -13,9 +13,9 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
+from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.options import Options

@@ -28,9 +28,9 @@ import numpy as np
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError, TooLargeError, not_one_of
-from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.cells import MergedRows, merge
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits

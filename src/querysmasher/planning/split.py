@@ -193,11 +193,11 @@ class Decomposer:
         result = []
         for attributes in sorted(table, key=lambda kept: (len(kept), kept)):
             axis_of = {attribute: axis for axis, attribute in enumerate(attributes)}
-            terms = tuple(
+            placed = tuple(
                 Term(c, tuple([self._piece(tuple(axis_of[a] for a in p.axes), p.part) for p in pieces]))
                 for pieces, c in table[attributes].items()
             )
-            result.append(Subworkload(attributes, terms))
+            result.append(Subworkload(attributes, placed))
         return result
 
     def _left_by(self, names: tuple[str, ...], family: Family) -> list[Left]:

@@ -166,7 +166,7 @@ class Answers(LabelledAnswers[Answer], Explained):
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""
         low, high = self.interval(0.95)
-        tenths = partial(decimal, places=1)
+        tenths = partial(decimal, digits=1)
         rows = [
             (label, tenths(self.values[i]), tenths(self.std[i]), f"{tenths(low[i])} … {tenths(high[i])}")
             for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)

@@ -148,7 +148,7 @@ class Family:
             flat = table.reshape(self.cells, -1)
             return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
         first, last = spans
-        running = np.zeros((len(table) + 1, *table.shape[1:]))
+        running = np.zeros((len(table) + 1, *table.shape[1:]), dtype=table.dtype)
         np.cumsum(table, axis=0, out=running[1:])
         sums = running[last + 1] - running[first]
         sums[first > last] += running[-1]

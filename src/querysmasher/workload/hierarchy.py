@@ -325,28 +325,22 @@ def _name(group: Any) -> Name:
 
 def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[Any]:
     """Return the groups of a mapping from values to groups, or from groups to collections of values."""
+    groups = dict(level)
     if level and all(
         isinstance(entry, Collection) and not isinstance(entry, str) for entry in level.values()
     ):
-        level = _inverted(attribute, level, here)
-    missing = next((v for v in attribute.values if v not in level), None)
-    if missing is not None:
-        raise WorkloadError(f"{here} has no group for value {literal(missing)}")
-    return [level[v] for v in attribute.values]
-
-
-def _inverted(attribute: Attribute, level: Mapping[Any, Any], here: str) -> dict[Any, Any]:
-    known = set(attribute.values)
-    groups: dict[Any, Any] = {}
-    for group, members in level.items():
-        for value in members:
+        known, groups = set(attribute.values), {}
+        for value, group in ((value, group) for group, members in level.items() for value in members):
             if not isinstance(value, Hashable) or value not in known:
                 msg = f"{here}: a group has {literal(value)}, which is no value of the attribute"
                 raise WorkloadError(msg)
             if groups.setdefault(value, group) != group:
                 msg = f"{here} has value {literal(value)} in two groups; every value belongs to one"
                 raise WorkloadError(msg)
-    return groups
+    missing = next((v for v in attribute.values if v not in groups), None)
+    if missing is not None:
+        raise WorkloadError(f"{here} has no group for value {literal(missing)}")
+    return [groups[v] for v in attribute.values]
 
 
 def _prefixes(attribute: Attribute, length: int, here: str) -> list[str]:

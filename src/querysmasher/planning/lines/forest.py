@@ -30,7 +30,7 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.asking import nothing_to_measure
+from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution, whole_loss
 from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested

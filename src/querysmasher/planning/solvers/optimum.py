@@ -223,9 +223,9 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
     weights = []
-    for axis, (size, centre) in enumerate(zip(block.shape, block.centres, strict=True)):
-        best = np.full(size, 1.0 / size) if centre.start is None else centre.start
-        if centre.start is None and len(block.shape) > 1:
+    for axis, size in enumerate(block.shape):
+        best = np.full(size, 1.0 / size)
+        if len(block.shape) > 1:
             best = solve_design(square_root(_axis_blend(block, axis), RANK), best, 1e-4).weights
         weights.append((best, [axis]))
     return outer_product(weights).ravel()
