@@ -166,7 +166,7 @@ class Family:
         change[0] += values[first > last].sum(axis=0)
         return np.cumsum(change, axis=0)[:-1]
 
-    def levels(self) -> Sequence[tuple[Places | None, int]] | None:
+    def levels(self) -> Sequence[tuple[Indexes | None, int]] | None:
         """Return the levels of queries that each partition the values of one attribute, or None.
 
         For each, the number of every value's group, or None if these are the values in order, and how many.
@@ -177,11 +177,11 @@ class Family:
         """Return the levels of groups that have names: the name of each (empty if none), and its groups'."""
         return ()
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array | None:  # noqa: ARG002
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array | None:  # noqa: ARG002
         """Return a random sample of queries as rows without listing all, or None if all must be listed."""
         return None
 
-    def spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Indexes, Indexes] | None:
         """Return the first and last value of every query, or None if one does not count consecutive values.
 
         If the first is after the last, the range goes around the end.
@@ -238,7 +238,7 @@ class Family:
         return self.name
 
 
-Places = NDArray[np.int64]
+Indexes = NDArray[np.int64]
 """Indexes of values."""
 
 
