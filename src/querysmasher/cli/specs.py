@@ -266,14 +266,13 @@ class Expectations:
 
     def ledger(self) -> str | None:
         """Return what the ledger of the spec has left, if it has one that exists."""
-        ledger, noise = self.spec.ledger, distribution_of(self.spec.measuring.noise)
+        ledger = self.spec.ledger
         left = None if ledger is None else ledger.left()
         if ledger is None or left is None:
             return None
-        cost = noise.allowed_cost(self.plan.budget)
-        less = ", which is more" if cost > left else ""
-        spends = f"this spends up to rho = {readable(cost / 2):.6g}{less}"
-        return f"{str(ledger.path)!r} has left {ledger.left_words()}; {spends}"
+        cost = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
+        spends = f"this spends up to rho = {readable(cost / 2):.6g}{', which is more' * (cost > left[0])}"
+        return f"{str(ledger.path)!r} has left {left[1]}; {spends}"
 
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""

@@ -212,13 +212,7 @@ class RecordBlock:
 
 
 def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
-    """Split a stream of UTF-8 into blocks of complete records.
-
-    Args:
-        read: returns at most the given number of bytes, and none at the end.
-        quote: the quotation mark, or None.
-        source: the file in words, for messages.
-    """
+    """Split a stream of UTF-8 into blocks of complete records; `read` returns no bytes at its end."""
     held, line = b"", 1
     while more := read(max(BLOCK_BYTES, len(held))):
         held += more

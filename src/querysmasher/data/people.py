@@ -28,8 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits
-from querysmasher.data.encoding import kind_of
-from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
+from querysmasher.data.encoding import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, kind_of, plain_number
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counts
@@ -64,12 +63,9 @@ def can_name(kind: Any) -> bool:
 
 
 def names_of(column: Any, title: str, drop: bool = False) -> Any:
-    """Return a column as an Arrow array of one of `KINDS`; a missing name is null.
+    """Return a column called `title` as an Arrow array of one of `KINDS`; a missing name is null.
 
-    Args:
-        column: an Arrow array, Python objects, or the strings of a CSV file.
-        title: the name of the column.
-        drop: whether an unsuitable name is null, instead of a reason to refuse the table.
+    With `drop`, so is an unsuitable one, instead of a reason to refuse the table.
     """
     if isinstance(column, Texts):
         names = column.column

@@ -83,7 +83,7 @@ def root_loss_bound(workload: Workload) -> float:
 
     def at(weights: Array) -> Iterate:
         """Evaluate one distribution for each role; attributes of the same role share theirs."""
-        distributions = [own / own.sum() for own in np.split(weights, ends[:-1])]
+        distributions = [part / part.sum() for part in np.split(weights, ends[:-1])]
         by_role = dict(zip(first, distributions, strict=True))
         bound, slopes = trace_root.at([by_role[role] for role in role_of])
         by_attribute = list(zip(role_of, slopes, strict=True))

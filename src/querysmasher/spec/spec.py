@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.journal import check_error_share
+from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
@@ -83,14 +83,10 @@ class LedgerFile:
     limit: Budget | None = None
     label: str | None = None
 
-    def left(self) -> float | None:
-        """Return the privacy cost that is left, or None if the ledger does not exist yet."""
-        return float(Ledger(self.path).left) if self.path.exists() else None
-
-    def left_words(self) -> str:
-        """Return what is left of an existing ledger, in words."""
-        ledger = Ledger(self.path)
-        return ledger.total.left_words(ledger.limit)
+    def left(self) -> tuple[float, str] | None:
+        """Return the privacy cost that is left, also in words, or None if the ledger does not exist yet."""
+        ledger = Ledger(self.path) if self.path.exists() else None
+        return None if ledger is None else (float(ledger.left), ledger.total.left_words(ledger.limit))
 
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
