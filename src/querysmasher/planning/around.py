@@ -21,8 +21,8 @@ from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
+from querysmasher.planning.split import Subworkload
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
