@@ -12,6 +12,7 @@ from querysmasher.planning import centring
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centring import attribute_roles, search_centres
+from querysmasher.planning.limits import limited
 from querysmasher.planning.options import Options
 from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.profiles import fewer
@@ -130,6 +131,15 @@ def test_attributes_that_differ_in_weights_only_share_a_centre():
     uniform, together = (qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized"))
     assert len(set(together.centres)) == 1
     assert together.weighted_loss < 0.95 * uniform.weighted_loss
+
+
+def test_coarser_integers_of_centres_lose_accuracy():
+    workload = qs.queries(qs.Schema.of(a=60), a="prefix")
+    fine = plan_split(workload)
+    with limited(centre_integers=4):
+        coarse = plan_split(workload)
+    assert np.abs(coarse.centres[0].exact).max() <= 4
+    assert coarse.rmse > 1.003 * fine.rmse
 
 
 FIGURES = [  # (workload, uniform, optimised) at privacy cost 1

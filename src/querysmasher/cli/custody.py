@@ -26,8 +26,8 @@ from querysmasher.spec.spec import AMOUNTS, stated_budget
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
     """Show what in the table does not fit the schema."""
     read = opened(spec)
-    asked = {name for group in read.workload.groups for name in group.attributes}
-    names = [name for name in read.schema.names if name in asked]
+    used = {name for group in read.workload.groups for name in group.attributes}
+    names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
     check_options(budget, measuring.unknown, measuring.max_records)
     if measuring.person is not None:
@@ -80,7 +80,11 @@ def ledger(
     if as_json:
         print_json({**_json(book, chain, at), "action": action.value})
     elif action is Action.verify:
-        say(_verdict(book, chain, head))
+        noted = "the digest given is in the chain; " if head is not None else ""
+        say(
+            f"OK: {count(len(chain.entries), 'entry', 'entries')} about {book.label!r}, none changed since "
+            f"it was written; {noted}the exact sum is within the limit. Head: {chain.head}"
+        )
     else:
         _show(book, chain, at)
 
@@ -110,15 +114,6 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
             for e in chain.entries
         ),
         text=("time (UTC)", "noise", "plan", "digest"),
-    )
-
-
-def _verdict(book: Ledger, chain: Chain, head: str | None) -> str:
-    noted = "the digest given is in the chain; " if head is not None else ""
-    return (
-        f"OK: {count(len(chain.entries), 'entry', 'entries')} about {book.label!r}, none changed since it "
-        f"was written; {noted}"
-        f"the exact sum is within the limit. Head: {chain.head}"
     )
 
 

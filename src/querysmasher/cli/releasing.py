@@ -90,7 +90,9 @@ def _run(
                 planned.save(draft.folder / PLAN)
                 measured = read.measure(planned, source.open(), seed=seed)
             with draft.spent():
-                measured = _described(measured, read, draft.folder / PLAN)
+                words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
+                digest = {} if planned is None else {"plan_digest": sha256(draft.folder / PLAN)}
+                measured = measured.described(**words, spec_digest=sha256(read.path), **digest)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
@@ -115,10 +117,10 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     if read.least:
         return  # planning finds what it costs
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
-    if left is not None and left < cost:
+    if left is not None and left[0] < cost:
         note(
-            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
-            "The measurement will probably be refused."
+            f"The ledger has left {left[1]}; the budget is rho = {readable(cost / 2):.6g}. The measurement "
+            "will probably be refused."
         )
 
 
@@ -157,13 +159,6 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
     if explores:
         return None, measured
     return load_plan(stored) if stored.is_file() else read.plan(), measured
-
-
-def _described(measured: Release, read: Spec, plan: Path) -> Release:
-    """Return the release with the words of the spec, today's date if it has none, and digests."""
-    words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
-    digest = {"plan_digest": sha256(plan)} if plan.is_file() else {}
-    return measured.described(**words, spec_digest=sha256(read.path), **digest)
 
 
 def _finish(

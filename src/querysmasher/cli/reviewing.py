@@ -86,8 +86,8 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    asked = str(workload).removeprefix("Workload(").removesuffix(")")
-    print_pairs([("Asked", asked), ("Guarantee", promised(read, budget))])
+    queries = str(workload).removeprefix("Workload(").removesuffix(")")
+    print_pairs([("Asked", queries), ("Guarantee", promised(read, budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

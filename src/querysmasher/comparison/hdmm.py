@@ -59,16 +59,11 @@ def hdmm(workload: Workload, template: str) -> Errors:
             raise WorkloadError(
                 f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
             )
-    groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
+    groups = tuple(g for g in workload if all(f.closed_form or f.matrix().any() for f in g.families))
     if not groups:
         raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
     with one_core():
         return TEMPLATES[template](Workload(workload.schema, groups))
-
-
-def _is_zero(family: Family) -> bool:
-    """Return whether all queries of a family are zero: their answer is zero, at no privacy cost."""
-    return not family.closed_form and not family.matrix().any()
 
 
 def _can_look(workload: Workload) -> bool:
@@ -85,14 +80,14 @@ def _on_all_attributes(workload: Workload) -> list[list[Family]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Axis:
+class _AxisStrategy:
     """A strategy on one attribute: the weights of its design, and the pseudo-inverse of its rows."""
 
     weights: Array
     inverse: Array
 
     @classmethod
-    def best(cls, gram: Array, start: Array) -> _Axis:
+    def best(cls, gram: Array, start: Array) -> _AxisStrategy:
         """Return the best strategy for a Gram matrix."""
         design: Design = solve_design(square_root(gram, RANK), np.maximum(start, 1e-9), 1e-6)
         return cls(design.weights / design.weights.sum(), pseudo_inverse(design.strategy()))
@@ -111,7 +106,7 @@ def _kronecker(workload: Workload) -> Errors:
     used = np.array([[numbers[family.key] for family in row] for row in asked_of])
     grams = [family.gram() for family in families]
     weights = np.log([group.weight for group in workload])
-    axes = [_Axis(np.full(n, 1.0 / n), np.eye(n)) for n in sizes]
+    axes = [_AxisStrategy(np.full(n, 1.0 / n), np.eye(n)) for n in sizes]
     # Of every group on every attribute, as logarithms: a product over many attributes may be any size.
     losses = np.log([[axes[a].loss(grams[k]) for a, k in enumerate(row)] for row in used.tolist()])
     total = float(np.logaddexp.reduce(weights + losses.sum(axis=1)))
@@ -121,7 +116,7 @@ def _kronecker(workload: Workload) -> Errors:
             rest = weights + losses.sum(axis=1) - losses[:, a]
             shares = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
             blend = sum(shares[k] * grams[k] for k in np.flatnonzero(shares)) / shares.max()
-            axes[a] = _Axis.best(np.asarray(blend), axis.weights)
+            axes[a] = _AxisStrategy.best(np.asarray(blend), axis.weights)
             by_family = {k: math.log(axes[a].loss(grams[k])) for k in set(used[:, a].tolist())}
             losses[:, a] = [by_family[k] for k in used[:, a].tolist()]
         total = float(np.logaddexp.reduce(weights + losses.sum(axis=1)))
@@ -138,7 +133,7 @@ def _kronecker(workload: Workload) -> Errors:
 
 def _union(workload: Workload) -> Errors:
     families = {family.key: family for group in workload for family in group.families}
-    axes = {key: _Axis.best(f.gram(), np.full(f.cells, 1.0 / f.cells)) for key, f in families.items()}
+    axes = {key: _AxisStrategy.best(f.gram(), np.full(f.cells, 1.0 / f.cells)) for key, f in families.items()}
     losses = {key: axes[key].loss(family.gram()) for key, family in families.items()}
     roots = [math.sqrt(g.weight * math.prod(losses[f.key] for f in g.families)) for g in workload]
     total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root

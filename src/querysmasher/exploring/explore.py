@@ -46,10 +46,16 @@ from querysmasher.exploring.shares import (
     later_share,
 )
 from querysmasher.guarantees import Counted
-from querysmasher.journal import Journal, check_error_share
-from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
-from querysmasher.planning.asking import check_asked
-from querysmasher.planning.estimating import cell_cost
+from querysmasher.measuring import (
+    Journal,
+    asked_dropped,
+    check_ledger,
+    check_options,
+    noting,
+    with_left_out,
+)
+from querysmasher.planning.checks import check_arguments
+from querysmasher.planning.estimating import cell_cost, check_error_share
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce
@@ -120,7 +126,7 @@ def explore(
         report_dropped: measure, too, how many records were left out, with 1% of the budget.
         progress: show progress bars.
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     request = Request(workload)
     check_options(budget, unknown, max_records)
     check_error_share(error_share)

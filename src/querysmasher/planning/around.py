@@ -13,16 +13,16 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
+from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
+from querysmasher.planning.split import Subworkload
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload

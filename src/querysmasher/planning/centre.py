@@ -30,8 +30,6 @@ class Centre:
 
     weights: Array
     integers: NDArray[np.int64] | None = None
-    start: Array | None = None
-    """Weights of the values that were best when the centre was found: a solver may start from them."""
 
     def __post_init__(self) -> None:
         """Refuse weights that do not sum to one, and make the arrays read-only."""
@@ -45,7 +43,7 @@ class Centre:
         ):
             raise PlanError("centre: a centre does not sum to one")
         object.__setattr__(self, "weights", weights)
-        for array in (self.weights, self.integers, self.start):
+        for array in (self.weights, self.integers):
             if array is not None:
                 array.flags.writeable = False
 

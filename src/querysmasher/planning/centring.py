@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -56,22 +56,17 @@ class CentreSearch:
 
     uniform: Centres
     best: tuple[Array, ...]
-    """The weights of every attribute's values, which sum to one."""
-    starts: tuple[Array | None, ...]
-    """Weights of the values that a solver may start from; None for a uniform centre."""
+    """The weights of every attribute's values, which sum to one; attributes of one role share them."""
     is_exact: bool
     """Whether no centres in their place can be clearly better, uniform ones included."""
 
     def at(self, way: float) -> Centres:
         """Return centres in ratios of small integers: uniform at 0, the best found at 1, others beyond."""
         shared: dict[int, Centre] = {}
-        for even, best, start in zip(self.uniform, self.best, self.starts, strict=True):
+        for even, best in zip(self.uniform, self.best, strict=True):
             if id(best) not in shared:
-                shared[id(best)] = even
-                if start is not None:
-                    weights = np.maximum(even.weights + way * (best - even.weights), 0.0)
-                    near = Centre.near(weights / weights.sum(), limits().centre_integers)
-                    shared[id(best)] = replace(near, start=start)
+                weights = np.maximum(even.weights + way * (best - even.weights), 0.0)
+                shared[id(best)] = Centre.near(weights / weights.sum(), limits().centre_integers)
         return tuple(shared[id(best)] for best in self.best)
 
 
@@ -80,13 +75,12 @@ def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     even = uniform(workload.schema)
     alike = {f.key: _looks_alike(f) for group in workload for f in group.families}
     if all(alike.values()):
-        return CentreSearch(even, tuple(c.weights for c in even), (None,) * len(even), is_exact=True)
+        return CentreSearch(even, tuple(c.weights for c in even), is_exact=True)
     with one_core():
         model = _Model(workload, unit)
         model.search(alike)
-    axes = [model.axes[role] for role in model.role_of]
-    starts = tuple(axis.start for axis in axes)
-    return CentreSearch(even, tuple(axis.centre for axis in axes), starts, model.is_exact)
+    best = tuple(model.axes[role].centre for role in model.role_of)
+    return CentreSearch(even, best, model.is_exact)
 
 
 def _looks_alike(family: Family) -> bool:
@@ -123,12 +117,11 @@ def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
 
 
 @dataclass(eq=False)
-class _Axis:
-    """The strategy of a role: its centre w, M, and the weights of values that proved it best."""
+class _RoleStrategy:
+    """The strategy of a role: its centre w and M."""
 
     size: int
     centre: Array = field(init=False)
-    start: Array | None = None
 
     def __post_init__(self) -> None:
         self.centre = np.full(self.size, 1.0 / self.size)
@@ -152,10 +145,10 @@ class _Axis:
         mean = float(np.trace(kept)) / self.size
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
-        start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
+        even = np.full(self.size, 1.0 / self.size)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, CLOSE, 40)
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), even, CLOSE, 40)
         half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
         inverse = half.T @ half  # V⁻¹ for V with V[j,j] = 1
         ones = inverse.sum(axis=1)
@@ -180,14 +173,14 @@ class _RoleFamily:
             step = max(1, rows.size // ENTRIES)
             self._rows = math.sqrt(step) * rows[::step]
 
-    def loss(self, axes: Sequence[_Axis], kept: Kept) -> float:
+    def loss(self, axes: Sequence[_RoleStrategy], kept: Kept) -> float:
         """Return the sum of weight × variance of what is left on the kept axes."""
         if self._gram is not None:
             axis = axes[self.roles[0]]
             return float(np.vdot(self._gram, axis.kept) if kept else axis.centre @ self._gram @ axis.centre)
         return float(np.vdot(self._rows, self._weighed(axes, kept, None)))
 
-    def gram(self, axes: Sequence[_Axis], kept: Kept, axis: int) -> Array:
+    def gram(self, axes: Sequence[_RoleStrategy], kept: Kept, axis: int) -> Array:
         """Return the Gram matrix of one axis, given which others are kept."""
         if self._gram is not None:
             return self._gram
@@ -199,7 +192,7 @@ class _RoleFamily:
         product = left.T @ right
         return np.asarray((product + product.T) / 2)
 
-    def _weighed(self, axes: Sequence[_Axis], kept: Kept, skip: int | None) -> Array:
+    def _weighed(self, axes: Sequence[_RoleStrategy], kept: Kept, skip: int | None) -> Array:
         """Return the rows times the matrix of every axis but one."""
         rows = self._rows
         for axis, role in enumerate(self.roles):
@@ -220,7 +213,7 @@ class _Model:
         schema = workload.schema
         self.role_of = attribute_roles(workload, coarse=True)
         sizes = dict(zip(self.role_of, schema.sizes, strict=True))
-        self.axes = [_Axis(sizes[role]) for role in range(len(sizes))]
+        self.axes = [_RoleStrategy(sizes[role]) for role in range(len(sizes))]
         families: dict[Hashable, tuple[int, _RoleFamily]] = {}
         table: defaultdict[frozenset[int], dict[tuple[tuple[int, Kept], ...], float]] = defaultdict(dict)
         for group in workload:

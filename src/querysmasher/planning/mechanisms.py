@@ -28,9 +28,9 @@ import numpy as np
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError, TooLargeError, not_one_of
-from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.cells import MergedRows, merge
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
@@ -40,9 +40,9 @@ from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.solvers.optimum import fourier_basis, independent_root, root_diagonal
 from querysmasher.planning.solvers.structured import solve_fourier
+from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE
-from querysmasher.planning.subworkload import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family

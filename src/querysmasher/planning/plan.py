@@ -1,14 +1,11 @@
-"""The numerical method chosen for each block of a plan, and why.
-
-A plan: everything that can be known before touching data.
-"""
+"""A plan: everything that can be known before touching data."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,31 +54,6 @@ class BlockMethod:
         """Return one line of text."""
         sizes = " × ".join(f"{n:,}" for n in self.sizes)
         return f"{self.method} on {sizes} values, gap {self.gap:.1e}: {self.reason}"
-
-
-def methods_of(solutions: Sequence[Solution], measured: Sequence[Measured]) -> tuple[BlockMethod, ...]:
-    """Return the distinct measured blocks, largest first."""
-    used = Counter(number for m in measured for _, number in m.blocks)
-    found = [
-        BlockMethod(
-            s.strategy.shape,
-            used[number],
-            s.strategy.rank,
-            s.method,
-            reason(s.method),
-            s.gap if s.bound else 0.0,
-        )
-        for number, s in enumerate(solutions)
-        if used[number]
-    ]
-    return tuple(sorted(found, key=lambda block: (-block.cells, block.sizes)))
-
-
-def reason(method: str) -> str:
-    """Return why a method is chosen."""
-    if method in METHODS:
-        return METHODS[method]
-    return f"the mechanism {method} was asked for" if method in MECHANISMS else "it was asked for"
 
 
 if TYPE_CHECKING:
@@ -184,7 +156,7 @@ class Plan(Explained):
 
         None if a group has too many queries to search.
         """
-        return None if self.extremes is None else max(one.ratio for one in self.extremes)
+        return None if self.extremes is None else max(extreme.ratio for extreme in self.extremes)
 
     @property
     def least_cost(self) -> float | None:
@@ -197,7 +169,7 @@ class Plan(Explained):
     @property
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to search."""
-        return None if self.extremes is None else max(one.std for one in self.extremes)
+        return None if self.extremes is None else max(extreme.std for extreme in self.extremes)
 
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
@@ -224,22 +196,26 @@ class Plan(Explained):
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 solutions = [self.solutions[number] for _, number in m.blocks]
-                for method in dict.fromkeys(
-                    s.method for s in solutions if s.method in ("structured", "fourier")
-                ):
+                for method in {s.method for s in solutions} & {"structured", "fourier"}:
                     count, gap = methods.get(method, (0, 0.0))
-                    methods[method] = (count + 1, max(gap, *(s.gap for s in solutions if s.method == method)))
+                    methods[method] = count + 1, max(gap, *(s.gap for s in solutions if s.method == method))
         return methods
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
         """The numerical method chosen for every distinct block, and why; largest blocks first."""
-        return methods_of(self.solutions, self.measured)
+        reasons = {name: f"the mechanism {name} was asked for" for name in MECHANISMS} | METHODS
+        blocks = []
+        for number, sets in Counter(number for m in self.measured for _, number in m.blocks).items():
+            s = self.solutions[number]
+            reason, gap = reasons.get(s.method, "it was asked for"), s.gap if s.bound else 0.0
+            blocks.append(BlockMethod(s.strategy.shape, sets, s.strategy.rank, s.method, reason, gap))
+        return tuple(sorted(blocks, key=lambda block: (-block.cells, block.sizes)))
 
     @property
     def whole(self) -> tuple[int, ...]:
         """Indexes of the workload's groups that are measured as they are; the others are split."""
-        return tuple(sorted(place for m in self.measured for place in m.whole))
+        return tuple(sorted(group for m in self.measured for group in m.whole))
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -269,12 +245,12 @@ class Plan(Explained):
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
-        if workload.query_count > limits().variances:
-            msg = (
-                f"workload: {workload.query_count:,} variances do not fit in memory; ask for fewer at a time"
+        count = workload.query_count
+        if count > limits().variances:
+            raise TooLargeError(
+                f"workload: {count:,} variances do not fit in memory; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
-        result = np.empty(workload.query_count)
+        result = np.empty(count)
         start = 0
         self.estimator.prepare(workload)
         for group in workload:

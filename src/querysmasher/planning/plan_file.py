@@ -92,7 +92,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
             strict=True,
         )
     )
-    asked = data["asked"]
+    estimated = data["asked"]
     plan = Plan(
         workload,
         Budget.from_json(data["budget"]),
@@ -105,7 +105,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
         solver=word(data["solver"]),
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
-        asked=None if asked is None else workload_from_data(asked),
+        asked=None if estimated is None else workload_from_data(estimated),
         sizes_first=data["sizes_first"] is True,
     )
     check_plan(plan)
@@ -115,7 +115,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 def _certificate(data: dict[str, Any]) -> Certificate:
     if "certificate" not in data:
         raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
-    value, bound = (number(one, 0, math.inf) for one in items(data["certificate"]))
+    value, bound = (number(x, 0, math.inf) for x in items(data["certificate"]))
     return Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST)))
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from querysmasher.arrays import one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, as_given, explained
 from querysmasher.planning.around import plan_around_best, plan_at
-from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
 from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS, refusal
 from querysmasher.planning.limits import limits
@@ -102,7 +102,7 @@ def plan(
     >>> print(round(qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0)).rmse, 3))
     1.805
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
@@ -158,7 +158,7 @@ def least_budget(
     0.025 True
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_aimed(workload)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     planner = _planner(workload, options, bases, max_records, progress)

@@ -76,7 +76,7 @@ class Finding:
 
     name: str
     status: str
-    """`OK`; `FAILED`: it is wrong; `OPEN`: nobody can say so here; `NOT_ASKED`: the user did not ask."""
+    """`OK`; `FAILED`: it is wrong; `OPEN`: it cannot be checked here; `NOT_ASKED`: the user did not ask."""
     text: str
 
 

@@ -18,7 +18,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
@@ -181,8 +181,12 @@ def _files(folder: Path) -> list[str]:
 def _folder(release: Release, folder: Path) -> Iterator[Finding]:
     """Check everything that is in a folder."""
     there = _files(folder)
+    try:
+        stated = dict(read_json((folder / SUMMARY).read_bytes())["digests"].items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        stated = {}
     plan, planned = check_plan(release, folder / PLAN) if PLAN in there else (None, None)
-    yield _digests(folder)
+    yield _digests(folder, stated)
     yield check_summary(release, plan, folder / SUMMARY)
     yield from check_tables(release, folder, there)
     if planned is not None:
@@ -191,7 +195,7 @@ def _folder(release: Release, folder: Path) -> Iterator[Finding]:
         yield check_errors(release, folder / ERRORS)
     if PAGE in there:
         yield check_page(release, folder / PAGE)
-    yield from _others(folder)
+    yield from _others(folder, there, stated)
 
 
 def summary_of(release: Release) -> dict[str, Any]:
@@ -432,18 +436,9 @@ def _same_page(given: str, fresh: str) -> bool:
     return close(numbers, read_json(fresh_data)) and script_data(numbers, "data") == DATA + data + END
 
 
-def _stated(folder: Path) -> Mapping[str, Any]:
-    """Return the digests that the summary states."""
-    try:
-        stated = read_json((folder / SUMMARY).read_bytes())["digests"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-    return stated if isinstance(stated, dict) else {}
-
-
-def _digests(folder: Path) -> Finding:
+def _digests(folder: Path, stated: Mapping[str, str]) -> Finding:
     """Compare every file with the digest that the summary states."""
-    stated, there = _stated(folder), digests(folder)
+    there = digests(folder)
     if not stated:
         return Finding("files", OPEN, f"{SUMMARY} states no digests")
     wrong = sorted(name for name in stated if name in there and there[name] != stated[name])
@@ -454,9 +449,8 @@ def _digests(folder: Path) -> Finding:
     return Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
 
 
-def _others(folder: Path) -> Iterator[Finding]:
+def _others(folder: Path, there: Sequence[str], stated: Mapping[str, str]) -> Iterator[Finding]:
     """Name everything that no check looks at, and files that the summary does not name."""
-    there = _files(folder)
     known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *tables()}
     if any(name in tables() for name in there):
         known.add(DESCRIPTION)  # else it describes nothing
@@ -466,7 +460,7 @@ def _others(folder: Path) -> Iterator[Finding]:
         for p in sorted(folder.iterdir())
         if p.name not in known or p.name not in there
     ]
-    unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *_stated(folder)}]
+    unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *stated}]
     words = [f"these do not follow from the release: {', '.join(strangers)}"] if strangers else []
     words += [f"{SUMMARY} states no digest of {', '.join(unnamed)}"] if unnamed else []
     if words:

@@ -20,7 +20,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
-from querysmasher.spec.sections import Section, amount, choice, path
+from querysmasher.spec.sections import Section, amount, choice, path, positive
 from querysmasher.workload.builders import (
     FamilyLike,
     abs_difference,
@@ -46,7 +46,7 @@ class Queries(Section):
     """The common keys of all entries of the workload."""
 
     kind: str
-    weight: float = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+    weight: float = positive
     weighting: str = choice(WEIGHINGS, "queries")
     target: float | None = amount
     level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
@@ -111,8 +111,7 @@ class Pair(Queries):
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
         builder, (a, b) = affine if self.kind == "affine" else abs_difference, self.attributes
-        with within("attributes"):
-            return builder(schema, a, b, self.weight)
+        return builder(schema, a, b, self.weight)
 
 
 class Random(Queries):
@@ -124,8 +123,6 @@ class Random(Queries):
     seed: int = Field(default=0, description="an integer of at least 0", ge=0)
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
-        with within("attributes"):
-            schema.positions(self.attributes)
         return random_queries(schema, self.attributes, self.count, self.p, seed=self.seed, weight=self.weight)
 
 
@@ -139,8 +136,6 @@ class Linear(Queries):
     labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
 
     def build(self, schema: Schema, folder: Path) -> Workload:
-        with within("attributes"):
-            schema.positions(self.attributes)
         if (self.rows is None) == (self.file is None):
             msg = f"expected either rows or file, got {'neither' if self.rows is None else 'both'}"
             raise WorkloadError(msg)
@@ -184,7 +179,7 @@ class SpecEntry:
     kind: str
     workload: Workload
     remarks: tuple[str, ...] = ()
-    """What is allowed, and probably not meant."""
+    """Warnings about what is valid, but probably a mistake."""
 
 
 def build_entries(
@@ -201,6 +196,8 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
+                with within("attributes"):
+                    schema.positions(getattr(entry, "attributes", ()))
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
                     workload = entry.weighed(entry.build(schema, folder))
@@ -378,9 +375,9 @@ def _groups(attribute: Attribute, level: Any) -> Any:
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
             f"characters of codes, or a column of a codebook, got {shown(level)}"
         )
-    if level and all(isinstance(own, list) for own in level.values()):
+    if level and all(isinstance(values, list) for values in level.values()):
         named = dict(zip(attribute.labels, attribute.values, strict=True))
-        return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
+        return {group: [named.get(str(value), value) for value in values] for group, values in level.items()}
     labels = set(attribute.labels)
     strangers = [value for value in level if value not in labels]
     if strangers:
@@ -408,4 +405,4 @@ FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], 
     "ranges": (("weights",), _ranges),
     "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
 }
-"""The tables that describe a family: their first key, the other keys, and what reads them."""
+"""The tables that describe a family, by their first key: the other keys, and the function that reads them."""

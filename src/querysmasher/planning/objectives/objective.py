@@ -18,9 +18,9 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
-from querysmasher.planning.asking import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.checks import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses

@@ -17,10 +17,10 @@ from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
 
 
-def check_asked(workload: object, budget: object) -> None:
+def check_arguments(workload: object, budget: object) -> None:
     """Refuse arguments that are not a workload and a budget."""
     if not isinstance(workload, Workload):
-        several = isinstance(workload, list | tuple) and any(isinstance(one, Workload) for one in workload)
+        several = isinstance(workload, list | tuple) and any(isinstance(item, Workload) for item in workload)
         remedy = "join them: sum(workloads)" if several else "build one, as in qs.marginals(schema, [1, 2])"
         msg = f"workload: expected a Workload as first argument, got {as_given(workload)}; {remedy}"
         raise PlanError(msg)
@@ -48,15 +48,15 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
     Every query leaves something on each of its attributes alone, and what is left on one attribute is one
     block. If it looks the same from every value, or has few queries, many values are no obstacle.
     """
-    asked: defaultdict[str, dict[object, Family]] = defaultdict(dict)
+    families_of: defaultdict[str, dict[object, Family]] = defaultdict(dict)
     for group in workload:
         for names, family in group.parts():
             for name in names:
-                asked[name][family.key] = family
-    for place, attribute in enumerate(workload.schema):
-        if place in large:
+                families_of[name][family.key] = family
+    for index, attribute in enumerate(workload.schema):
+        if index in large:
             continue
-        families = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
+        families = [f for f in families_of[attribute.name].values() if len(f.shape) == 1]
         allowed = _most_values(families, attribute.size)
         if attribute.size > allowed:
             most = limits().most_values
