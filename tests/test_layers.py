@@ -55,7 +55,6 @@ LAYERS = (
         "report.release_data",
         "report.release_report",
     },
-    {"journal"},
     {"measuring"},
     {"exploring"},
     {"comparison", "spec"},

@@ -13,7 +13,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.exploring.explore import Course
 from querysmasher.exploring.shares import Request
-from querysmasher.journal import Journal, measure_sized
+from querysmasher.measuring import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases

@@ -12,7 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import integer
 from querysmasher.planning.integer import integer_plan, refusal
-from querysmasher.planning.limits import limits
+from querysmasher.planning.limits import limited, limits
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy
 from querysmasher.planning.strategies.diagonal import GRAIN
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
@@ -247,3 +247,29 @@ def test_rounding_several_axes_at_once(bits, sizes):
     for axis in range(1, tensor.ndim):
         assert not tensor.sum(axis=axis).any()
     assert exact_rank(matrix.tolist()) == len(rows)
+
+
+def test_what_the_limits_on_bits_gain(refuses):
+    """More bits are more accurate, and blocks that lose most get those that are left."""
+    planned = qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), COST, **UNIFORM)
+    usual = loss(planned, max_records=1000)
+    with limited(most_bits=6):
+        assert loss(planned, max_records=1000) > 10 * usual
+    with limited(most_bits=18):
+        assert abs(loss(planned, max_records=1000) - usual) < 1e-4
+    schema = qs.Schema.of({"a": 16, **{f"x{i}": 3 for i in range(3)}})
+    heavy = np.random.default_rng(3).integers(0, 2, (1, 16))
+    others = dict.fromkeys(schema.names[1:], "identity")
+    apart = qs.queries(schema, {"a": "prefix", **others}) + 1e8 * qs.queries(schema, {"a": heavy, **others})
+    planned = qs.plan(apart, COST, **UNIFORM)
+    usual = loss(planned)
+    with limited(good_loss=limits().most_loss):
+        assert loss(planned) > usual + 0.003
+    nine = qs.Schema.of({f"x{i}": 3 for i in range(9)})
+    planned = qs.plan(
+        qs.queries(nine, dict.fromkeys(nine.names, "prefix")), COST, max_records=1000, **UNIFORM
+    )
+    with refuses(PlanError, ValueError, "max_records"):
+        whole(planned)
+    with limited(least_bits=3):
+        assert max(s.bits for s in whole(planned).strategies if s.shape) > 3

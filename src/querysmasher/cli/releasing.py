@@ -117,10 +117,10 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     if read.least:
         return  # planning finds what it costs
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
-    if left is not None and left < cost:
+    if left is not None and left[0] < cost:
         note(
-            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
-            "The measurement will probably be refused."
+            f"The ledger has left {left[1]}; the budget is rho = {readable(cost / 2):.6g}. The measurement "
+            "will probably be refused."
         )
 
 

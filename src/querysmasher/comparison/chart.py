@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from querysmasher.errors import PlanError
 from querysmasher.extras import altair, vl_convert
 from querysmasher.files import replacing
 from querysmasher.formatting import settled
-from querysmasher.html import Html, element
 from querysmasher.report.charts import ACCENT, CONFIG, INK, MUTED
 from querysmasher.report.page import asset
 
@@ -111,12 +111,9 @@ def _svg(spec: dict[str, Any]) -> str:
 
 def _page(picture: str, title: str) -> str:
     """Return a page with the picture, without scripts."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{title} · QuerySmasher"),
-        element("style", Html("body { margin: 1rem; background: var(--paper); }")),
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)} · QuerySmasher</title><style>body {{ margin: 1rem; background: "
+        f"var(--paper); }}</style></head><body>{picture}</body></html>\n"
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', Html(picture)), lang='en')}\n"

@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.attributes import Attribute, literal
-from querysmasher.data.encoding import Code, Encoder, kinds_in_words
+from querysmasher.data.encoding import Code, Encoder, Matcher, Texts, kinds_in_words
 from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
-from querysmasher.data.values import Matcher, Texts
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
 from querysmasher.privacy.bound import Bound

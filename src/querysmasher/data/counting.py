@@ -70,14 +70,9 @@ class JointTable:
 def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[JointTable]:
     """Distribute the sets among blocks, greedily, starting with the largest set.
 
-    A block adds the attribute that completes the most open sets, as long as it has few cells.
-
-    Args:
-        sets: different sets, the names of each in the order of `sizes`.
-        sizes: the attributes' sizes, the smallest first, so that sums run over long rows.
-
-    Returns:
-        Blocks in an order in which neighbours begin with the same attributes.
+    A block adds the attribute that completes the most open sets, as long as it has few cells. The names of
+    each set are in the order of `sizes`, the smallest first, so that sums run over long rows. Neighbours
+    among the blocks begin with the same attributes.
     """
     cells = {names: prod(sizes[name] for name in names) for names in sets}
     left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from querysmasher.data.encoding import Texts
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import CSV, DELIMITERS, RecordBlock, blocks, mistake
 from querysmasher.data.rows import Batch
-from querysmasher.data.values import Texts
 from querysmasher.errors import DataError
 
 MARKS = {

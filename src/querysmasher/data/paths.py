@@ -15,10 +15,10 @@ import pyarrow.parquet
 
 from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
+from querysmasher.data.encoding import Texts, text_labels
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
-from querysmasher.data.values import Texts, text_labels
 from querysmasher.errors import DataError
 from querysmasher.files import starting
 
@@ -116,14 +116,7 @@ class ParquetFile:
 
 
 def open_parquet(path: str, names: Sequence[str], root: str, person: str | None = None) -> ParquetFile:
-    """Read the schema of a file, and return the file.
-
-    Args:
-        path: the file.
-        names: the needed columns; a column missing from the file may be given by its folders.
-        root: the folder below which folder names give columns.
-        person: which of the columns says to whom a record belongs.
-    """
+    """Read the schema of a file, and return the file; folders below `root` may give columns that it lacks."""
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
     folders = Path(path).parent.parts[len(Path(root).parts) :]
     stated = {key: unquote(value) for key, sign, value in (f.partition("=") for f in folders) if sign}

@@ -46,10 +46,16 @@ from querysmasher.exploring.shares import (
     later_share,
 )
 from querysmasher.guarantees import Counted
-from querysmasher.journal import Journal, check_error_share
-from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
+from querysmasher.measuring import (
+    Journal,
+    asked_dropped,
+    check_ledger,
+    check_options,
+    noting,
+    with_left_out,
+)
 from querysmasher.planning.checks import check_arguments
-from querysmasher.planning.estimating import cell_cost
+from querysmasher.planning.estimating import cell_cost, check_error_share
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce

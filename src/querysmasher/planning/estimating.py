@@ -14,7 +14,7 @@ themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a t
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
 at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
 logarithm. A plan is made without data. If nobody states N, `measure` learns it first, for 1% of the budget,
-and computes the shares of the rest from the noisy number (`journal`).
+and computes the shares of the rest from the noisy number (`measuring`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from querysmasher.errors import PlanError, as_given, not_one_of
+from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import integer_plan, refusal
@@ -158,6 +158,18 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
     shares[()] += learnt
     made = plan_shares(workload.schema, budget, shares, max_records)
     return replace(made, asked=workload, sizes_first=sizes_first)
+
+
+MOST_SHARE = 0.5
+"""Maximum share of the budget for the errors of the estimate."""
+
+
+def check_error_share(share: float) -> None:
+    """Refuse what is no share of a budget for errors."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not is_number or not 0 <= share <= MOST_SHARE:
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        raise BudgetError(msg)
 
 
 def size_share(budget: Budget) -> float:

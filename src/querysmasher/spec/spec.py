@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.journal import check_error_share
+from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
@@ -83,14 +83,10 @@ class LedgerFile:
     limit: Budget | None = None
     label: str | None = None
 
-    def left(self) -> float | None:
-        """Return the privacy cost that is left, or None if the ledger does not exist yet."""
-        return float(Ledger(self.path).left) if self.path.exists() else None
-
-    def left_words(self) -> str:
-        """Return what is left of an existing ledger, in words."""
-        ledger = Ledger(self.path)
-        return ledger.total.left_words(ledger.limit)
+    def left(self) -> tuple[float, str] | None:
+        """Return the privacy cost that is left, also in words, or None if the ledger does not exist yet."""
+        ledger = Ledger(self.path) if self.path.exists() else None
+        return None if ledger is None else (float(ledger.left), ledger.total.left_words(ledger.limit))
 
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
@@ -125,7 +121,7 @@ class Spec:
 
     @property
     def remarks(self) -> list[str]:
-        """What the file may say, and probably does not mean."""
+        """Warnings about what is valid, but probably a mistake."""
         return [f"{self.path.name}: {remark}" for entry in self.entries for remark in entry.remarks]
 
     @property
@@ -192,7 +188,7 @@ class Spec:
         return explore(self.workload, data, self.budget, **options)
 
     def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
-        """Return what measuring and exploring have in common."""
+        """Return the options of both measuring and exploring."""
         return {
             **self.measuring.model_dump(),
             "seed": seed,
@@ -324,7 +320,7 @@ def stated_budget(
 
 
 def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], findings: Findings) -> None:
-    """Record what does not fit a budget that planning finds."""
+    """Record options that contradict `least = true`."""
     if entries and not any(entry.workload.has_targets for entry in entries):
         findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
     if planning and (planning.objective, planning.insufficient) != ("mean", "refuse"):

@@ -111,8 +111,7 @@ class Pair(Queries):
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
         builder, (a, b) = affine if self.kind == "affine" else abs_difference, self.attributes
-        with within("attributes"):
-            return builder(schema, a, b, self.weight)
+        return builder(schema, a, b, self.weight)
 
 
 class Random(Queries):
@@ -124,8 +123,6 @@ class Random(Queries):
     seed: int = Field(default=0, description="an integer of at least 0", ge=0)
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
-        with within("attributes"):
-            schema.positions(self.attributes)
         return random_queries(schema, self.attributes, self.count, self.p, seed=self.seed, weight=self.weight)
 
 
@@ -139,8 +136,6 @@ class Linear(Queries):
     labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
 
     def build(self, schema: Schema, folder: Path) -> Workload:
-        with within("attributes"):
-            schema.positions(self.attributes)
         if (self.rows is None) == (self.file is None):
             msg = f"expected either rows or file, got {'neither' if self.rows is None else 'both'}"
             raise WorkloadError(msg)
@@ -184,7 +179,7 @@ class SpecEntry:
     kind: str
     workload: Workload
     remarks: tuple[str, ...] = ()
-    """What is allowed, and probably not meant."""
+    """Warnings about what is valid, but probably a mistake."""
 
 
 def build_entries(
@@ -201,6 +196,8 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
+                with within("attributes"):
+                    schema.positions(getattr(entry, "attributes", ()))
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
                     workload = entry.weighed(entry.build(schema, folder))
@@ -408,4 +405,4 @@ FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], 
     "ranges": (("weights",), _ranges),
     "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
 }
-"""The tables that describe a family: their first key, the other keys, and what reads them."""
+"""The tables that describe a family, by their first key: the other keys, and the function that reads them."""

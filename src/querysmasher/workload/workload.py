@@ -34,11 +34,11 @@ class Target:
     def __post_init__(self) -> None:
         """Refuse amounts that are not positive numbers, and levels outside (0, 1)."""
         amount, level = _number(self.amount), None if self.level is None else _number(self.level)
-        if amount is None or not SMALLEST <= amount <= LARGEST:
+        if not SMALLEST <= amount <= LARGEST:
             allowed = f"a positive number from {SMALLEST:g} to {LARGEST:g}"
             msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
             raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
-        if self.level is not None and (level is None or not 0 < level < 1):
+        if level is not None and not 0 < level < 1:
             raise WorkloadError(
                 f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
             )
@@ -67,15 +67,13 @@ def _reach(level: float) -> float:
     return -NormalDist().inv_cdf((1 - level) / 2)
 
 
-def _number(given: object) -> float | None:
-    """Return a finite number, or None for anything else."""
-    if isinstance(given, bool | np.bool) or not isinstance(given, int | float | np.integer | np.floating):
-        return None
+def _number(given: object) -> float:
+    """Return a number as a float; NaN for anything else."""
+    is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
     try:
-        value = float(given)
+        return float(given) if is_number else math.nan  # type: ignore[arg-type]
     except OverflowError:  # an integer
-        return None
-    return value if math.isfinite(value) else None
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def _joined(families: Iterable[list[str]]) -> Iterator[str]:
 
 
 WEIGHINGS = ("tables", "queries")
-"""What counts alike: groups of queries, or queries."""
+"""What can count alike: groups of queries, or queries."""
 
 MOST_SHOWN = 12
 """Maximum number of groups shown in a notebook."""

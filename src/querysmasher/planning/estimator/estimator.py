@@ -36,6 +36,7 @@ class Estimator:
         self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
         self.measured, self.public_total = residual.measured, residual.public_total
         self.whole = WholeRows(residual, wholes) if wholes else None
+        self.prepare = residual.prepare
 
     @classmethod
     def of(
@@ -78,10 +79,6 @@ class Estimator:
         return self.whole
 
     # --- variances ---
-
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Compute what is quicker to compute for several groups together, before their variances."""
-        self.residual.prepare(groups)
 
     def variances(self, group: Group) -> Array:
         """Return the variance of every query, with an axis per family; refuse what is not measured."""

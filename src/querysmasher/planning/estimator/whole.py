@@ -143,13 +143,8 @@ class WholeRows:
     @cached_property
     def _every(self) -> Array:
         """⟨R, R⟩."""
-        gram = np.empty((self.count, self.count))
-        for number, at in enumerate(self.slices):
-            for other, there in enumerate(self.slices):
-                if at.start <= there.start:
-                    gram[at, there] = self._products(number, other)
-                    gram[there, at] = gram[at, there].T
-        return gram
+        numbers = range(len(self.wholes))
+        return np.block([[self._products(number, other) for other in numbers] for number in numbers])
 
     @cached_property
     def parts(self) -> dict[AttributeSet, _Part]:

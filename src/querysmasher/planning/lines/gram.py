@@ -45,54 +45,7 @@ EASY = 1e-10
 """Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
 
 ROUGH = 1e-3
-"""Where local weights fall below this fraction of their mean, they are smoothed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Path:
-    """The Gram matrix of weighted prefixes, plus a diagonal, plus QJQᵀ."""
-
-    prefixes: Array
-    values: Array | float
-    rows: Array
-    """Qᵀ."""
-    middle: Array
-    """J."""
-
-    def root_diagonal(self, p: Array) -> Array:
-        """Return the diagonal of H^½, of which the sum is a bound."""
-        conductance, values = 1 / self.prefixes, self.values
-        most = float(2 * self.prefixes.max() * p.size**2 + np.max(values))
-        first = 0.5 * math.log(float((self.prefixes * p).min()) / 8) - REACH
-        last = 0.5 * math.log(most / p.size) + REACH
-        result = np.zeros(p.size)
-        for t in np.exp(np.arange(first, last, STEP)).tolist():
-            inverse = p / (t**2 + values * p)  # E⁻¹
-            diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
-            diagonal[1:] += conductance[:-1]
-            ahead, ratios = _factored(diagonal, beside)
-            back = _factored(diagonal[::-1], beside[::-1])[0][::-1]
-            result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
-            if len(self.rows):
-                result += t**3 * self._low_rank(inverse, ahead, ratios) / p
-        return result * (STEP * 2 / np.pi)
-
-    def _low_rank(self, inverse: Array, ahead: Array, ratios: Array) -> Array:
-        """Return the diagonal of YCYᵀ, given the factors of T + E⁻¹."""
-        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-        flow = -np.diff(self.rows, append=0.0) / self.prefixes
-        image = np.diff(flow, prepend=0.0)  # TQ
-        solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T
-        inside = np.eye(len(solved)) + self.middle @ (solved @ self.rows.T)
-        return np.asarray(np.einsum("aj,ab,bj->j", solved, np.linalg.solve(inside, self.middle), solved))
-
-
-def _factored(diagonal: Array, beside: Array) -> tuple[Array, Array]:
-    """Return the pivots of a tridiagonal matrix, and the ratios of its factor."""
-    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-    return (diagonal, beside) if diagonal.size == 1 else lapack.dpttrf(diagonal, beside)[:2]
+"""Minimum of local weights, as a fraction of their mean."""
 
 
 def path_bound(gram: LineGram, start: Array) -> float:
@@ -116,14 +69,38 @@ def path_bound(gram: LineGram, start: Array) -> float:
         rows = np.stack([np.ones(n), value, value**2 + value])  # 1, i/n, (i² + ni)/n²
         middle[:2, :2] -= gram.ranges * n**2 * np.array([[1, -1], [-1, 1]])
         middle += gram.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
-    path = Path(np.maximum(weights, least), 0.0 if gram.values is None else gram.values, rows, middle)
+    values = 0.0 if gram.values is None else gram.values
     p, best = start / start.sum(), 0.0
     for _ in range(4):
-        root = path.root_diagonal(p)
+        root = _root_diagonal(np.maximum(weights, least), values, rows, middle, p)
         best = max(best, float(root.sum()) * SURE - surplus)
         p = p * (root / p) ** 1.5
         p /= p.sum()
     return best
+
+
+def _root_diagonal(prefixes: Array, values: Array | float, rows: Array, middle: Array, p: Array) -> Array:
+    """Return the diagonal of H^½ for weights of prefixes and of values, Qᵀ and J: its sum is a bound."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+    conductance = 1 / prefixes
+    most = float(2 * prefixes.max() * p.size**2 + np.max(values))
+    first = 0.5 * math.log(float((prefixes * p).min()) / 8) - REACH
+    last = 0.5 * math.log(most / p.size) + REACH
+    image = np.diff(-np.diff(rows, append=0.0) / prefixes, prepend=0.0)  # TQ
+    result = np.zeros(p.size)
+    for t in np.exp(np.arange(first, last, STEP)).tolist():
+        inverse = p / (t**2 + values * p)  # E⁻¹
+        diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
+        diagonal[1:] += conductance[:-1]
+        ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
+        back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
+        result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
+        if len(rows):
+            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
+            inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
+            result += t**3 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
+    return result * (STEP * 2 / np.pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +189,7 @@ class LineGram:
 
     @property
     def boundaries(self) -> Array:
-        """How much weight distinguishes each value from the next: positive, as smooth as needed."""
+        """How much weight distinguishes each value from the next: positive, unless none does."""
         n = self.size
         local = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
         if self.prefixes is not None:
@@ -221,10 +198,7 @@ class LineGram:
             local += coefficient * _boundaries(family)
         if n > 1:
             local[-1] = local[-2]  # the last prefix is the total
-        mean = float(local.mean())
-        if mean > 0 and float(local.min()) < ROUGH * mean:
-            local = np.maximum(_smoothed(local, max(1, n // 64)), ROUGH * mean)
-        return local
+        return np.maximum(local, ROUGH * float(local.mean()))
 
 
 def weights_of(family: Family) -> Array:
@@ -262,11 +236,3 @@ def _boundaries(family: Family) -> Array:
     np.add.at(result, spans[0], weights)  # the end before the first value
     np.add.at(result, spans[1] + 1, weights)
     return result[1:]
-
-
-def _smoothed(array: Array, reach: int) -> Array:
-    """Return means over windows of 2 × reach + 1 entries."""
-    padded = np.pad(array, reach, mode="edge")
-    sums = np.cumsum(np.append(0.0, padded))
-    width = 2 * reach + 1
-    return np.asarray((sums[width:] - sums[:-width]) / width)

@@ -29,7 +29,6 @@ from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.strategy import (
-    CLOSE,
     DEPENDENT,
     LARGEST,
     AxisRows,
@@ -117,11 +116,7 @@ def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integ
     bound = int(np.abs(lattice).sum(axis=0).max())
     room = WORD.bit_length() - 1 - bound.bit_length()
     rounded = Matrix(scaled(coefficients, min(bits + LATTICE_BITS, room)))
-    result = np.empty_like(lattice)
-    step = max(1, CHUNK // len(lattice))
-    for start in range(0, lattice.shape[1], step):
-        result[:, start : start + step] = rounded.exact_answers(lattice[:, start : start + step], bound)
-    return reduced(result, bits)
+    return reduced(rounded.exact_answers(lattice, bound).astype(np.int64), bits)
 
 
 def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
@@ -371,13 +366,8 @@ class RowsStrategy(Strategy):
             return False
         if not Span(lattice, self._roots).is_independent():
             return False
-        step = max(1, CHUNK // lattice.shape[1])
-        for start in range(0, len(lattice), step):
-            whole = lattice[start : start + step] * self._roots
-            lengths = _lengths(whole)
-            if np.any(lengths - _lengths(whole @ self.span.basis) > CLOSE**2 * lengths):
-                return False
-        return True
+        rows = lattice * self._roots
+        return is_inside(_lengths(rows @ self.span.basis), _lengths(rows), 0)
 
 
 @dataclass(frozen=True, eq=False)
