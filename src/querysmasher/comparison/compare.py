@@ -266,7 +266,7 @@ def compare(
 
 
 def _shown(error: float | None) -> float:
-    """Return an error as the table shows it, so that what looks equal keeps its order."""
+    """Return an error as the table shows it: rows that look equal keep their order."""
     return math.inf if error is None else float(f"{settled(error):.4g}")
 
 

@@ -36,8 +36,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point
-from querysmasher.planning.split import PlacedFamily
-from querysmasher.planning.subworkload import Block, Part, Piece, Term
+from querysmasher.planning.split import Block, Part, Piece, PlacedFamily, Term
 from querysmasher.workload.workload import Workload
 
 

@@ -40,7 +40,7 @@ from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, pat
 from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family, Indexes
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
@@ -183,7 +183,7 @@ def _windows(gram: LineGram) -> tuple[list[WeightedFamily], tuple[WeightedFamily
     return windows, tuple(pair for pair in gram.others if not has_lengths(pair[0]))
 
 
-def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Places, Places, Array]]:
+def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
     """Iterate over the first values, the lengths and the weights of the ranges of each family."""
     for family, coefficient in families:
         first, last = family.original.spans() or (np.zeros(0, int),) * 2

@@ -30,8 +30,8 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimum import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
+from querysmasher.planning.split import Block
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Block
 
 SOLVERS = ("optimal", "dense", "structured")
 """Choices of a user: the table above, or one method for all blocks that it accepts."""

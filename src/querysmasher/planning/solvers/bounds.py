@@ -69,7 +69,7 @@ from querysmasher.planning.solvers.optimum import (
     solve_circulant,
     solve_dense,
 )
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.split import Block, Part
 
 
 def least_root(root: Array) -> float:

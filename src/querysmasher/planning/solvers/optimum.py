@@ -27,8 +27,8 @@ from querysmasher.planning.lattice import Integers, independent
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.split import Block, Part, Piece
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
-from querysmasher.planning.subworkload import Block, Part, Piece
 
 RANK = 1e-10
 """Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
