@@ -72,9 +72,8 @@ def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
         few = rounder.room // max([1, *map(len, largest)])
         few = max(limits().least_bits, min(limits().most_bits, few))
         for m in {m.blocks: m for m in plan.measured}.values():
-            rounder.blocks(
-                m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few
-            )  # room for a lower privacy cost
+            most = LARGEST_VARIANCE / (largest[m.blocks] * 2)  # room for a lower privacy cost
+            rounder.blocks(m, most, few)
     except PlanError as error:
         return error
     return None
