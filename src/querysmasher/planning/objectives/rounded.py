@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_of_integers
@@ -22,6 +21,9 @@ NOISE = distribution_of("rounded")
 
 MET = 1 + 1e-7
 """A target is met if no standard error exceeds it by more than this factor."""
+
+ROUNDS = 3
+"""Maximum number of times that rounding is made up for: other noise is rounded otherwise."""
 
 
 def as_measured(plan: Plan, max_records: int) -> Plan:
@@ -63,7 +65,7 @@ def at_cost(plan: Plan, cost: float) -> Plan:
 
 def at_measured_cost(plan: Plan, max_records: int) -> Plan:
     """Return the plan of least cost at the cost at which its integers meet all targets."""
-    for _ in range(limits().rounding_rounds):
+    for _ in range(ROUNDS):
         ratio = missed_by(as_measured(plan, max_records))
         if ratio <= MET:
             break

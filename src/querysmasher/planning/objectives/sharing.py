@@ -22,8 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.arrays import TIE, Array
-from querysmasher.planning.limits import limits
+from querysmasher.arrays import Array
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -53,8 +52,6 @@ class Sharing:
         self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
         """The terms of queries that joined, relative to target²."""
         self._classes: list[Integers] = [table.classes]
-        self._slack = limits().rough_search
-        """Fraction by which the search for the largest V may miss it."""
         self._seen: set[tuple[int, bytes]] = set()
         self._last: tuple[Array, Array] | None = None
 
@@ -64,36 +61,31 @@ class Sharing:
         It need not be below `enough`.
         """
         x = self.table.variances
-        best, bound = (x, self._join(x)), 0.0
-        for _ in range(limits().sharing_rounds if len(x) > 1 else 0):
-            if best[1] <= max(enough, bound * (1 + 2 * PRECISION)):
-                break
+        (largest, joined), bound = self._join(x), 0.0
+        best = x, largest
+        while len(x) > 1 and joined and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
             x, bound = self._solved(x, None, enough, most)
             if bound > most:
                 return x, math.inf
-            largest = self._join(x)
+            largest, joined = self._join(x)
             best = (x, largest) if largest < best[1] else best
-        return best[0], self.largest(best[0])
+        return best
 
     def least_loss(self, losses: Array) -> Array | None:
         """Return the noise variances of least loss within all targets, or None if there are none.
 
         `losses` is the loss of every class at σ² = 1.
         """
-        self._slack = TIE  # targets are met exactly
         inner, largest = self.least_largest(0.9, 1.0)
         if largest > 1:
             return None
-        best = inner
-        for _ in range(limits().sharing_rounds if len(inner) > 1 and largest < 1 - 1e-5 else 0):
+        best, bound, joined = inner, 0.0, len(inner) > 1 and largest < 1 - 1e-5
+        while joined and losses @ best > bound * (1 + 2 * PRECISION):
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            self._join(x)
+            _, joined = self._join(x)
             part = self._part_within(inner, x)
             x = self._scaled(inner ** (1 - part) * x**part)
-            if losses @ x < losses @ best:
-                best = x
-            if losses @ best <= bound * (1 + 2 * PRECISION):
-                break
+            best = x if losses @ x < losses @ best else best
         return best
 
     def _part_within(self, inner: Array, x: Array) -> float:
@@ -119,8 +111,8 @@ class Sharing:
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
-    def _join(self, x: Array) -> float:
-        """Return the largest V; queries close to it join.
+    def _join(self, x: Array) -> tuple[float, bool]:
+        """Return the largest V, and whether queries that are close to it join.
 
         An entry is searched only if it can come that close: variances grow at most by the largest factor by
         which the noise of a class grows.
@@ -128,21 +120,21 @@ class Sharing:
         bounds = self.table.bounds(x) / self.squares
         if self._last is not None:
             bounds = np.minimum(bounds, self._last[1] * self.table.growth(x / self._last[0]))
-        values, best = bounds.copy(), 0.0
+        values, best, joined = bounds.copy(), 0.0, False
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
             square = self.squares[number]
-            value, terms = self.table.near_largest(number, x, least * square, MOST, self._slack)
+            value, terms = self.table.near_largest(number, x, least * square, MOST)
             values[number] = value / square
             best = max(best, float(values[number]))
             if values[number] >= least:
-                self._add(number, terms / square)
+                joined |= self._add(number, terms / square)
         self._last = x, values
-        return best
+        return best, joined
 
-    def _add(self, number: int, terms: Array) -> None:
+    def _add(self, number: int, terms: Array) -> bool:
         fresh = [row for row in terms if (number, row.tobytes()) not in self._seen]
         if fresh:
             self._seen |= {(number, row.tobytes()) for row in fresh}
@@ -150,6 +142,7 @@ class Sharing:
             wide[:, : terms.shape[1]] = fresh
             self._rows.append(wide)
             self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
+        return bool(fresh)
 
     def _solved(
         self, x: Array, losses: Array | None, enough: float = 0.0, most: float = math.inf
@@ -157,10 +150,8 @@ class Sharing:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
         self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
         point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
-        for _ in range(limits().newton_steps):
-            if point.is_close(enough) or point.bound > most:
-                break
-            point.advance()
+        while not point.is_close(enough) and point.bound <= most and point.advance():
+            pass
         return self._scaled(point.x), point.bound
 
 
@@ -201,8 +192,11 @@ class _InteriorPoint:
         exact = self.free or spending < 1 + PRECISION**2
         return exact and self.unit * value * spending <= max(enough, self.bound * (1 + PRECISION))
 
-    def advance(self) -> None:
-        """Step towards the optimum: a predictor tells how much closer, and what a corrector mends."""
+    def advance(self) -> bool:
+        """Step towards the optimum; return whether another step can come closer.
+
+        A predictor tells how much closer a step comes, and what a corrector mends.
+        """
         count, slack, multipliers = len(self.x) + 1, self.slack, self.multipliers
         each, cost, weights = self._each(), self.spent / self.x, multipliers / slack
         pairs = self.classes[:, :, None] * count + self.classes[:, None, :]
@@ -232,6 +226,7 @@ class _InteriorPoint:
         self.x = self.x * (1 + part * step[:-1])
         self.slack, self.multipliers = slack + part * ahead, multipliers + part * turn
         self.price += 0.0 if self.free else part * float(step[-1])
+        return float(self.slack @ self.multipliers) > 1e-12 * self.multipliers.sum()
 
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
