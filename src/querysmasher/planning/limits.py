@@ -178,8 +178,6 @@ class PlanningLimits:
 
     # --- plans for the largest error, for targets and for the least budget ---
 
-    most_scopes: int = 120
-    """Maximum number of scopes; beyond, families on attributes that are nearly alike share theirs."""
     added_cells: int = 3_000
     """Maximum number of cells of a group whose weights may be a sum of products."""
     merged_values: int = 600

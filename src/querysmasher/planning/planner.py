@@ -20,7 +20,7 @@ from querysmasher.planning.lines.splitting import check_cells, large_attributes,
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import (
-    SCALED,
+    SPARE,
     Fresh,
     Least,
     check_aimed,
@@ -250,7 +250,7 @@ class Planner:
             if best is None and cost > budget.privacy_cost:
                 if insufficient == "refuse":
                     raise insufficient_budget(least, budget, missed)
-                slack = 1 + SCALED * self.options.tolerance
+                slack = 1 + SPARE * self.options.tolerance
                 aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
             if cost <= budget.privacy_cost or best is None:
                 other = self._measurable(lambda at: plan_within(aimed, budget, self._around(at), least))

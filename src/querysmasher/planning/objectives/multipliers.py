@@ -9,7 +9,7 @@ value, on attributes that are asked nothing else, stay uniform; circular ranges 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,9 +29,9 @@ from querysmasher.workload.workload import Group, Workload
 MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
 
-FIRST_RATE, LEAST_RATE, MOST_RATE = 3.0, 0.5, 8.0
-"""The power of its ratio by which a multiplier grows, at first, at least and at most: 2 is exact for a query
-that is measured by itself."""
+FIRST_RATE, MOST_RATE = 3.0, 8.0
+"""The power of its ratio by which a multiplier grows, at first and at most: 2 is exact for a query that is
+measured by itself."""
 
 FASTER, SLOWER = 1.6, 0.5
 """What multiplies this power where a ratio stays on the same side of its mean, and where it changes sides."""
@@ -58,29 +58,17 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, fine: bool = True, added: bool = False) -> Scopes:
-        """Find the scopes; those of very many attributes that are only nearly alike are shared.
+        """Find the scopes: uses of a family on attributes that are asked the same share one.
 
         With `fine` ones, the uses of a family in groups of different kinds are told apart where that costs no
-        product structure, but more solving. If multipliers are `added` to weights, large groups with several
-        families to weigh stay uniform: the sum would be no product.
-        """
-        found = cls._of(workload, fine=fine, added=added, coarse=False)
-        if len(found.scopes) > limits().most_scopes:
-            return cls._of(workload, fine=fine, added=added, coarse=True)
-        return found
-
-    @classmethod
-    def _of(cls, workload: Workload, *, fine: bool, added: bool, coarse: bool) -> Scopes:
-        """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`.
-
-        Then all attributes are alike to families on several of them, whose blocks are the heavy ones. A group
-        with a single family to weigh has a scope of its kind, as row weights on one axis just add up; so does
-        a group of which no other has two attributes.
+        product structure, but more solving: where a group has a single family to weigh, as row weights on one
+        axis just add up, and where no other group has two of its attributes. If multipliers are `added` to
+        weights, large groups with several families to weigh stay uniform: the sum would be no product.
         """
         alone, alike = _alone(workload), _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
-        roles = attribute_roles(Workload(workload.schema, plain), coarse=coarse)
+        roles = attribute_roles(Workload(workload.schema, plain), coarse=False)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -88,9 +76,8 @@ class Scopes:
             keys: list[Hashable] = []
             kinds = []
             for names, family in group.parts():
-                places = () if coarse and len(names) > 1 else workload.schema.positions(names)
                 same = len(names) == 1 and names[0] in alike
-                keys.append((family.key, tuple(roles[place] for place in places)))
+                keys.append((family.key, tuple(roles[a] for a in workload.schema.positions(names))))
                 kinds.append((family.rows == 1 or (same and not family.has_lengths), same))
             free = sum(not fixed for fixed, _ in kinds)
             if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
@@ -109,19 +96,16 @@ class Scopes:
 
 def _alone(workload: Workload) -> set[int]:
     """Return the indices of the groups of which no other group has two attributes."""
-    pairs = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
-    asked = Counter(pair for own in pairs for pair in own)
-    return {index for index, own in enumerate(pairs) if all(asked[pair] == 1 for pair in own)}
+    by_group = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
+    uses = Counter(pair for pairs in by_group for pair in pairs)
+    return {index for index, pairs in enumerate(by_group) if all(uses[pair] == 1 for pair in pairs)}
 
 
 def _alike_attributes(workload: Workload) -> set[str]:
     """Return the attributes whose queries all look the same from every value."""
-    asked: defaultdict[str, bool] = defaultdict(lambda: True)
-    for group in workload:
-        for names, family in group.parts():
-            for name in names:
-                asked[name] &= family.looks_alike and len(names) == 1
-    return {name for name, alike in asked.items() if alike}
+    parts = [part for group in workload for part in group.parts()]
+    differ = {name for names, family in parts for name in names if len(names) > 1 or not family.looks_alike}
+    return {name for names, _ in parts for name in names} - differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +237,7 @@ def _grown(u: Array, logs: Array, rates: Array, last: Array) -> tuple[Array, Arr
     """
     turned = np.sign(logs * last)
     factors = np.where(turned > 0, FASTER, np.where(turned < 0, SLOWER, 1.0))
-    rates = np.clip(rates * factors, LEAST_RATE, MOST_RATE)
+    rates = np.minimum(rates * factors, MOST_RATE)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 

@@ -24,7 +24,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
-from querysmasher.planning.objectives.rounded import at_cost, missed_by
+from querysmasher.planning.objectives.rounded import MET, at_cost, missed_by
 from querysmasher.planning.objectives.search import Replan, Search, Wholes
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -32,9 +32,6 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.workload.workload import Target, Workload
-
-MET = 1 + 1e-9
-"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
 
 MOST_NAMED = 4
 """Maximum number of groups that an error names."""
@@ -45,7 +42,7 @@ PRINTED = 1 + 1e-5
 MOST_COST = 1e6
 """Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""
 
-SCALED, FREE = 3.0, 5.0
+SPARE = 3.0
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
 add to the least cost."""
 
@@ -161,7 +158,7 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
 
     These may be so much worse than in a plan that ignores targets that they hardly cost anything.
     """
-    loose = missed_by(plan) * math.sqrt(FREE * plan.tolerance)
+    loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
     stds = np.array([max(one.std, 1e-9) for one in replan(workload).extremes or ()])
     aims = targets_of(workload, math.inf)
     return plan_worst(workload, np.where(np.isfinite(aims), aims, stds / loose), replan)[0]

@@ -53,9 +53,6 @@ PROMISED = 0.01
 MOST_WEIGHT = 1e6
 """Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
 
-FIRST_SHARE = 0.1
-"""The sum of the first multipliers of targets, relative to the loss."""
-
 
 class Split(Protocol):
     """Plans a workload of which all groups are split, around the best centres or around given ones."""
@@ -113,11 +110,6 @@ class Replan:
         return best if self.centres is None else self(workload)
 
 
-def gap_of(value: float, bound: float) -> float:
-    """Return how far the root of a value may be above the least, as a fraction."""
-    return max(0.0, math.sqrt(value / bound) - 1) if bound > 0 else math.inf
-
-
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A plan for some multipliers, its variances, and the loss of every class at σ² = 1."""
@@ -151,8 +143,6 @@ class Search:
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
-        self._top: Trial | None = None
-        """The plan that proved the last of these."""
         self._table: VarianceTable | None = None
         self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
@@ -165,7 +155,9 @@ class Search:
     @property
     def gap(self) -> float:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
-        return math.inf if self.best is None else gap_of(self.best.value, self.bound)
+        if self.best is None or self.bound <= 0:
+            return math.inf
+        return max(0.0, math.sqrt(self.best.value / self.bound) - 1)
 
     @property
     def bound(self) -> float:
@@ -187,7 +179,7 @@ class Search:
         multipliers, centres, trial = self._first(start), self.replan.centres, None
         tolerance = self.replan.tolerance
         goal, highest, narrowest = tolerance, 0.0, math.inf
-        while self.gap > goal and self._weight < MOST_WEIGHT and (self.best is not None or goal < 1):
+        while self.gap > goal and self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
             if not PROMISED < self.gap < 0.9 * narrowest:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
@@ -210,8 +202,8 @@ class Search:
                 finer = merged(self.workload)
                 if finer is not self.workload:
                     self._use(finer)
-                    top = (self._top or trial).multipliers
-                    multipliers = spread(top, Multipliers.even(finer, self.scopes, top.groups))
+                    even = Multipliers.even(finer, self.scopes, trial.multipliers.groups)
+                    multipliers = spread(trial.multipliers, even)
                     goal, highest, narrowest = tolerance, 0.0, math.inf
         if self.best is None and trial is not None:
             self._keep(trial)
@@ -226,7 +218,7 @@ class Search:
         if not self.mean:
             return first
         plan = self.replan(self.workload)
-        first = replace(first, groups=first.groups * (FIRST_SHARE * plan.weighted_loss))
+        first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
     def _tried(self, multipliers: Multipliers) -> Trial:
@@ -235,11 +227,8 @@ class Search:
         plan = self.replan(asked, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
-        if bound > self.bound_at(plan.centres):
-            self._bounds[plan.centres] = bound
+        self._bounds[plan.centres] = max(bound, self.bound_at(plan.centres))
         trial = replace(self._tabulated(plan, multipliers), bound=bound)
-        if bound == self.bound_at(plan.centres):
-            self._top = trial
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
         return trial

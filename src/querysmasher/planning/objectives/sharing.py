@@ -150,8 +150,10 @@ class Sharing:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
         self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
         point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
-        while not point.is_close(enough) and point.bound <= most and point.advance():
-            pass
+        for _ in range(60):  # about 15 suffice, unless rounding errors keep a point from coming close
+            if point.is_close(enough) or point.bound > most:
+                break
+            point.advance()
         return self._scaled(point.x), point.bound
 
 
@@ -192,11 +194,8 @@ class _InteriorPoint:
         exact = self.free or spending < 1 + PRECISION**2
         return exact and self.unit * value * spending <= max(enough, self.bound * (1 + PRECISION))
 
-    def advance(self) -> bool:
-        """Step towards the optimum; return whether another step can come closer.
-
-        A predictor tells how much closer a step comes, and what a corrector mends.
-        """
+    def advance(self) -> None:
+        """Step towards the optimum: a predictor tells how much closer, and what a corrector mends."""
         count, slack, multipliers = len(self.x) + 1, self.slack, self.multipliers
         each, cost, weights = self._each(), self.spent / self.x, multipliers / slack
         pairs = self.classes[:, :, None] * count + self.classes[:, None, :]
@@ -226,7 +225,6 @@ class _InteriorPoint:
         self.x = self.x * (1 + part * step[:-1])
         self.slack, self.multipliers = slack + part * ahead, multipliers + part * turn
         self.price += 0.0 if self.free else part * float(step[-1])
-        return float(self.slack @ self.multipliers) > 1e-12 * self.multipliers.sum()
 
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:

@@ -296,9 +296,10 @@ class VarianceTable:
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
         fronts = self._fronts_of(number)
-        value, chosen = peak([matrix for _, matrix in fronts], self._noise_of(number, variances))
-        rows = [int(index[i]) for (index, _), i in zip(fronts, chosen, strict=True)]
-        return value, self.entries[number].query(rows)
+        values, chosen = peaks([matrix for _, matrix in fronts], self._noise_of(number, variances))
+        first = first_largest(values)
+        rows = [int(index[i[first]]) for (index, _), i in zip(fronts, chosen, strict=True)]
+        return float(values.max()), self.entries[number].query(rows)
 
     def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
         """Return the largest variance, and the terms of queries of at least `least`, up to `most` of them.
@@ -309,11 +310,12 @@ class VarianceTable:
         noise = self._noise_of(number, variances)
         fronts = [matrix for _, matrix in self._fronts_of(number)]
         values, chosen = peaks(fronts, noise)
-        near = np.flatnonzero(values >= min(least, values[0]))[:most]
+        near = np.argsort(-values)[:most]
+        near = near[values[near] >= min(least, values.max())]
         terms = np.ones((len(near), len(noise)))
         for matrix, index in zip(fronts, chosen, strict=True):
             terms = terms * matrix[index[near]]
-        return float(values[0]), terms
+        return float(values.max()), terms
 
     def _noise_of(self, number: int, variances: Array) -> Array:
         terms = len(self.entries[number].terms)
@@ -388,36 +390,20 @@ def front(table: Array) -> Integers:
 def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[Integers]]:
     """Return the largest sum Σ_t c_t Π_i table_i[row_i, t] with every row of the first table.
 
-    They decrease. With each comes the index of its row in every table.
+    With each comes the index of its row in every table: the first of those that are equal within the fraction
+    `TIE`.
     """
     if not tables:
         return np.array([coefficients.sum()]), []
     values, where = [], []
     for start, tensor in _sums(tables, coefficients):
         flat = tensor.reshape(len(tensor), -1)
-        best, rows = flat.argmax(axis=1), np.arange(len(flat))
-        values.append(flat[rows, best])
-        where.append((start + rows) * flat.shape[1] + best)
-    order = np.argsort(-np.concatenate(values))
-    indices = np.unravel_index(np.concatenate(where)[order], [len(table) for table in tables])
-    return np.concatenate(values)[order], list(indices)
-
-
-def peak(tables: list[Array], coefficients: Array) -> tuple[float, tuple[int, ...]]:
-    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t], and the index of its row in each table.
-
-    Of sums equal within the fraction `TIE`, the first counts.
-    """
-    if not tables:
-        return float(coefficients.sum()), ()
-    sizes = [len(table) for table in tables]
-    best, reached, where = -1.0, -1.0, 0
-    for start, values in _sums(tables, coefficients):
-        best = max(best, float(values.max()))
-        if reached < best * (1 - TIE):
-            near = int((values >= best * (1 - TIE)).argmax())
-            reached, where = float(values.flat[near]), start * math.prod(sizes[1:]) + near
-    return best, tuple(map(int, np.unravel_index(where, sizes)))
+        largest = flat.max(axis=1)
+        values.append(largest)
+        first = (flat >= largest[:, None] * (1 - TIE)).argmax(axis=1)
+        where.append((start + np.arange(len(flat))) * flat.shape[1] + first)
+    indices = np.unravel_index(np.concatenate(where), [len(table) for table in tables])
+    return np.concatenate(values), list(indices)
 
 
 def _sums(tables: list[Array], coefficients: Array) -> Iterator[tuple[int, Array]]:
