@@ -33,40 +33,38 @@ FAR_APART = 100.0
 class Joined:
     """A workload with groups joined, and the groups that each of its groups stands for."""
 
-    asked: Workload
+    original: Workload
     workload: Workload
-    places: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, workload: Workload) -> Joined:
         """Join the groups that consist of rows on the same attributes."""
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
-        for place, group in enumerate(workload):
-            bins = alike[_key(group, place)]
+        for index, group in enumerate(workload):
+            bins = alike[_key(group, index)]
             rows = sum(workload.groups[other].rows for other in bins[-1]) if bins else 0
             if bins and rows + group.rows <= limits().merged_rows:
-                bins[-1].append(place)
+                bins[-1].append(index)
             else:
-                bins.append([place])
-        places = tuple(sorted(tuple(own) for bins in alike.values() for own in bins))
-        if len(places) == len(workload.groups):
-            return cls(workload, workload, places)
-        groups = tuple(_joined([workload.groups[place] for place in own]) for own in places)
-        return cls(workload, Workload(workload.schema, groups), places)
+                bins.append([index])
+        members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
+        groups = tuple(_joined([workload.groups[index] for index in indices]) for indices in members)
+        return cls(workload, Workload(workload.schema, groups), members)
 
     def restored(self, plan: Plan) -> Plan:
-        """Return a plan of the joined workload as one of the workload that was asked."""
+        """Return a plan of the joined workload as one of the original workload."""
         measured = tuple(
-            replace(m, whole=tuple(sorted(own for place in m.whole for own in self.places[place])))
+            replace(m, whole=tuple(sorted(index for joined in m.whole for index in self.members[joined])))
             for m in plan.measured
         )
-        return replace(plan, workload=self.asked, measured=measured)
+        return replace(plan, workload=self.original, measured=measured)
 
 
-def _key(group: Group, place: int) -> Hashable:
+def _key(group: Group, index: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
     if len(group.families) != 1 or not group.families[0].is_written_out:
-        return place
+        return index
     aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
     return group.attributes, aim
 
@@ -92,18 +90,18 @@ def merged(workload: Workload, *, aimed: bool = False) -> Workload:
     """
     scopes = Scopes.of(workload)
     groups = tuple(
-        group if aimed and group.target is None else _merged(group, own, scopes)
-        for group, own in zip(workload, scopes.of_group, strict=True)
+        group if aimed and group.target is None else _merged(group, numbers, scopes)
+        for group, numbers in zip(workload, scopes.of_group, strict=True)
     )
-    differ = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    differ = {n: g for g, old, n in zip(groups, workload, scopes.of_group, strict=True) if g != old}
     work = sum(max(family.cells for family in g.families) ** 3 for g in differ.values())
     return Workload(workload.schema, groups) if differ and work <= limits().merged_work else workload
 
 
-def _merged(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
     """Return a group with its families merged that need multipliers, if they are small."""
     parts = list(group.parts())
-    free = [part for part, s in zip(parts, own, strict=True) if not scopes.scopes[s].fixed]
+    free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
     rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
     if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
         return group
@@ -122,13 +120,13 @@ def _merged(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:
     """Return multipliers as those of a workload that merges some families, or also has other groups."""
     every = len(known.groups) == len(even.groups)
-    places = [place for place, group in enumerate(even.workload) if every or group.target is not None]
+    indices = [i for i, group in enumerate(even.workload) if every or group.target is not None]
     groups, rows = np.zeros(len(even.groups)), list(even.rows)
-    groups[places] = known.groups
-    for place, group, own in zip(places, known.workload, known.scopes.of_group, strict=True):
-        by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), own, strict=True)}
-        parts = even.workload.groups[place].parts()
-        for (names, family), s in zip(parts, even.scopes.of_group[place], strict=True):
+    groups[indices] = known.groups
+    for index, group, numbers in zip(indices, known.workload, known.scopes.of_group, strict=True):
+        by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), numbers, strict=True)}
+        parts = even.workload.groups[index].parts()
+        for (names, family), s in zip(parts, even.scopes.of_group[index], strict=True):
             u = _product(by_names, names)
             if len(u) == family.rows and not even.scopes.scopes[s].fixed:
                 rows[s] = u

@@ -84,13 +84,13 @@ class Scopes:
                 kinds = [(True, same) for _, same in kinds]
             if fine and (free == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
-            own = []
+            numbered = []
             for key, (fixed, same), family in zip(keys, kinds, group.families, strict=True):
                 number = numbers.setdefault((key, fixed, same), len(scopes))
                 if number == len(scopes):
                     scopes.append(Scope(family, fixed, same and not fixed))
-                own.append(number)
-            of_group.append(tuple(own))
+                numbered.append(number)
+            of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
 
 
@@ -136,7 +136,7 @@ class Multipliers:
     def weighted(self, squares: Array) -> Workload:
         """Return the workload in which every query has its multiplier / target² as weight."""
         amounts = zip(self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True)
-        return Workload(self.workload.schema, tuple(self._priced(*own) for own in amounts))
+        return Workload(self.workload.schema, tuple(self._priced(*amount) for amount in amounts))
 
     def added(self, squares: Array) -> Workload:
         """Return the workload in which every query has its own weight plus its multiplier / target².
@@ -146,29 +146,27 @@ class Multipliers:
         multipliers as weights.
         """
         groups, further = [], []
-        for group, own, weight in zip(
+        for group, numbers, weight in zip(
             self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
         ):
             plain = replace(group, target=None)
-            free = {place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed}
-            along = free | {
-                place for place, family in enumerate(group.families) if family.weights is not None
-            }
+            free = {axis for axis, s in enumerate(numbers) if not self.scopes.scopes[s].fixed}
+            along = free | {axis for axis, family in enumerate(group.families) if family.weights is not None}
             if not weight > 0:
                 groups.append(plain)
             elif not along:
                 groups.append(replace(plain, weight=group.weight + weight / group.rows))
             elif len(along) == 1:
-                (place,) = along
-                family, u = group.families[place], self.rows[own[place]]
+                (axis,) = along
+                family, u = group.families[axis], self.rows[numbers[axis]]
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
                 families = list(group.families)
-                families[place] = weighted(family, total)
+                families[axis] = weighted(family, total)
                 groups.append(replace(plain, families=tuple(families)))
             else:
                 groups.append(plain)
-                further.append(self._priced(group, own, weight))
+                further.append(self._priced(group, numbers, weight))
         return Workload(self.workload.schema, (*groups, *further))
 
     @cached_property
@@ -181,9 +179,9 @@ class Multipliers:
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
-    def _priced(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
+    def _priced(self, group: Group, numbers: tuple[int, ...], weight: float) -> Group:
         """Return a group with its multipliers, which sum to `weight`, as weights."""
-        families = tuple(self._families[s] for s in own)
+        families = tuple(self._families[s] for s in numbers)
         return replace(group, families=families, weight=weight / group.rows, target=None)
 
     # --- expectations ---
@@ -199,10 +197,10 @@ class Multipliers:
             tensor = column.reshape([len(self.rows[s]) for s in kind])
             for axis, scope in enumerate(kind if slope > 0 else ()):
                 if not self.scopes.scopes[scope].fixed:
-                    own = np.moveaxis(tensor, axis, 0)
+                    by_row = np.moveaxis(tensor, axis, 0)
                     for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
-                        own = own @ self.rows[other]
-                    sums[scope] += slope * own
+                        by_row = by_row @ self.rows[other]
+                    sums[scope] += slope * by_row
         return sums
 
     # --- the next multipliers ---

@@ -77,7 +77,7 @@ def check_aimed(workload: Workload) -> None:
 
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
     """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
-    named = {workload.schema.names[place] for place in lines}
+    named = {workload.schema.names[attribute] for attribute in lines}
     for group in workload:
         for names, family in group.parts():
             on_line = not named.isdisjoint(names)
@@ -117,7 +117,7 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan) -> tuple[Plan, M
     plan = replace(best.plan, workload=workload)
     value = best.value
     if plan.estimator.whole is not None:  # combined answers are better
-        value = max(one.std / aim for one, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
+        value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
     return replace(plan, certificate=Certificate(value, search.bound, "worst")), best.multipliers
 
 
@@ -140,8 +140,8 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     factor = missed_by(plan)
     cost = aimed_cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
-    places = [place for place, group in enumerate(workload) if group.target is not None]
-    whole: Wholes = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
+    indices = [index for index, group in enumerate(workload) if group.target is not None]
+    whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
     if plan.estimator.single is not None and merged_groups(workload, every, limits().quick_whole_work):
         whole = [(tuple(every), None)]
@@ -159,7 +159,7 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     These may be so much worse than in a plan that ignores targets that they hardly cost anything.
     """
     loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
-    stds = np.array([max(one.std, 1e-9) for one in replan(workload).extremes or ()])
+    stds = np.array([max(extreme.std, 1e-9) for extreme in replan(workload).extremes or ()])
     aims = targets_of(workload, math.inf)
     return plan_worst(workload, np.where(np.isfinite(aims), aims, stds / loose), replan)[0]
 
@@ -197,15 +197,15 @@ def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least |
     replan = fresh(budget, None, whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(multipliers)
-    found = None
+    plan = None
     if best is not None:
         certificate = Certificate(best.plan.weighted_loss, search.bound)
-        found = replace(best.plan, workload=workload, certificate=certificate)
+        plan = replace(best.plan, workload=workload, certificate=certificate)
     if least is None:
-        return found
+        return plan
     known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
-    if found is not None and found.weighted_loss <= known.weighted_loss:
-        return found
+    if plan is not None and plan.weighted_loss <= known.weighted_loss:
+        return plan
     free = fresh(budget, known.centres, whole)(workload)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
@@ -227,9 +227,9 @@ def shared_anew(plan: Plan, factor: float) -> Plan | None:
 def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
     """Return the groups that miss their target: their name, largest standard error and target."""
     return [
-        (one.group.describe(), one.std, one.group.target)
-        for one in plan.extremes or ()
-        if one.group.target is not None and one.ratio > MET
+        (extreme.group.describe(), extreme.std, extreme.group.target)
+        for extreme in plan.extremes or ()
+        if extreme.group.target is not None and extreme.ratio > MET
     ]
 
 
@@ -263,8 +263,8 @@ def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanErr
             f"instead of {given:.6g}"
         )
         ways = ("use that budget, `least_budget`, ", "use that budget, [budget] least = true, ")
-    own, spec = looser.format("", "="), looser.format("[plan] ", " = ")
-    return PlanError(problem, Remedy(ways[0] + own, ways[1] + spec))
+    code, spec = looser.format("", "="), looser.format("[plan] ", " = ")
+    return PlanError(problem, Remedy(ways[0] + code, ways[1] + spec))
 
 
 def _listed(missed: Missed) -> str:
@@ -272,7 +272,7 @@ def _listed(missed: Missed) -> str:
     worst = in_order([-std / target.std for _, std, target in missed])
     listed = (
         f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in (missed[place] for place in worst[:MOST_NAMED])
+        for name, std, target in (missed[index] for index in worst[:MOST_NAMED])
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more

@@ -35,15 +35,19 @@ def as_measured(plan: Plan, max_records: int) -> Plan:
     integers = integer_plan(plan, NOISE.allowed_cost(plan.budget), max_records)
     solutions = tuple(Solution(strategy_of_integers(s), 1.0, 1.0, "integer") for s in integers.strategies)
     measured = tuple(
-        replace(m, blocks=own.blocks if own.attributes else (), variance=sum(integers.noise(own, NOISE)))
-        for m, own in zip(plan.measured, integers.measured, strict=True)
+        replace(
+            m,
+            blocks=rounded.blocks if rounded.attributes else (),
+            variance=sum(integers.noise(rounded, NOISE)),
+        )
+        for m, rounded in zip(plan.measured, integers.measured, strict=True)
     )
     return replace(plan, solutions=solutions, measured=measured)
 
 
 def missed_by(plan: Plan) -> float:
     """Return the largest ratio of standard error to target, over queries that have one."""
-    return max((one.ratio for one in plan.extremes or () if one.group.target is not None), default=0.0)
+    return max((e.ratio for e in plan.extremes or () if e.group.target is not None), default=0.0)
 
 
 def with_cost(budget: Budget, cost: float) -> Budget:

@@ -57,7 +57,7 @@ MOST_WEIGHT = 1e6
 class Split(Protocol):
     """Plans a workload of which all groups are split, around the best centres or around given ones."""
 
-    def __call__(self, asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
+    def __call__(self, workload: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
 
 
 Wholes = list[tuple[tuple[int, ...], Array | None]]
@@ -88,9 +88,9 @@ class Replan:
         if not self.whole:
             return replace(self.split(workload, self.centres, tolerance), tolerance=self.tolerance)
         unsplit = [
-            Cluster(places, merged, alpha).solved(tolerance, progress=False)
-            for places, alpha in self.whole
-            if (merged := merged_groups(workload, places, math.inf)) is not None
+            Cluster(groups, merged, alpha).solved(tolerance, progress=False)
+            for groups, alpha in self.whole
+            if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]
         rest = without(workload, unsplit)
         split = None if rest is None else self.split(rest, self.centres, tolerance)
@@ -102,7 +102,7 @@ class Replan:
 
         def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plans.append(self.planned(workload, unsplit))
-            made[id(plans[-1])] = [(own.places, own.alpha) for own in unsplit]
+            made[id(plans[-1])] = [(cluster.places, cluster.alpha) for cluster in unsplit]
             return plans[-1]
 
         best = self.arranged(workload, planned)
@@ -223,8 +223,8 @@ class Search:
 
     def _tried(self, multipliers: Multipliers) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
-        asked = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
-        plan = self.replan(asked, 1 / (1 + self._weight))
+        weighted = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
+        plan = self.replan(weighted, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self._bounds[plan.centres] = max(bound, self.bound_at(plan.centres))

@@ -230,8 +230,8 @@ class _InteriorPoint:
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
     """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
     variances, by_set = np.empty(len(plan.measured)), np.empty(len(plan.measured))
-    for number, own in enumerate(table.sets):
-        variances[own], by_set[own] = x[number], losses[number] / len(own)
+    for number, sets in enumerate(table.sets):
+        variances[sets], by_set[sets] = x[number], losses[number] / len(sets)
     unit, cost = plan.budget.unit, plan.budget.privacy_cost
     factors = np.array([unit.change(m.attributes) for m in plan.measured], dtype=float)
     while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
@@ -240,15 +240,15 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
         replace(m, variance=variance, whole=tuple(p for p in m.whole if p < len(workload.groups)))
         for m, variance in zip(plan.measured, variances.tolist(), strict=True)
     )
-    found = replace(plan, workload=workload, measured=measured)
+    shared = replace(plan, workload=workload, measured=measured)
     total = float(by_set @ variances)
     if plan.whole and len(measured) > 1:  # of combined answers
         combined = math.fsum(
-            float(found.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
+            float(shared.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
         )
         by_set, total = by_set * (combined / total), combined
     roots = np.sqrt(by_set).tolist()
     measured = tuple(replace(m, root_loss=root) for m, root in zip(measured, roots, strict=True))
     return replace(
-        found, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
+        shared, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
     )
