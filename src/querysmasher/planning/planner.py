@@ -18,16 +18,21 @@ from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS, refusal
 from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.mechanisms.basis import choose_bases
-from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
+    MET,
+    ROUNDS,
     SPARE,
     Fresh,
     Least,
+    as_measured,
+    at_measured_cost,
     check_aimed,
     check_cost,
     check_objective,
     check_written_out,
     insufficient_budget,
+    missed_by,
     missed_targets,
     plan_least,
     plan_within,
@@ -35,13 +40,6 @@ from querysmasher.planning.objectives.objective import (
     replace_targets,
     shared_anew,
     targets_of,
-)
-from querysmasher.planning.objectives.rounded import (
-    MET,
-    ROUNDS,
-    as_measured,
-    at_measured_cost,
-    missed_by,
     with_cost,
 )
 from querysmasher.planning.objectives.search import PROMISED, Replan, Wholes

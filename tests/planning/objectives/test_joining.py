@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
 from tests.reference import query_rows, variances

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import querysmasher as qs
-from querysmasher.planning.objectives.joining import merged
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses, merged
 from querysmasher.planning.objectives.sharing import Sharing
 from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peaks
 from tests.builders import COST, cps, plan_uniform

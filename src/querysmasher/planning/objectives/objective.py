@@ -3,6 +3,11 @@
 Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
 the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
 says whether a budget suffices for the targets.
+
+Targets that hold for what is measured: rounded to integers, a plan is slightly less accurate.
+
+Rounding multiplies standard errors by a factor of about 1.00001 to 1.003. A plan of least cost spends more by
+its square. Under a given budget, the targets are tightened by it, and the budget is shared anew.
 """
 
 from __future__ import annotations
@@ -21,16 +26,18 @@ from querysmasher.formatting import number
 from querysmasher.planning.asking import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
-from querysmasher.planning.objectives.rounded import MET, at_cost, missed_by
 from querysmasher.planning.objectives.search import Replan, Search, Wholes
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Certificate
+from querysmasher.planning.solution import Certificate, Solution
+from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.workload.workload import Target, Workload
 
 MOST_NAMED = 4
@@ -292,3 +299,66 @@ def _factor(factor: float) -> str:
     if factor < 1 + 1e-6:
         return "less than 1.000001"
     return next(text for digits in range(4, 8) if (text := f"{factor:.{digits}g}") != "1")
+
+
+NOISE = distribution_of("rounded")
+"""The default noise of `measure`."""
+
+MET = 1 + 1e-7
+"""A target is met if no standard error exceeds it by more than this factor."""
+
+ROUNDS = 3
+"""Maximum number of times that rounding is made up for: other noise is rounded otherwise."""
+
+
+def as_measured(plan: Plan, max_records: int) -> Plan:
+    """Return the plan with the strategies and the noise of its integers.
+
+    Its variances are those of the release, or slightly above where rows have different noise: what rounding
+    adds to the noise then counts as often as the noise itself.
+    """
+    integers = integer_plan(plan, NOISE.allowed_cost(plan.budget), max_records)
+    solutions = tuple(Solution(strategy_of_integers(s), 1.0, 1.0, "integer") for s in integers.strategies)
+    measured = tuple(
+        replace(
+            m,
+            blocks=rounded.blocks if rounded.attributes else (),
+            variance=sum(integers.noise(rounded, NOISE)),
+        )
+        for m, rounded in zip(plan.measured, integers.measured, strict=True)
+    )
+    return replace(plan, solutions=solutions, measured=measured)
+
+
+def missed_by(plan: Plan) -> float:
+    """Return the largest ratio of standard error to target, over queries that have one."""
+    return max((e.ratio for e in plan.extremes or () if e.group.target is not None), default=0.0)
+
+
+def with_cost(budget: Budget, cost: float) -> Budget:
+    """Return the budget of a privacy cost, for the same neighbours."""
+    unit = budget.unit
+    return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+
+
+def at_cost(plan: Plan, cost: float) -> Plan:
+    """Return the plan with the same shares of another budget."""
+    factor = plan.budget.privacy_cost / cost
+    measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
+    budget = with_cost(plan.budget, cost)
+    spent = math.fsum(budget.unit.change(m.attributes) / m.variance for m in measured)
+    if spent > cost:  # by rounding error
+        budget = with_cost(plan.budget, spent * (1 + 1e-15))
+    return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
+
+
+def at_measured_cost(plan: Plan, max_records: int) -> Plan:
+    """Return the plan of least cost at the cost at which its integers meet all targets."""
+    for _ in range(ROUNDS):
+        ratio = missed_by(as_measured(plan, max_records))
+        if ratio <= MET:
+            break
+        cost = plan.budget.privacy_cost
+        more = cost * (ratio * (1 + 1e-9)) ** 2
+        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
+    return plan

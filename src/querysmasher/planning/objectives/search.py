@@ -27,13 +27,14 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.objectives.joining import merged, spread
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
     Multipliers,
     Scopes,
     best_sum,
     class_losses,
+    merged,
+    spread,
 )
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -218,7 +219,7 @@ class Search:
         if not self.mean:
             return first
         plan = self.replan(self.workload)
-        first = replace(first, groups=first.groups * plan.weighted_loss)
+        first = replace(first, groups=first.groups * (0.1 * plan.weighted_loss))
         return self._of_best_sum(first, self._tabulated(plan, first))
 
     def _tried(self, multipliers: Multipliers) -> Trial:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -53,22 +54,20 @@ class Sharing:
         """The terms of queries that joined, relative to target²."""
         self._classes: list[Integers] = [table.classes]
         self._seen: set[tuple[int, bytes]] = set()
-        self._last: tuple[Array, Array] | None = None
 
     def least_largest(self, enough: float = 0.0, most: float = math.inf) -> tuple[Array, float]:
         """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`.
 
         It need not be below `enough`.
         """
-        x = self.table.variances
-        (largest, joined), bound = self._join(x), 0.0
-        best = x, largest
-        while len(x) > 1 and joined and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
+        x, known, bound = self.table.variances, 0, 0.0
+        best = x, self.largest(x)
+        while known < len(self._seen) and len(x) > 1 and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
+            known = len(self._seen)
             x, bound = self._solved(x, None, enough, most)
             if bound > most:
                 return x, math.inf
-            largest, joined = self._join(x)
-            best = (x, largest) if largest < best[1] else best
+            best = min(best, (x, self.largest(x)), key=itemgetter(1))
         return best
 
     def least_loss(self, losses: Array) -> Array | None:
@@ -79,13 +78,16 @@ class Sharing:
         inner, largest = self.least_largest(0.9, 1.0)
         if largest > 1:
             return None
-        best, bound, joined = inner, 0.0, len(inner) > 1 and largest < 1 - 1e-5
-        while joined and losses @ best > bound * (1 + 2 * PRECISION):
+        best, known, bound = inner, 0, 0.0
+        while (
+            known < len(self._seen)
+            and min(len(inner) - 1, 1 - largest) > 1e-5
+            and losses @ best > bound * (1 + 2 * PRECISION)
+        ):
+            known = len(self._seen)
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            _, joined = self._join(x)
             part = self._part_within(inner, x)
-            x = self._scaled(inner ** (1 - part) * x**part)
-            best = x if losses @ x < losses @ best else best
+            best = min(best, self._scaled(inner ** (1 - part) * x**part), key=losses.__matmul__)
         return best
 
     def _part_within(self, inner: Array, x: Array) -> float:
@@ -99,50 +101,30 @@ class Sharing:
             low, high = (middle, high) if meets else (low, middle)
         return low
 
-    def largest(self, x: Array) -> float:
-        """Return the largest V at noise variances `x`."""
-        bounds, best = self.table.bounds(x) / self.squares, 0.0
-        for number in map(int, np.argsort(-bounds)):
-            if bounds[number] <= best:
-                break
-            best = max(best, float(self.table.largest(number, x)[0] / self.squares[number]))
-        return best
-
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
-    def _join(self, x: Array) -> tuple[float, bool]:
-        """Return the largest V, and whether queries that are close to it join.
-
-        An entry is searched only if it can come that close: variances grow at most by the largest factor by
-        which the noise of a class grows.
-        """
-        bounds = self.table.bounds(x) / self.squares
-        if self._last is not None:
-            bounds = np.minimum(bounds, self._last[1] * self.table.growth(x / self._last[0]))
-        values, best, joined = bounds.copy(), 0.0, False
+    def largest(self, x: Array) -> float:
+        """Return the largest V at noise variances `x`; queries close to it join."""
+        bounds, best = self.table.bounds(x) / self.squares, 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
             square = self.squares[number]
             value, terms = self.table.near_largest(number, x, least * square, MOST)
-            values[number] = value / square
-            best = max(best, float(values[number]))
-            if values[number] >= least:
-                joined |= self._add(number, terms / square)
-        self._last = x, values
-        return best, joined
+            best = max(best, value / square)
+            fresh = {row.tobytes(): row / square for row in terms if value / square >= least}
+            self._add(number, [row for key, row in fresh.items() if (number, key) not in self._seen])
+            self._seen |= {(number, key) for key in fresh}
+        return best
 
-    def _add(self, number: int, terms: Array) -> bool:
-        fresh = [row for row in terms if (number, row.tobytes()) not in self._seen]
-        if fresh:
-            self._seen |= {(number, row.tobytes()) for row in fresh}
-            wide = np.zeros((len(fresh), self.table.classes.shape[1]))
-            wide[:, : terms.shape[1]] = fresh
+    def _add(self, number: int, rows: list[Array]) -> None:
+        if rows:
+            wide = np.zeros((len(rows), self.table.classes.shape[1]))
+            wide[:, : len(rows[0])] = rows
             self._rows.append(wide)
             self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
-        return bool(fresh)
 
     def _solved(
         self, x: Array, losses: Array | None, enough: float = 0.0, most: float = math.inf

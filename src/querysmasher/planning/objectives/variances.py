@@ -289,10 +289,6 @@ class VarianceTable:
         """Return an upper bound on the largest variance of every entry."""
         return np.asarray((self._noise(variances) * self.expected_terms(self._most)).sum(axis=1))
 
-    def growth(self, factors: Array) -> Array:
-        """Return the largest factor by which variances of every entry grow if classes grow by `factors`."""
-        return np.asarray(np.append(factors, 0.0)[self.classes].max(axis=1))
-
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
         fronts = self._fronts_of(number)
