@@ -134,8 +134,8 @@ def plan_cell(counts, crossed, weights):
 def per_level(tree, plan):
     """Return how far the best strategy with one precision per level is above a plan, as a fraction."""
     import numpy as np  # noqa: PLC0415
+    from scipy.optimize import minimize  # noqa: PLC0415
 
-    from querysmasher.planning.limit import minimize  # noqa: PLC0415
     from querysmasher.planning.lines.trees import WeightedTree, nested  # noqa: PLC0415
 
     asked = nested([tree], [1.0])
@@ -154,8 +154,8 @@ def per_level(tree, plan):
         by_share = np.bincount(depth, slopes, minlength=len(shares))
         return loss, -shares * (by_share - by_share @ shares)
 
-    best = minimize(at, np.zeros(len(asked.nodes.levels)), steps=60, gain=1e-7)
-    return (best.value / plan.weighted_loss) ** 0.5 - 1
+    best = minimize(at, np.zeros(len(asked.nodes.levels)), jac=True, method="L-BFGS-B")
+    return (best.fun / plan.weighted_loss) ** 0.5 - 1
 
 
 def drill_cell(people, source):

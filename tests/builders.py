@@ -11,7 +11,7 @@ COST = qs.PrivacyCost(1.0)
 UNIFORM = {"centering": "uniform"}  # the paper's method, and fast to plan
 BEST = {"centering": "optimized"}
 plan_uniform = partial(qs.plan, **UNIFORM)
-SPLIT = {"whole_work": 0, "quick_whole_work": 0, "beside_work": 0}
+SPLIT = {"whole_work": 0, "beside_work": 0}
 """Limits under which no query is measured whole."""
 
 

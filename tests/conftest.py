@@ -112,7 +112,7 @@ TOGETHER = {
         "cli/test_init.py",
         "cli/test_others.py",
         "comparison/test_compare.py",
-        "release/test_published.py",
+        "release/test_verify_files.py",
         "_page",
         "chart",
         "come_back_from_files",

@@ -4,7 +4,7 @@ import gc
 import importlib
 from contextlib import suppress
 
-LOADED = ("pandas", "pyspark.worker", "pyspark.sql.pandas.serializers", "querysmasher.data.spark_tasks")
+LOADED = ("pandas", "pyspark.worker", "pyspark.sql.pandas.serializers", "querysmasher.data.spark")
 
 
 def serve():

@@ -86,9 +86,9 @@ def centres(draw, schema):
     """One centre per attribute that sums to one, uniform or not, with negative entries too."""
     result = []
     for size in schema.sizes:
-        steps = np.array(draw(st.lists(st.integers(-2, 5), min_size=size, max_size=size)), dtype=float)
+        steps = np.array(draw(st.lists(st.integers(-2, 5), min_size=size, max_size=size)))
         total = steps.sum()
-        result.append(Centre.of(steps / total) if abs(total) >= 1 else Centre.uniform(size))
+        result.append(Centre.ratio(steps * np.sign(total)) if total else Centre.uniform(size))
     return tuple(result)
 
 

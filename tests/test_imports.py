@@ -33,8 +33,9 @@ SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic",
 """What keeps `querysmasher --help` waiting."""
 
 VIEWS = {
-    "planning/plan": ("planning.storage", "report."),
-    "release/release": ("release.storage", "release.writing", "report.", "estimate."),
+    "planning/plan": ("planning.plan_file", "report."),
+    "release/release": ("release.release_file", "release.writing", "report.", "estimate."),
+    "estimate/estimate": ("estimate.estimate_files", "estimate.microdata"),
 }
 """Values, and what shows or stores them: their methods import it when they are called."""
 
@@ -172,7 +173,7 @@ def unjustified(sources):
 @pytest.mark.slow
 def test_there_are_no_circles():
     sources = package_sources()
-    assert graph(sources)["planning.storage"] >= {"planning.plan", "planning.checking"}
+    assert graph(sources)["planning.plan_file"] >= {"planning.plan", "planning.strategies.strategy"}
     assert not any(module.startswith(VIEWS["planning/plan"]) for module in graph(sources)["planning.plan"])
     assert circles(sources) == set()
 
@@ -183,13 +184,13 @@ def test_there_are_no_circles():
     [
         (
             "planning/plan",
-            "from querysmasher.planning.storage import save_plan",
-            {"planning.storage", "planning.plan"},
+            "from querysmasher.planning.plan_file import save_plan",
+            {"planning.plan_file", "planning.plan"},
         ),
         (
             "planning/estimator/estimator",
-            "if not TYPE_CHECKING:\n    from ...report.plan_data import shares",
-            {"report.plan_data", "planning.estimator.estimator", "planning.plan"},
+            "if not TYPE_CHECKING:\n    from ...report.plan_report import shares",
+            {"report.plan_report", "planning.estimator.estimator", "planning.plan"},
         ),
         (
             "release/store",
@@ -268,14 +269,14 @@ def test_a_first_plan_loads_nothing_heavy(queries):
 @pytest.mark.slow
 def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
     loaded = loaded_after("from querysmasher.spec import read_spec\nqs.measure, qs.Release, qs.Estimate")
-    assert {"querysmasher.estimate.sums", "querysmasher.spec.reading"} <= loaded
+    assert {"querysmasher.estimate.sums", "querysmasher.spec.spec"} <= loaded
     assert "scipy.optimize" not in loaded
 
 
 @pytest.mark.slow
 def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
     views = {
-        "release.storage",
+        "release.release_file",
         "release.writing",
         "report.page",
         "report.release_report",
@@ -285,6 +286,22 @@ def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
     assert loaded_after("qs.Release").isdisjoint(views)
     use = "qs.Release.report, " + ", ".join(f"__import__({name!r})" for name in sorted(views))
     assert loaded_after(use) >= views, "the names above are those of today"
+
+
+@pytest.mark.slow
+def test_an_estimate_loads_neither_pages_nor_files_before_they_are_asked_for():
+    views = (
+        "estimate.estimate_files",
+        "estimate.microdata",
+        "release.release_file",
+        "release.writing",
+        "report.page",
+    )
+    views = {f"querysmasher.{name}" for name in views}
+    assert loaded_after("qs.Estimate").isdisjoint(views)
+    assert (
+        loaded_after("import querysmasher.estimate.estimate_files, querysmasher.estimate.microdata") >= views
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,8 @@
-"""The pipeline points one way: nothing that plans sees data, nothing after the noise sees data again."""
+"""The pipeline points one way: nothing that plans sees data, nothing after the noise sees data again.
+
+Own code, not import-linter, because it also reads the stub of public names, finds tests of kinds, and plants
+wrong arrows in source texts to show that it sees them.
+"""
 
 import ast
 from functools import cache
@@ -21,7 +25,7 @@ from querysmasher.workload.registry import FAMILIES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "endings", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "fields", "extras"},
     {"attributes", "conditions", "schema"},
     {"workload"},
     {
@@ -33,13 +37,13 @@ LAYERS = (
         "privacy.accounting",
         "privacy.entries",
         "files",
+        "guarantees",
         "progress",
         "report",
     },
     {
         "planning",
         "report.expectations",
-        "report.plan_data",
         "report.plan_report",
     },
     {"privacy"},  # what draws noise, and what reads counts
@@ -51,8 +55,7 @@ LAYERS = (
         "report.release_data",
         "report.release_report",
     },
-    {"journal"},
-    {"measuring", "truth"},
+    {"measuring"},
     {"exploring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names
@@ -286,9 +289,9 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("workload/joint", "from querysmasher.privacy import noise", "workload.joint -> privacy.noise"),
         ("workload/joint", "from querysmasher.planning.plan import plan", "workload.joint -> planning.plan"),
         (
-            "planning/solvers/dense",
+            "planning/solvers/optimum",
             "from ...release import answers",
-            "planning.solvers.dense -> release.answers",
+            "planning.solvers.optimum -> release.answers",
         ),
         ("planning/plan", "def f():\n    from querysmasher import Release", "planning.plan -> querysmasher"),
         ("schema", "from querysmasher.workload import families", "schema -> workload.families"),
@@ -309,7 +312,6 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("data/counting", "from ..privacy.noise import x", "data.counting -> privacy.noise"),
         ("data/counting", "from querysmasher.release import x", "data.counting -> release"),
         ("html", "from querysmasher.schema import x", "html -> schema"),
-        ("report/plan_data", "from ..release import answers", "report.plan_data -> release.answers"),
         ("report/release_data", "from querysmasher.data import x", "report.release_data -> data"),
         ("measuring", "from querysmasher.data import check", "measuring -> data.check"),
         ("privacy/measurement", "from ..data.check import check", "privacy.measurement -> data.check"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.release.exploration import spent
+from querysmasher.release.provenance import spent
 from tests.estimate.tables import people
 from tests.exploring.people import frame, true_error
 

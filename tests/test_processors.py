@@ -24,8 +24,7 @@ from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
-from querysmasher.report.plan_data import shares, tenths
-from querysmasher.report.plan_report import error_data
+from querysmasher.report.plan_report import error_data, shares, tenths
 from querysmasher.workload.workload import Target
 from tests.statistics.dense import Dense
 
@@ -187,7 +186,7 @@ def test_ways_that_are_equally_good_on_a_rehearsal_stay_in_order():
     rows = [Rehearsed(name, name, 0.1 * (1 + off), 1.0) for name, off in NEARLY]
     rows.insert(0, Rehearsed("worse", "worse", 0.2, 1.0))
     table = pa.table({a.name: [a.values[0]] for a in small()})
-    with mock.patch("querysmasher.comparison.rehearsal._row", side_effect=rows):
+    with mock.patch("querysmasher.comparison.rehearsal._rehearsed", side_effect=rows):
         found = rehearse(qs.marginals(small(), 1), table, qs.zCDP(0.02))
     assert [row.name for row in found.rows] == [*(name for name, _ in NEARLY), "worse"]
 

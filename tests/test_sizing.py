@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.planning.storage import plan_from_data, plan_to_data
+from querysmasher.planning.plan_file import plan_from_data, plan_to_data
 from querysmasher.release.comparing import sha256
-from querysmasher.release.exploration import spent
-from querysmasher.release.published import (
+from querysmasher.release.provenance import spent
+from querysmasher.release.verify import (
     FAILED,
     OK,
     check_plan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 SMALL_TRIANGLE = 64
 """Triangular systems up to this size are not halved."""
 
-CHUNK = 10_000_000
+CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 TAME = 1e3
@@ -30,14 +30,17 @@ TAME = 1e3
 SMALL_PIVOTS = 9_000
 """Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
+ROUNDING = 1e-12
+"""Numbers below this fraction of the largest are rounding error."""
+
 TIE = 1e-9
 """Numbers that differ by less than this fraction are equal: which is larger depends on the processor."""
 
 
 def one_core() -> AbstractContextManager[object]:
     """Return a context in which matrix products use one core; threads slow many small products down."""
-    found: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
-    return found
+    context: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return context
 
 
 @lru_cache(maxsize=1)
@@ -52,9 +55,9 @@ def first_largest(values: Sequence[float] | Array) -> int:
     >>> first_largest([1.0, 3.0, 3.0 + 1e-15])
     1
     """
-    found = np.asarray(values, dtype=float).reshape(-1)
-    top = found.max()
-    return int((found >= top - TIE * abs(top)).argmax() if math.isfinite(top) else found.argmax())
+    numbers = np.asarray(values, dtype=float).reshape(-1)
+    top = numbers.max()
+    return int((numbers >= top - TIE * abs(top)).argmax() if math.isfinite(top) else numbers.argmax())
 
 
 def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
@@ -63,9 +66,9 @@ def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
     >>> in_order([3.0, 1.0 + 1e-15, 2.0, 1.0])
     array([1, 3, 2, 0])
     """
-    found = np.asarray(values, dtype=float)
-    order = np.argsort(found, kind="stable")
-    is_new = ~np.isclose(found[order[1:]], found[order[:-1]], rtol=TIE, atol=0.0)
+    numbers = np.asarray(values, dtype=float)
+    order = np.argsort(numbers, kind="stable")
+    is_new = ~np.isclose(numbers[order[1:]], numbers[order[:-1]], rtol=TIE, atol=0.0)
     return order[np.lexsort((order, np.append(0, np.cumsum(is_new))[: order.size]))]
 
 
@@ -112,22 +115,6 @@ def triangle_of(pieces: Iterable[Array], size: int) -> Array:
     for piece in pieces:
         triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, piece]), mode="r"), dtype=float)
     return triangle
-
-
-def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Array, bool]:
-    """Return R with RᵀR the Gram matrix of wide rows, given by pieces of columns, and whether it is tame.
-
-    The Cholesky root of the Gram matrix is found in a third of the time, and is good enough if it is tame:
-    well-conditioned. Otherwise the rows are decomposed.
-    """
-    gram = np.zeros((size, size))
-    for piece in pieces():
-        gram += piece @ piece.T
-    triangle = tame_root(gram)
-    if triangle is not None:
-        return triangle, True
-    triangle = triangle_of((piece.T for piece in pieces()), size)
-    return triangle, bool(np.linalg.cond(triangle) <= TAME)
 
 
 def tame_root(gram: Array) -> Array | None:

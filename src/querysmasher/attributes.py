@@ -216,9 +216,9 @@ class Attribute:
         """The values as predicates write them: strings and dates in quotes."""
         return tuple(map(literal, self.values))
 
-    def exactly(self, name: str, place: int) -> str:
+    def exactly(self, name: str, index: int) -> str:
         """Return the condition that the attribute, written as `name`, has a value."""
-        return f"{name} == {self.literals[place]}"
+        return f"{name} == {self.literals[index]}"
 
     def up_to(self, name: str, last: int) -> str:
         """Return the condition that an ordered attribute has one of its first values."""
@@ -242,9 +242,9 @@ class Attribute:
     def _misspelt(self, value: object) -> str:
         """Return what was given, the value that may be meant, and the values."""
         given = _shown(value)
-        own = self.value_labels if isinstance(self.value_labels, tuple) else ()
-        if isinstance(value, str) and value in own:
-            return f"{given}, which is the label of {self.literals[own.index(value)]}"
+        names = self.value_labels if isinstance(self.value_labels, tuple) else ()
+        if isinstance(value, str) and value in names:
+            return f"{given}, which is the label of {self.literals[names.index(value)]}"
         near = nearest(value, self.labels)
         meant = "" if near is None else f"; did you mean {self.literals[self.labels.index(near)]}?"
         return f"{given}{meant} (it has {some(self.literals)})"
@@ -346,13 +346,13 @@ class Binned(Attribute):
         object.__setattr__(self, "values", bins)
         super().__post_init__()
 
-    def exactly(self, name: str, place: int) -> str:
+    def exactly(self, name: str, index: int) -> str:
         """Return the condition that the number is in a bin, by its edges.
 
         >>> Binned("income", edges=[0, 10, 25]).exactly("income", 0)
         '0 <= income < 10'
         """
-        return self.between(name, place, place)
+        return self.between(name, index, index)
 
     def up_to(self, name: str, last: int) -> str:
         """Return the condition that the number is in one of the first bins."""

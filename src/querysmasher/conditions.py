@@ -1,4 +1,4 @@
-"""Predicates over values, read into masks over cells; what is wrong with one that cannot be read.
+"""Reads predicates over values into masks over cells, and explains what is wrong with an unreadable one.
 
 A name is plain if Python reads it as one name, and in brackets otherwise. Every shell preserves brackets
 inside single and double quotes, whereas backticks would run a command:
@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,9 @@ def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
     odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
     for name in odd:
         pattern = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
-        found = [match for match in pattern.finditer(text) if match[1] is None]
-        if found:
-            start, stop = found[0].span()
-            yield name, text[:start] + written_name(name) + text[stop:]
+        match = next((match for match in pattern.finditer(text) if match[1] is None), None)
+        if match is not None:
+            yield name, text[: match.start()] + written_name(name) + text[match.end() :]
 
 
 def _needs_brackets(name: str) -> bool:
@@ -82,8 +82,8 @@ def _needs_brackets(name: str) -> bool:
     return written_name(name) != name and not readable
 
 
-def _is_value(text: str) -> bool:
-    """Return whether a string is a value, or a list of values."""
+def _is_value(text: str | ast.expr) -> bool:
+    """Return whether a string or an expression is a value, or a list of values."""
     try:
         ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -243,20 +243,12 @@ def _is_readable(attributes: dict[str, Attribute], predicate: str) -> bool:
     return True
 
 
-def any_possible(schema: Sequence[Attribute], predicates: Sequence[str]) -> bool:
+def any_possible(schema: Iterable[Attribute], predicates: Sequence[str]) -> bool:
     """Return whether a record can satisfy none of the predicates; true if there are too many cells to see."""
-    stated = [conditions(schema, predicate) for predicate in predicates]
-    used = sorted({a for masks in stated for on, _ in masks for a in on})
-    shape = [schema[a].size for a in used]
-    if math.prod(shape) > MAX_CELLS:
-        return True
-    excluded = np.zeros(shape, dtype=bool)
-    for masks in stated:
-        own = np.ones((1,) * len(used), dtype=bool)
-        for on, mask in masks:
-            own = own & mask.reshape([schema[a].size if a in on else 1 for a in used])
-        excluded |= own
-    return not excluded.all()
+    with suppress(PredicateError):
+        masks = conditions(schema, " or ".join(f"({predicate})" for predicate in predicates))
+        return not all(mask.all() for _, mask in masks)
+    return True
 
 
 class _Reader:
@@ -291,55 +283,44 @@ class _Reader:
             touching = [m for m in separate if set(m[0]) & set(merged[0])]
             separate = [m for m in separate if not set(m[0]) & set(merged[0])]
             for other in touching:
-                merged = self.join(merged, other, np.logical_and)
+                merged = self.join(np.logical_and, merged, other)
             separate.append(merged)
         return sorted(separate, key=lambda m: m[0])
 
     def mask(self, node: ast.expr) -> Mask:
         if isinstance(node, ast.BoolOp):
-            masks = [self.mask(value) for value in node.values]
             combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            places, first = masks[0]
-            for other in masks[1:]:
-                places, first = self.join((places, first), other, combine)
-            return places, first
+            return reduce(partial(self.join, combine), map(self.mask, node.values))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            places, mask = self.mask(node.operand)
-            return places, ~mask
+            axes, mask = self.mask(node.operand)
+            return axes, ~mask
         if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            result: Mask | None = None
-            for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
-                step = self.compare(left, op, right)
-                result = step if result is None else self.join(result, step, np.logical_and)
-            assert result is not None  # noqa: S101 - a comparison has at least one operator
-            return result
+            steps = map(self.compare, [node.left, *node.comparators], node.ops, node.comparators)
+            return reduce(partial(self.join, np.logical_and), steps)
         raise self.error(
             f"{ast.unparse(node)!r} is not a condition; compare an attribute with a value, {self.example()}"
         )
 
-    def join(self, a: Mask, b: Mask, combine: Callable[[Any, Any], Any]) -> Mask:
-        places = tuple(sorted({*a[0], *b[0]}))
-        cells = math.prod(self.sizes[p] for p in places)
+    def join(self, combine: Callable[[Any, Any], Any], a: Mask, b: Mask) -> Mask:
+        axes = tuple(sorted({*a[0], *b[0]}))
+        cells = math.prod(self.sizes[axis] for axis in axes)
         if cells > MAX_CELLS:
             raise self.error(
-                f"a condition ties {len(places)} attributes together over {cells:,} cells; at most "
+                f"a condition ties {len(axes)} attributes together over {cells:,} cells; at most "
                 f"{MAX_CELLS:,} can be held (conditions joined by a top-level 'and' are not tied)"
             )
-        return places, combine(self.spread(a, places), self.spread(b, places))
+        return axes, combine(self.spread(a, axes), self.spread(b, axes))
 
-    def spread(self, mask: Mask, places: tuple[int, ...]) -> NDArray[Any]:
-        own = set(mask[0])
-        shape = [self.sizes[p] if p in own else 1 for p in places]
-        full = tuple(self.sizes[p] for p in places)
-        return np.broadcast_to(mask[1].reshape(shape), full)
+    def spread(self, mask: Mask, axes: tuple[int, ...]) -> NDArray[Any]:
+        shape = [self.sizes[axis] if axis in mask[0] else 1 for axis in axes]
+        return np.broadcast_to(mask[1].reshape(shape), [self.sizes[axis] for axis in axes])
 
     def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Mask:
         attribute = self.attribute(left)
         if isinstance(op, ast.In | ast.NotIn):
             if attribute is None or not isinstance(right, ast.List | ast.Tuple | ast.Set):
-                own = self.first if attribute is None else attribute
-                listed = f"{written_name(own.name)} in [{', '.join(own.literals[:2])}]"
+                example = attribute or self.first
+                listed = f"{written_name(example.name)} in [{', '.join(example.literals[:2])}]"
                 raise self.error(
                     f"'in' needs an attribute on its left and a list of values on its right, as in {listed}"
                 )
@@ -357,14 +338,14 @@ class _Reader:
             if near is not None:
                 raise self.error(f"strings need quotes, as in {written_name(attribute.name)} {sign} {near!r}")
         other = self.attribute(right)
-        if attribute is not None and other is None and self.is_constant(right):
+        if attribute is not None and other is None and _is_value(right):
             return self.against_value(attribute, sign, self.constant(right))
-        if other is not None and attribute is None and self.is_constant(left):
+        if other is not None and attribute is None and _is_value(left):
             return self.against_value(other, _MIRROR[sign], self.constant(left))
-        places, mask = self.join(self.number(left), self.number(right), apply)
-        if not places:
+        axes, mask = self.join(apply, self.number(left), self.number(right))
+        if not axes:
             raise self.error(f"{ast.unparse(left)!r} and {ast.unparse(right)!r} name no attribute")
-        return places, mask
+        return axes, mask
 
     def attribute(self, node: ast.expr) -> Attribute | None:
         if not isinstance(node, ast.Name):
@@ -374,18 +355,8 @@ class _Reader:
             raise UnknownAttributeError(name, self.attributes)
         return self.attributes[name]
 
-    def is_constant(self, node: ast.expr) -> bool:
-        try:
-            ast.literal_eval(node)
-        except (ValueError, TypeError):
-            return False
-        return True
-
     def constant(self, node: ast.expr) -> Any:
-        try:
-            value = ast.literal_eval(node)
-        except (ValueError, TypeError):
-            value = None
+        value = ast.literal_eval(node) if _is_value(node) else None
         if not isinstance(value, str | int | float | bool):
             raise self.error(f"{ast.unparse(node)!r} is not a value (strings need quotes)")
         return value
@@ -412,40 +383,39 @@ class _Reader:
             raise self.error(str(error)) from None
 
     def against_value(self, attribute: Attribute, sign: str, value: Any) -> Mask:
-        places = (self.positions[attribute.name],)
+        axes = (self.positions[attribute.name],)
         cells = np.arange(attribute.size)
         apply = next(f for s, f in _COMPARE.values() if s == sign)
+        example = attribute.exactly(written_name(attribute.name), 0)
+        binned = attribute.edges is not None and not isinstance(value, str)
         if sign in ("==", "!="):
-            if attribute.edges is not None and not isinstance(value, str):
-                one = attribute.exactly(written_name(attribute.name), 0)
-                raise self.error(f"{attribute.name!r} is binned: a bin is given by its edges, as in {one}")
-            return places, apply(cells, self.value_position(attribute, value))
+            if binned:
+                raise self.error(
+                    f"{attribute.name!r} is binned: a bin is given by its edges, as in {example}"
+                )
+            return axes, apply(cells, self.value_position(attribute, value))
         if not attribute.ordered:
-            example = attribute.exactly(written_name(attribute.name), 0)
             raise self.error(
                 f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in, as in {example}"
             )
-        if attribute.edges is not None and not isinstance(value, str):
-            return places, apply(cells, self.edge_position(attribute.name, attribute.edges, sign, value))
+        if binned:
+            return axes, apply(cells, self.edge_position(attribute, sign, value))
         value = self.date(attribute, value)
         kinds = {self.kind(v) for v in (*attribute.values, value)}
-        if (
-            len(kinds) == 1
-            and str not in kinds
-            and all(map(operator.lt, attribute.values, attribute.values[1:]))
-        ):
-            return places, apply(np.array(attribute.values), value)
-        return places, apply(cells, self.value_position(attribute, value))
+        increasing = len(kinds) == 1 and all(map(operator.lt, attribute.values, attribute.values[1:]))
+        if increasing and str not in kinds:
+            return axes, apply(np.array(attribute.values), value)
+        return axes, apply(cells, self.value_position(attribute, value))
 
-    def edge_position(self, name: str, given: Sequence[float], sign: str, value: float) -> int:
+    def edge_position(self, attribute: Attribute, sign: str, value: float) -> int:
         """Return the bin that starts at `value`; bins cannot be split; the last contains its right edge."""
-        edges = list(given)
+        edges = list(attribute.edges or ())
         if value in edges[:-1] and sign in ("<", ">="):
             return edges.index(value)
         if value == edges[-1] and sign in ("<=", ">"):
             return len(edges) - 1
         raise self.error(
-            f"{name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
+            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
             f"its last edge {edges[-1]}, so that no bin is split"
         )
 
@@ -458,7 +428,7 @@ class _Reader:
                 hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
                 raise self.error(f"{attribute.name!r} has values that are not numbers{hint}")
             return (self.positions[attribute.name],), np.array(attribute.values, dtype=float)
-        if self.is_constant(node):
+        if _is_value(node):
             value = self.constant(node)
             if isinstance(value, str):
                 raise self.error(f"{value!r} is compared with something other than one attribute")
@@ -467,7 +437,7 @@ class _Reader:
             except OverflowError:
                 raise self.error("a number in it is too large") from None
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
+            return self.join(_ARITHMETIC[type(node.op)], self.number(node.left), self.number(node.right))
         raise self.error(
             f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *, {self.example()}"
         )

@@ -20,11 +20,11 @@ from rich.table import Table
 
 import querysmasher as qs
 from querysmasher.arrays import Array
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.extras import check_charts
 from querysmasher.formatting import error
 from querysmasher.report.expectations import HEADER, facts
 from querysmasher.report.words import ways_words
-from querysmasher.truth import true_answers
 
 STATES = (
     "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
@@ -39,6 +39,7 @@ STATES = (
 MADE_UP = 50_000
 """Number of fictitious people."""
 MAX_RECORDS = 1_000_000
+FIGURES = ("queries_on", "queries", "predicted_error", "true_error", "in_interval")
 LATER = "home_ownership == 1 and vet_wwko == 1 and bpl in ['New York', 'New Jersey']"
 
 
@@ -124,13 +125,14 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     )
     low, high = answers.interval(0.95)
     covered = (low <= truth) & (truth <= high)
-    figures = []
+    rows = []
     for name, parts in _by_way(workload).items():
         errors, std, inside = (
             np.concatenate([array[part] for part in parts])
             for array in (answers.values - truth, answers.std, covered)
         )
-        figures.append((name, len(errors), rms(std), rms(errors), float(inside.mean())))
+        figures = (name, len(errors), rms(std), rms(errors), float(inside.mean()))
+        rows.append(dict(zip(FIGURES, figures, strict=True)))
         table.add_row(name, f"{len(errors):,}", error(rms(std)), error(rms(errors)), f"{inside.mean():.1%}")
     console.print(table)
     later = release.answer(qs.where(schema, LATER))
@@ -138,16 +140,14 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
         f"[bold]Asked later[/] veterans who own their home, born in New York or New Jersey: "
         f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further privacy cost"
     )
-    written = {
-        "plan": str(plan.report(pages / "plan.html")),
-        "release": str(release.report(pages / "release.html")),
-    }
-    names = ("queries_on", "queries", "predicted_error", "true_error", "in_interval")
     return {
         "people": words,
         "guarantee": release.guarantee,
-        "rows": [dict(zip(names, row, strict=True)) for row in figures],
-        "pages": written,
+        "rows": rows,
+        "pages": {
+            "plan": str(plan.report(pages / "plan.html")),
+            "release": str(release.report(pages / "release.html")),
+        },
         "asked_later": {"query": LATER, "value": float(later.values[0]), "std": float(later.std[0])},
     }
 
@@ -177,9 +177,8 @@ def made_up_people() -> tuple[Any, str]:
         "home_ownership": (draw.random(MADE_UP) < 0.6).astype(int),
         "qob_minus_kw": quarters,
     }
-    return pa.table(
-        columns
-    ), f"{MADE_UP:,} fictitious people, place and quarter of birth, veterans, home owners"
+    words = f"{MADE_UP:,} fictitious people, place and quarter of birth, veterans, home owners"
+    return pa.table(columns), words
 
 
 def rms(values: Array) -> float:
@@ -200,9 +199,9 @@ def _table(title: str, *columns: str) -> Table:
 
 def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
     """Return the slices of the answers by number of attributes, and of all answers."""
-    place = 0
+    start = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:
-        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(place, place + group.rows))
-        place += group.rows
-    return {**rows, "all": [slice(0, place)]}
+        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(start, start + group.rows))
+        start += group.rows
+    return {**rows, "all": [slice(0, start)]}

@@ -263,11 +263,11 @@ class Explained:
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the nearest name."""
-            own = [known for known in dir(self) if not known.startswith("_")]
-            if name.startswith("_") or name in own:  # an attribute that failed itself
+            names = [known for known in dir(self) if not known.startswith("_")]
+            if name.startswith("_") or name in names:  # an attribute that failed itself
                 return object.__getattribute__(self, name)
             hint = self._instead.get(name)
-            hint = f"; {hint}" if hint else suggestion(name, own) or _also(self._instead.get(""))
+            hint = f"; {hint}" if hint else suggestion(name, names) or _also(self._instead.get(""))
             raise UnknownNameError(f"{type(self).__name__} has no {name!r}{hint}")
 
     def __add__(self, other: object) -> Any:
@@ -309,5 +309,5 @@ def _misfit(function: Callable[..., Any], arguments: tuple[Any, ...], options: M
         for unknown in [option for option in options if option not in names + named]:
             problem = f"unknown argument {unknown!r}{suggestion(unknown, names + named)}"
     called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    allowed = "; by name: ".join(", ".join(own) for own in (names, named) if own) or "none"
+    allowed = "; by name: ".join(", ".join(listed) for listed in (names, named) if listed) or "none"
     return f"{called}: {problem} (arguments: {allowed})"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,25 +28,16 @@ def check_excel() -> None:
         raise MissingExtraError("Excel files need XlsxWriter: pip install 'querysmasher[excel]'")
 
 
-def xlsxwriter() -> Any:
-    """Return XlsxWriter, which writes Excel files."""
-    check_excel()
-    import xlsxwriter as excel  # noqa: PLC0415 - an extra
-
-    return excel
+def _loaded(check: Callable[[], None], module: str) -> Any:
+    check()
+    return import_module(module)
 
 
-def altair() -> Any:
-    """Return altair, which describes charts."""
-    check_charts()
-    import altair as alt  # noqa: PLC0415 - slow to load, and an extra
+xlsxwriter = partial(_loaded, check_excel, "xlsxwriter")
+"""Returns XlsxWriter, which writes Excel files."""
 
-    return alt
+altair = partial(_loaded, check_charts, "altair")
+"""Returns altair, which describes charts."""
 
-
-def vl_convert() -> Any:
-    """Return vl-convert, which provides the scripts of charts."""
-    check_charts()
-    import vl_convert as convert  # noqa: PLC0415 - large, and an extra
-
-    return convert
+vl_convert = partial(_loaded, check_charts, "vl_convert")
+"""Returns vl-convert, which provides the scripts of charts."""

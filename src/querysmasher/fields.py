@@ -60,7 +60,7 @@ def items(value: object) -> list[Any]:
 
 def wholes(value: object, high: int | None = None) -> tuple[int, ...]:
     """Return a list of integers from 0 to `high` as a tuple."""
-    return tuple(whole(one, 0, high) for one in items(value))
+    return tuple(whole(item, 0, high) for item in items(value))
 
 
 def floats(value: object, ndim: int | None = None) -> NDArray[np.float64]:
@@ -94,16 +94,18 @@ def cut(lengths: object, values: object) -> list[tuple[int, ...]]:
     return [tuple(listed[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def index_in(size: int, place: object, what: str) -> int:
+def index_in(size: int, given: object, what: str) -> int:
     """Return an index from 0 on; refuse what is not an integer, or out of range.
 
     >>> index_in(3, -1, "figures")
     2
     """
     try:
-        own = index(place)  # type: ignore[arg-type]
+        position = index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise WorkloadError(f"{what}[…]: expected an integer, got {as_given(place)}") from None
-    if not -size <= own < size:
-        raise OutOfRangeError(f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}")
-    return own % size
+        raise WorkloadError(f"{what}[…]: expected an integer, got {as_given(given)}") from None
+    if not -size <= position < size:
+        raise OutOfRangeError(
+            f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {position:,}"
+        )
+    return position % size

@@ -6,7 +6,7 @@ appears under its name only when it is complete. It ends with the checksum of ev
 only if the checksum is right.
 
 A small file cannot fill the memory: the expanded size of its members is limited, and files written here
-respect the limit.
+respect the limit. The ending of a name states the kind of a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import secrets
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,6 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.endings import check_archive_name, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
 from querysmasher.fields import text, whole
 from querysmasher.formatting import read_json
@@ -106,12 +105,12 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
 
 def _check_replaced(path: Path, kind: str) -> None:
     """Refuse to replace a file of another kind: a plan must not take the place of a release."""
-    found = ""
+    stored = ""
     with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        found = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
-    if found.startswith("querysmasher ") and found != f"querysmasher {kind}":
+        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
         msg = (
-            f"path: {str(path)!r} contains a {found!r}, which a {kind} must not replace; choose another name"
+            f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace; choose another name"
         )
         raise FileError(msg)
 
@@ -146,12 +145,12 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
         manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
-        found, version = text(manifest["kind"]), whole(manifest["format"])
+        stored, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
         raise FileError(f"{shown!r} is damaged, or not a querysmasher file", FOREIGN) from None
-    if found != f"querysmasher {kind}":
-        msg = f"{shown!r} contains a {found!r}, not a 'querysmasher {kind}'"
-        raise FileError(msg, OTHER.get(found.removeprefix("querysmasher ")))
+    if stored != f"querysmasher {kind}":
+        msg = f"{shown!r} contains a {stored!r}, not a 'querysmasher {kind}'"
+        raise FileError(msg, OTHER.get(stored.removeprefix("querysmasher ")))
     if version != FORMAT:
         raise FileError(f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}")
     size = Path(path).stat().st_size
@@ -267,8 +266,8 @@ class _Arrays:
                 self._claim(data["$lazy"], self._room)
                 return Lazy(partial(_read_late, self._archive, data["$lazy"]))
         if isinstance(data, dict | list):
-            for place, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
-                data[place] = self.put(value)
+            for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
+                data[key] = self.put(value)
         return data
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -320,3 +319,39 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+
+
+FOREIGN_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".html", ".htm", ".pdf", ".toml")
+"""Endings of other kinds of files than archives."""
+
+
+def starting(path: object) -> str:
+    """Return where a relative path starts, for a message about a file that is not there."""
+    return "" if Path(str(path)).is_absolute() else f"; relative paths start at {str(Path.cwd())!r}"
+
+
+def check_ending(path: object, endings: Sequence[str]) -> str:
+    """Return the ending of the name of a file to write; refuse one that is not in `endings`."""
+    name = _as_text(path)
+    ending = next((e for e in endings if name.lower().endswith(e)), None)
+    if ending is None:
+        raise FileError(f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}")
+    return ending
+
+
+def check_archive_name(path: object) -> None:
+    """Refuse a name for a plan or a release that has the ending of another kind of file."""
+    name = _as_text(path)
+    ending = next((e for e in FOREIGN_ENDINGS if name.lower().endswith(e)), None)
+    if ending is not None:
+        raise FileError(
+            f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
+            "archives, with names such as 'my.plan' or 'my.release'"
+        )
+
+
+def _as_text(path: object) -> str:
+    """Return a path as a string; refuse what is not a path."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise FileError(f"path: expected the path of a file to write, got {as_given(path)}")
+    return os.fsdecode(path)

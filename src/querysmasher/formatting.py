@@ -80,13 +80,13 @@ def shortened(value: float, digits: int) -> float:
     return float(f"{settled(value):.{digits}g}")
 
 
-def decimal(value: float, places: int) -> str:
+def decimal(value: float, digits: int) -> str:
     """Return a number with so many decimals and separated thousands.
 
     >>> decimal(1234.25, 1), decimal(-1e-14, 1)
     ('1,234.2', '0.0')
     """
-    return f"{settled(value):z,.{places}f}"
+    return f"{settled(value):z,.{digits}f}"
 
 
 def number(value: float) -> str:
@@ -100,10 +100,10 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     value = shortened(value, 3)
-    places = 2 - math.floor(math.log10(abs(value)))
-    if not -12 <= places <= 7:
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    if not -12 <= decimals <= 7:
         return f"{value:.2e}"
-    return f"{value:,.{max(places, 0)}f}"
+    return f"{value:,.{max(decimals, 0)}f}"
 
 
 def figure(value: float, std: float) -> str:
@@ -128,13 +128,13 @@ def share(value: float) -> str:
     return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 0 else "0%"
 
 
-def count(value: int, one: str, many: str | None = None) -> str:
+def count(value: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun.
 
     >>> count(1, "query", "queries"), count(2000, "attribute")
     ('1 query', '2,000 attributes')
     """
-    return f"{value:,} {one if value == 1 else many or one + 's'}"
+    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
 
 
 def preview(values: Sequence[object], most: int = 4) -> str:
@@ -168,8 +168,8 @@ def columns(lines: Iterable[Sequence[str]], words: int = 1) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if place >= words else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if index >= words else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in cells
     ]
@@ -192,7 +192,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
         raise ValueError("it repeats a key")
-    return found
+    return merged

@@ -133,11 +133,11 @@ class Schema(Explained):
         """Return the indexes of several attributes, each named once, in the order given."""
         if isinstance(names, str):
             names = (names,)
-        places = tuple(map(self.position, names))
-        if len(set(places)) != len(places):
-            twice = next(p for i, p in enumerate(places) if p in places[:i])
+        positions = tuple(map(self.position, names))
+        if len(set(positions)) != len(positions):
+            twice = next(p for i, p in enumerate(positions) if p in positions[:i])
             raise SchemaError(f"attribute {self.names[twice]!r} is named more than once")
-        return places
+        return positions
 
     def shape(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the shape of the marginal on `names`, in the order given."""

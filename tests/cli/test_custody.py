@@ -9,7 +9,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher import measuring
-from querysmasher.cli import draft as draft_module
+from querysmasher.cli import folder as folder_module
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
 from querysmasher.spec import spec as spec_module
@@ -143,7 +143,7 @@ def test_a_release_that_cannot_be_saved_is_kept_elsewhere(run, folder, tmp_path_
             raise FULL
         save(self, path)
 
-    monkeypatch.setattr(draft_module.tempfile, "tempdir", str(spare))
+    monkeypatch.setattr(folder_module.tempfile, "tempdir", str(spare))
     with monkeypatch.context() as patch:
         patch.setattr(release_module.Release, "save", failing)
         ran = run("release", "--json", code=4)
@@ -158,7 +158,7 @@ def test_a_release_that_cannot_be_saved_is_kept_elsewhere(run, folder, tmp_path_
 
 
 def test_a_release_that_is_lost_says_that_the_budget_is_spent(run, folder, monkeypatch):
-    monkeypatch.setattr(draft_module.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(folder_module.tempfile, "tempdir", str(folder))
     monkeypatch.setattr(release_module.Release, "save", fail(FULL))
     ran = run("release", "--json", code=4)
     assert ran.err == (

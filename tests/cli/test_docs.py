@@ -4,8 +4,8 @@ import pytest
 
 from querysmasher.cli.command import ExitCode
 from querysmasher.spec import read_codebook, read_spec
-from querysmasher.spec.model import SECTIONS
 from querysmasher.spec.schemas import ATTRIBUTES
+from querysmasher.spec.sections import SECTIONS
 from querysmasher.spec.workloads import WORKLOADS
 from tests.documentation.pages import DOCS, blocks, run_commands
 

@@ -11,10 +11,10 @@ import pytest
 pytestmark = pytest.mark.slow  # every case starts a process of its own
 
 STAGES = {
-    "planning": "querysmasher.planning.mechanisms.mechanism:solve_blocks",
+    "planning": "querysmasher.planning.mechanisms:solve_blocks",
     "counting": "querysmasher.data.rows:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
-    "saving": "querysmasher.planning.storage:save_plan",
+    "saving": "querysmasher.planning.plan_file:save_plan",
     "writing": "querysmasher.release.writing:_tables",
 }
 

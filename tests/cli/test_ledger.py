@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 import querysmasher as qs
-from querysmasher.cli import draft
+from querysmasher.cli import folder as folder_module
 from querysmasher.privacy.budget import epsilon
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC, names
@@ -39,13 +39,13 @@ def spec(folder):
 def broken(monkeypatch):
     """Makes a run fail after the measurement, once."""
 
-    publish = draft.Draft.publish
+    publish = folder_module.Draft.publish
 
     def fail(self):
-        monkeypatch.setattr(draft.Draft, "publish", publish)
+        monkeypatch.setattr(folder_module.Draft, "publish", publish)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(draft.Draft, "publish", fail)
+    monkeypatch.setattr(folder_module.Draft, "publish", fail)
 
 
 def test_create_and_show(run, folder):

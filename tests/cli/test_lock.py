@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from querysmasher.cli.draft import held, is_held
+from querysmasher.cli.folder import held, is_held
 from tests.cli.conftest import names
 
 HOLD = """
 import sys, time, warnings
 from pathlib import Path
 {system}
-from querysmasher.cli.draft import held
+from querysmasher.cli.folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -23,7 +23,7 @@ LOOK = """
 import sys, warnings
 from pathlib import Path
 {system}
-from querysmasher.cli.draft import is_held
+from querysmasher.cli.folder import is_held
 print(is_held(Path(sys.argv[1])))
 """
 SYSTEMS = {
@@ -58,11 +58,10 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_process(system, tmp_path):
     assert names(tmp_path) == [folder.name]
 
 
-def test_a_lock_follows_the_folder_from_its_hidden_name(tmp_path):
-    hidden, draft = tmp_path / ".out", tmp_path / "out"
-    hidden.mkdir()
-    with held(hidden):
-        hidden.rename(draft)
+def test_a_folder_may_be_locked_before_it_exists(tmp_path):
+    draft = tmp_path / "out"
+    with held(draft):
+        draft.mkdir()
         assert is_held(draft)
         assert not is_held(tmp_path / "other")
     assert not is_held(draft)

@@ -315,8 +315,7 @@ number_texts = st.one_of(
 def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
     import pyarrow as pa
 
-    from querysmasher.data.encoding import Encoder
-    from querysmasher.data.values import Texts
+    from querysmasher.data.encoding import Encoder, Texts
 
     for attribute in (Binned("a", edges=[-5, 0, 0.5, 7, 1e9]), Ordinal("a", [0, 1, 12, 0.5, -3])):
         encoder = Encoder(attribute)

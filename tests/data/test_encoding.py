@@ -161,4 +161,4 @@ def test_random_bins_against_the_plain_way(edges, column):
 def test_encoders_are_values():
     encoder = Encoder(Ordinal("a", range(3)))
     assert encoder == Encoder(Ordinal("a", range(3)))
-    assert np.iinfo(encoder.places.dtype).max == 255
+    assert np.iinfo(encoder.dtype).max == 255

@@ -335,7 +335,7 @@ def test_objects_are_read_one_at_a_time(attribute, values):
 
     together = encoder.encode(column(values)).tolist()
     assert together == [encoder.encode(column([value]))[0] for value in values]
-    assert together == [encoder.places.place(value) for value in values]
+    assert together == [encoder.code(value) for value in values]
 
 
 @pytest.mark.parametrize("decimal", [".", ","])

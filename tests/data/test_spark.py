@@ -15,11 +15,9 @@ from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import spark as engine
-from querysmasher.data import spark_tasks as tasks
 from querysmasher.data.counting import Limits
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
-from querysmasher.data.spark_tasks import Packing
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
@@ -35,7 +33,7 @@ def test_many_partitions_and_slabs(spark, monkeypatch, direct):
     table = open_table(schema, frame, ["a", "b"])
     (found,) = table.marginals([("a", "b")])
     assert table._encoded.rdd.getNumPartitions() == 8  # four for each of two cores
-    assert found.size > 2 * tasks.SLAB_CELLS
+    assert found.size > 2 * engine.SLAB_CELLS
     expected = np.zeros((600, 500), np.int64)
     np.add.at(expected, (np.arange(5000) % 600, np.arange(5000) % 500), 1)
     assert np.array_equal(found, expected)
@@ -44,26 +42,25 @@ def test_many_partitions_and_slabs(spark, monkeypatch, direct):
 def encoded_batches(rows, spark):
     encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names).rows
     batches = [b.select(SCHEMA.names) for b in spark_frame(rows, spark).toArrow().to_batches()]
-    packing = Packing(SCHEMA.names, (None,) * len(SCHEMA), (0,) * len(SCHEMA))
-    encoded = tasks.EncodedRows(encoder, packing)
+    encoded = engine.EncodedRows(encoder)
     return encoded, list(encoded.encode(2**17, iter(batches)))
 
 
 def test_only_tables_leave_the_tasks_that_count(spark):
     rows = clean_rows(40)
     encoded, codes = encoded_batches(rows, spark)
-    slabs = list(tasks.count_partition(encoded, tuple(SETS), 7, iter(codes)))
-    assert [batch.schema for batch in slabs] == [tasks.SLAB_SCHEMA] * len(slabs)
+    slabs = list(engine.count_partition(encoded, tuple(SETS), 7, iter(codes)))
+    assert [batch.schema for batch in slabs] == [engine.SLAB_SCHEMA] * len(slabs)
     flat = np.concatenate([t.ravel() for t in counted(SCHEMA, rows, SETS)])
     assert np.array_equal(joined(slabs, len(flat)), flat)
-    assert np.array_equal(joined(tasks.sum_partition(iter(slabs * 3)), len(flat)), 3 * flat)
+    assert np.array_equal(joined(engine.sum_partition(iter(slabs * 3)), len(flat)), 3 * flat)
 
 
 def joined(batches, cells):
     flat = np.zeros(cells, np.int64)
     for batch in batches:
-        for slab, counts in tasks.read_slabs(batch):
-            flat[slab * tasks.SLAB_CELLS :][: tasks.SLAB_CELLS] += counts
+        for slab, counts in engine.read_slabs(batch):
+            flat[slab * engine.SLAB_CELLS :][: engine.SLAB_CELLS] += counts
     return flat
 
 
@@ -77,10 +74,10 @@ def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
         table = tables[place % len(tables)]
         table.reshape(-1)[place % table.size] = count
     flat = np.concatenate([table.reshape(-1) for table in tables])
-    batches = list(tasks._messages(enumerate(tasks._slabs(tables))))
+    batches = list(engine._messages(lambda: enumerate(engine._slabs(tables))))
     assert np.array_equal(joined(batches, len(flat)), flat)
     sent = sum(len(counts.as_py()) for batch in batches for counts in batch.column("counts"))
-    filled = [c for c in np.split(flat, range(tasks.SLAB_CELLS, len(flat), tasks.SLAB_CELLS)) if c.any()]
+    filled = [c for c in np.split(flat, range(engine.SLAB_CELLS, len(flat), engine.SLAB_CELLS)) if c.any()]
     widths = [next(w for w in (1, 2, 4, 8) if c.max() < 256**w) for c in filled]
     assert sent == sum(w * len(c) for w, c in zip(widths, filled, strict=True))
 
@@ -97,11 +94,11 @@ def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
 def test_codes_survive_the_way_through_the_encoded_frame(sizes, drawn, batch_rows, piece_bytes):
     schema = Schema.of({**sizes, "last": 3})
     names = tuple(sizes)
-    encoded = tasks.EncodedRows(RowEncoder(schema, names), Packing.of(schema, names, ["string"] * len(names)))
+    encoded = engine.EncodedRows(RowEncoder(schema, names))
     columns = {name: [(value >> place) % sizes[name] for value in drawn] for place, name in enumerate(names)}
     table = pa.table(columns if names else {"other": drawn})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks, "PIECE_BYTES", piece_bytes)
+        patch.setattr(engine, "PIECE_BYTES", piece_bytes)
         sent = list(encoded.encode(7, table.to_batches(max_chunksize=batch_rows)))
     received = [encoded.decode(part) for part in sent]
     assert sum(codes.rows for codes in received) == len(drawn)
@@ -119,12 +116,12 @@ def test_a_refusal_goes_all_the_way_as_a_message(spark):
     rows = clean_rows(5)
     rows[3]["sex"] = "SENTINEL77"
     encoded, codes = encoded_batches(rows, spark)
-    (slabs,) = tasks.count_partition(encoded, (("sex",),), 10, iter(codes))
-    (summed,) = tasks.sum_partition(iter([slabs]))
+    (slabs,) = engine.count_partition(encoded, (("sex",),), 10, iter(codes))
+    (summed,) = engine.sum_partition(iter([slabs]))
     for sent in (*codes, slabs, summed):
         assert "SENTINEL77" not in str(sent.to_pylist())
     with pytest.raises(DataError, match="attribute 'sex': the data has"):
-        list(tasks.read_slabs(summed))
+        list(engine.read_slabs(summed))
 
 
 def test_the_frame_is_computed_once_and_its_codes_are_released(spark, tmp_path):
@@ -273,3 +270,52 @@ def test_no_garbage_is_collected_while_spark_answers(spark, monkeypatch):
     assert collects
     assert not any(collects)
     assert gc.isenabled()
+
+
+def test_integers_of_every_width(spark):
+    """Missing ones and the extremes of each type, beside Arrow."""
+    schema = Schema(
+        [
+            Ordinal(f"x{i}", range(low, low + 9))
+            for i, low in enumerate((-4, -128, 119, 0, -9, 2, 7, 250, 248, -3))
+        ]
+    )
+    kinds = (
+        "tinyint",
+        "tinyint",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "bigint",
+        "int",
+        "smallint",
+        "string",
+    )
+    ends = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63, "string": 5}
+    generator = np.random.default_rng(0)
+    rows = []
+    for _ in range(400):
+        row = [int(generator.choice(schema[f"x{i}"].values)) for i in range(9)] + ["y"]
+        if generator.random() < 0.4:
+            index = int(generator.integers(9))
+            end = ends[kinds[index]]
+            row[index] = [None, end - 1, -end, 0, -1, schema[f"x{index}"].values[-1] + 1][
+                int(generator.integers(6))
+            ]
+            row[index] = row[index] if row[index] is None or row[index] < end else None
+        rows.append(tuple(row))
+    words = ", ".join(f"x{i} {kind}" for i, kind in enumerate(kinds))
+    frame = spark.createDataFrame(rows, words)
+    names = schema.names[:9]
+    table = open_table(schema, frame, names, "drop")
+    plain = open_table(
+        schema,
+        pa.table({f"x{i}": pa.array([r[i] for r in rows], pa.int64()) for i in range(9)}),
+        names,
+        "drop",
+    )
+    assert 200 < plain.records() < 400
+    sets = [*((name,) for name in names), ("x8", "x0"), ("x7", "x3", "x1")]
+    for found, expected in zip(table.marginals(sets), plain.marginals(sets), strict=True):
+        assert np.array_equal(found, expected)

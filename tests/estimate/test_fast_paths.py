@@ -11,9 +11,20 @@ from scipy import integrate, stats
 import querysmasher as qs
 from querysmasher.estimate.evidence import Noisy
 from querysmasher.estimate.fitting import centred, fitted, onto_margins, start, summed, triples
-from querysmasher.estimate.model import Model
-from querysmasher.estimate.shrinkage import RARELY, SPREAD, TIMES, factor, fit, shrunk
-from querysmasher.estimate.singles import SHAPES, gamma_evidence, gamma_mean, is_rough, posterior_total
+from querysmasher.estimate.shrinkage import (
+    RARELY,
+    SHAPES,
+    SPREAD,
+    TIMES,
+    factor,
+    fit,
+    gamma_evidence,
+    gamma_mean,
+    is_rough,
+    posterior_total,
+    shrunk,
+)
+from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import evidence, people
 from tests.exploring.people import frame
 from tests.profiles import fewer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.integers import IntegerModel, along, moved_to, within_margins
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import evidence, people
 from tests.profiles import fewer
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.estimate.evidence import Noisy
-from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import settled
+from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import counted, evidence, noisy, people, residual, told
 
 numbers = st.floats(-50, 50, allow_nan=False)

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from querysmasher.estimate.fitting import centred, lower_part, onto_margins, onto_simplex, with_margins
-from querysmasher.estimate.shrinkage import GRID, fit, shrunk
-from querysmasher.estimate.singles import single
+from querysmasher.estimate.shrinkage import GRID, fit, shrunk, single
 
 numbers = st.floats(-20, 20)
 

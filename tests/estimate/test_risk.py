@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
-from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
+from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import evidence, people, residual, told
 from tests.release.tables import frame, marginal, simulations
 

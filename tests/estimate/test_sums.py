@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.estimate.sums import plausible, rotation_of, shrink
-from querysmasher.truth import true_answers
 from querysmasher.workload.families import Circular, Prefix, Range
 from tests.estimate.tables import counted, people
 from tests.estimate.test_risk import random_table

@@ -8,7 +8,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.estimate.evidence import Zeros
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import counted, evidence, people
 
 STATED = ("a < 2 and c == 3", "a == 0 and b == 2 and c == 1", "d == 5")

@@ -20,7 +20,7 @@ from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
-from querysmasher.release.exploration import ComparedPhase, MeasuredPhase
+from querysmasher.release.provenance import ComparedPhase, MeasuredPhase
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame, sums
 from tests.release.tables import Untouchable
@@ -158,7 +158,7 @@ def test_a_simulation_is_not_charged(tmp_path):
 def test_a_release_whose_phases_cost_more_than_its_budget_is_refused(release, tmp_path):
     *others, last = release.exploration.phases
     dear = replace(
-        last.distances, asked=tuple(replace(d, variance=d.variance / 100) for d in last.distances.asked)
+        last.distances, queries=tuple(replace(d, variance=d.variance / 100) for d in last.distances.queries)
     )
     forged = replace(release.exploration, phases=(*others, replace(last, distances=dear)))
     replace(release, exploration=forged).save(tmp_path / "x.qs")

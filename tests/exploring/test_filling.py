@@ -25,7 +25,7 @@ def problems(draw):
 
 
 def error(parts, tables, precisions):
-    own = dict(zip(parts.places, parts.after(precisions).errors, strict=True))
+    own = dict(zip(parts.sets, parts.after(precisions).errors, strict=True))
     inside = {table: [own[part] for part in own if set(part) <= set(table)] for table in tables}
     return sum(weight * np.linalg.norm(inside[table]) for table, weight in tables.items())
 

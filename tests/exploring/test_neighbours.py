@@ -13,7 +13,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.exploring.explore import Course
 from querysmasher.exploring.shares import Request
-from querysmasher.journal import Journal, measure_sized
+from querysmasher.measuring import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
@@ -56,7 +56,7 @@ class Scripted(Phases):
 
     def distances(self, asked, targets, progress=None):
         exact = self.quiet.distances(asked, targets)
-        known = [(d.attributes, d.variance) for d in asked.asked]
+        known = [(d.attributes, d.variance) for d in asked.queries]
         return self._noted(known, list(exact), super().distances(asked, targets, progress))
 
 

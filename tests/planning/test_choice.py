@@ -5,7 +5,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.mechanisms.mechanism import solve_blocks
+from querysmasher.planning.mechanisms import solve_blocks
 from querysmasher.planning.solvers import solve
 from tests.builders import COST, plan_split, plan_uniform
 from tests.planning.test_solvers import problems

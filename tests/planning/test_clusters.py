@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.candidates import Cluster, grown, shares, split_groups, split_roots
+from querysmasher.planning.candidates import Cluster, grown, shares, split_roots
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
-from querysmasher.planning.mechanisms.whole import solve_whole
+from querysmasher.planning.mechanisms import solve_whole
 from querysmasher.planning.solvers.bounds import least_root
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
@@ -47,7 +46,7 @@ def own_clusters(workload):
 @fewer(30)
 @given(workloads(schemas(max_attributes=4, max_size=4, max_cells=100), max_groups=5))
 def test_every_group_is_in_one_cluster_of_few_cells(workload):
-    with limited(cluster_cells=40):
+    with limited(merged_cells=40):
         found = own_clusters(workload)
         places = [place for own in found for place in own]
         assert len(set(places)) == len(places)
@@ -64,10 +63,8 @@ def test_every_group_is_in_one_cluster_of_few_cells(workload):
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3))
 def test_no_split_plan_around_uniform_centres_is_below_the_bound(workload):
     assume(query_rows(workload)[0].any())
-    maps = value_classes(workload.schema, workload.groups)
     plan = plan_split(workload, centering="uniform")
-    parts = split_groups(uniform(workload.schema), workload.schema, workload.groups, maps)
-    bound = math.fsum(split_roots(parts).values())
+    bound = math.fsum(split_roots(uniform(workload.schema), workload.schema, workload.groups).values())
     assert bound <= math.sqrt(plan.weighted_loss) * (1 + 1e-9)
     assert bound >= math.sqrt(plan.weighted_loss) / 3
 
@@ -91,7 +88,7 @@ def bound_and_reached(workload):
 @fewer(30)
 @given(workloads(schemas(max_attributes=4, max_size=4, max_cells=100), max_groups=5))
 def test_no_strategy_of_clusters_is_below_the_bound(workload):
-    with limited(cluster_cells=30):
+    with limited(merged_cells=30):
         bound, reached = bound_and_reached(workload)
     assert bound <= reached * (1 + 1e-9) + 1e-9
 
@@ -100,42 +97,15 @@ def test_the_bound_of_clusters_is_close_where_queries_ask_alike_about_all_cells(
     schema = qs.Schema.of(dict.fromkeys("abcde", 4))
     pairs = [(a, b) for a in schema.names for b in schema.names if a < b]
     workload = sum(qs.random_queries(schema, pair, 30, p=0.3, seed=i) for i, pair in enumerate(pairs))
-    with limited(cluster_cells=64):
+    with limited(merged_cells=64):
         bound, reached = bound_and_reached(workload)
     assert 0.85 * reached <= bound <= reached
-
-
-def test_groups_that_ask_the_same_of_other_attributes_are_split_once():
-    schema = qs.Schema.of(a=3, b=3, c=3, d=4)
-    alike = qs.affine(schema, "a", "b") + qs.affine(schema, "b", "c")
-    other = qs.affine(schema, "a", "d") + 2 * qs.affine(schema, "a", "c")
-    groups = (alike + other).groups
-    parts = split_groups(uniform(schema), schema, groups, value_classes(schema, groups))
-    assert [sorted(own) for own in parts[:2]] == [[(), (0,), (0, 1), (1,)], [(), (1,), (1, 2), (2,)]]
-    assert parts[0][0, 1] is parts[1][1, 2]
-    assert parts[0][0, 1].rows.shape == (5, 3, 3)
-    assert parts[3][0, 2] is not parts[0][0, 1]
-    np.testing.assert_allclose(parts[3][0, 2].rows, math.sqrt(2) * parts[0][0, 1].rows, atol=1e-15)
-
-
-@fewer(50)
-@given(st.lists(workloads(schemas(max_attributes=3, max_size=4, max_cells=36)), min_size=2, max_size=2))
-def test_groups_are_split_together_as_they_are_alone(asked):
-    schema = asked[0].schema
-    groups = [group for one in asked if one.schema == schema for group in one]
-    maps, centres = value_classes(schema, groups), uniform(schema)
-    for own, group, classes in zip(split_groups(centres, schema, groups, maps), groups, maps, strict=True):
-        (alone,) = split_groups(centres, schema, [group], [classes])
-        assert own.keys() == alone.keys()
-        for place, part in own.items():
-            np.testing.assert_array_equal(part.rows, alone[place].rows)
-            assert [c.tolist() for c in part.classes] == [c.tolist() for c in alone[place].classes]
 
 
 def test_clusters_do_not_need_larger_tables_than_can_be_counted():
     workload = predicates(6, (4, 5, 3, 6), most=2)
     assert len(own_clusters(workload)) == 1
-    with limited(counted_cells=90):
+    with limited(structured_cells=90):
         found = own_clusters(workload)
     assert 1 < len(found) < 6
     for own in found:
@@ -159,7 +129,7 @@ def test_clusters_are_near_the_optimum_and_better_than_split(budget):
     """Where all queries can be solved together, one can see how much clusters lose."""
     workload = predicates(12, (5, 4, 3, 4))
     together = qs.plan(workload, budget)
-    with limited(merged_cells=60, recentred=1.0):
+    with limited(merged_cells=60):
         plan = qs.plan(workload, budget)
     assert len([m for m in plan.measured if m.attributes]) > 1
     assert plan.whole == tuple(range(len(workload.groups)))
@@ -197,7 +167,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
     # 300 releases: |z| > 5 for any of 8 queries has a chance below 1e-5, and so has a variance off by 45 %
     sizes = (4, 3, 3, 4)
     workload = predicates(8, sizes)
-    with limited(merged_cells=30, recentred=1.0):
+    with limited(merged_cells=30):
         plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours=neighbours))
     assert len(plan.measured) > 2
     counts = np.random.default_rng(0).integers(0, 4, sizes).astype(float)
@@ -212,7 +182,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
 def test_groups_too_large_for_clusters_are_split_around_centres_that_weigh_all_values():
     """Rows measured whole are compared in the mean over centres, which must see all values."""
     workload = predicates(8, (4, 3, 3, 4))
-    with limited(merged_cells=10, recentred=1.0):
+    with limited(merged_cells=10):
         plan = qs.plan(workload, COST)
     attributes = {a for m in plan.measured if m.whole for a in m.attributes}
     assert len(plan.whole) < len(workload.groups)
@@ -226,7 +196,7 @@ def test_groups_too_large_for_clusters_are_split_around_centres_that_weigh_all_v
 def test_worst_errors_and_targets_are_planned_in_clusters_too(neighbours):
     workload = predicates(8, (4, 3, 4, 3))
     budget = qs.PrivacyCost(1.0, neighbours=neighbours)
-    with limited(merged_cells=40, recentred=1.0):
+    with limited(merged_cells=40):
         mean = qs.plan(workload, budget)
         worst = qs.plan(workload, budget, objective="worst")
         least = qs.least_budget(workload.within(3.0), neighbours=neighbours)
@@ -251,7 +221,7 @@ def test_predicates_on_many_sets_beside_tables():
     workload = predicates(10, (6, 5, 4, 5, 4), most=3)
     tables = qs.all_kway(workload.schema, [1, 2], "prefix")
     asked = tables + len(tables) / 10 * workload
-    with limited(merged_cells=120, tried_cells=-1):
+    with limited(merged_cells=120, threaded_cells=-1):
         plan = qs.plan(asked, COST)
     assert len([m for m in plan.measured if m.whole]) > 1
     assert plan.whole == tuple(range(len(tables.groups), len(asked.groups)))

@@ -229,7 +229,7 @@ def test_attributes_of_the_same_size_with_different_queries_are_kept_apart():
 
 def test_attributes_with_different_centres_are_kept_apart():
     schema = qs.Schema.of(a=2, b=2)
-    around = (Centre.uniform(2), Centre.of(np.array([0.25, 0.75])))
+    around = (Centre.uniform(2), Centre.ratio(np.array([1, 3])))
     decomposer = Decomposer(schema, around)
     decomposer.decompose(qs.all_kway(schema, 1, "prefix").groups)
     assert len(decomposer.parts) == 2

@@ -9,7 +9,7 @@ import querysmasher as qs
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers.bounds import exchangeable_bound, lower_bound
-from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
 from tests.builders import COST
 from tests.planning.test_solvers import last_block, problems

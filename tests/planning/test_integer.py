@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.strategies.rounding import round_rows
+from querysmasher.planning.strategies.dense import round_rows
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from tests.builders import BEST, COST, UNIFORM, plan_split

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
+from querysmasher.arrays import CHUNK
+from querysmasher.planning import lattice
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
-from querysmasher.planning.limits import limited, limits
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 
@@ -71,26 +71,6 @@ def exact_part(matrix, shape, centres, kept):
 centres = st.lists(st.integers(-3, 9), min_size=1, max_size=6).filter(
     lambda k: sum(k) != 0 and math.gcd(*k) == 1
 )
-
-
-@given(centres)
-def test_a_centre_comes_back_as_whole_numbers(k):
-    k = np.array(k)
-    found = Centre.of(k / k.sum()).exact
-    assert found.dtype == np.int64
-    sign = np.sign(k.sum())
-    np.testing.assert_array_equal(found * np.sign(found.sum()), k * sign)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 49, 1000, 6000])
-def test_a_uniform_centre_is_all_ones(n):
-    np.testing.assert_array_equal(Centre.of(np.full(n, 1.0 / n)).exact, np.ones(n))
-
-
-@pytest.mark.parametrize("centre", [[1 / math.pi, 1 - 1 / math.pi], [1e-9, 1 - 1e-9], [math.nan, 1.0]])
-def test_a_centre_of_no_small_ratio_is_refused(centre, refuses):
-    with refuses(PlanError, ValueError, "centre"):
-        Centre.of(np.array(centre)).exact  # noqa: B018 - it raises
 
 
 @given(st.lists(centres, min_size=1, max_size=3), st.integers(0, 10**6))
@@ -152,7 +132,7 @@ def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
     assert lattice_rows(Identity((4,)), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[math.pi, 0, 0, 1]]), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[2.0**45, 0, 0, 1]]), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre.of(real / real.sum()),)) is None
+    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre(real / real.sum()),)) is None
 
 
 @given(
@@ -160,12 +140,13 @@ def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
     st.integers(1, 5),
     st.sampled_from([1, 2, 3, 4, 5, 100]),
     st.integers(1, 4),
-    st.sampled_from([0, limits().lattice_entries]),
+    st.sampled_from([0, CHUNK]),
 )
 def test_an_independent_choice_of_rows_keeps_the_span(seed, count, cells, rank, wide):
     generator = np.random.default_rng(seed)
     rows = generator.integers(-3, 4, (count, rank)) @ generator.integers(-3, 4, (rank, cells))
-    with limited(lattice_entries=wide):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice, "CHUNK", wide)
         found = independent(rows * 6)
     expected = exact_rank(rows.tolist())
     assert len(found) == expected

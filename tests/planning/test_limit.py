@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.arrays import square_root
-from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
+from querysmasher.planning.limit import TraceRoot, dimension, root_loss_bound
 from querysmasher.planning.solvers.design import solve_design
 from tests.builders import COST, cube
 from tests.profiles import fewer
@@ -97,36 +97,31 @@ def test_trace_root_is_that_of_the_full_domain():
     workload = random_workload(5)
     rng = np.random.default_rng(1)
     distributions = [rng.dirichlet(np.ones(n)) for n in workload.schema.sizes]
-    others = [rng.dirichlet(np.ones(n)) for n in workload.schema.sizes]
-    bound, _ = _Moments(workload).trace_root([distributions, others])
-    p = np.zeros(())
-    products = []
-    for own in (distributions, others):
-        p = np.ones(())
-        for q in own:
-            p = np.multiply.outer(p, q)
-        products.append(p.ravel())
-    rows = full_rows(workload) * np.sqrt((products[0] + products[1]) / 2)
+    bound, _ = TraceRoot(workload).at(distributions)
+    p = np.ones(())
+    for q in distributions:
+        p = np.multiply.outer(p, q)
+    rows = full_rows(workload) * np.sqrt(p.ravel())
     assert bound == pytest.approx(np.linalg.svd(rows, compute_uv=False).sum(), rel=1e-6)
 
 
 def test_derivative_of_the_trace_root():
     workload = random_workload(11)
-    moments = _Moments(workload)
+    trace_root = TraceRoot(workload)
     rng = np.random.default_rng(2)
-    components = [[rng.dirichlet(np.full(n, 5.0)) for n in workload.schema.sizes] for _ in range(2)]
-    _, slopes = moments.trace_root(components)
-    for c, own in enumerate(components):
-        for a, p in enumerate(own):
-            direction = rng.normal(size=len(p))
-            direction -= direction.mean()
-            ends = []
-            for sign in (1, -1):
-                moved = [list(x) for x in components]
-                moved[c][a] = p + sign * 1e-6 * direction
-                ends.append(moments.trace_root(moved)[0])
-            slope = (ends[0] - ends[1]) / 2e-6
-            assert slopes[c][a] @ direction == pytest.approx(slope, rel=1e-4, abs=1e-6)
+    distributions = [rng.dirichlet(np.full(n, 5.0)) for n in workload.schema.sizes]
+    value, leverages = trace_root.at(distributions)
+    for a, p in enumerate(distributions):
+        assert leverages[a] @ p == pytest.approx(value)
+        direction = rng.normal(size=len(p))
+        direction -= direction.mean()
+        ends = []
+        for sign in (1, -1):
+            moved = list(distributions)
+            moved[a] = p + sign * 1e-6 * direction
+            ends.append(trace_root.at(moved)[0])
+        slope = (ends[0] - ends[1]) / 2e-6
+        assert leverages[a] @ direction / 2 == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.slow

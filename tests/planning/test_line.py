@@ -5,8 +5,8 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
+from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.gram import LineGram
-from querysmasher.planning.lines.line import solve_line
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range, weighted

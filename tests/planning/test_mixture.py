@@ -7,18 +7,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.files import write_archive
 from querysmasher.planning.limits import limited
-from querysmasher.planning.storage import plan_to_data
-from querysmasher.truth import true_answers
+from querysmasher.planning.plan_file import plan_to_data
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import privacy_cost, query_rows, variances
 from tests.release.tables import simulations
 from tests.strategies import workloads
 
-BESIDE = {"whole_work": 0, "quick_whole_work": 0, "tried_cells": -1}
+BESIDE = {"whole_work": 0, "threaded_cells": -1}
 """Limits under which queries given by rows are measured whole, beside the others."""
 
 

@@ -10,14 +10,14 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.planning.lines import splitting
-from querysmasher.planning.lines.line import LineSolution, solve_line, whole_loss
+from querysmasher.planning.lines.filters import LineSolution, solve_line, whole_loss
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
 from querysmasher.spec.workloads import read_family
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
 from tests.builders import COST, as_lines, has_lines, plan_split
 from tests.planning.test_large import check_variances
@@ -93,7 +93,7 @@ class Evens(Family):
 
     name: ClassVar[str] = "evens"
     axes: ClassVar[int | None] = 1
-    is_consecutive: ClassVar[bool] = True
+    structure: ClassVar[Structure] = Structure.LINE
 
     @property
     def rows(self):

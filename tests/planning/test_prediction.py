@@ -255,7 +255,7 @@ def test_results_too_large_to_hold_are_refused(limit_planning, refuses):
     with limited(variances=10), refuses(TooLargeError, ValueError, "12 variances"):
         plan.variances(qs.linear(SCHEMA, "a", matrix(12, 3, seed=0)))
     fresh = plan_uniform(qs.all_kway(SCHEMA, 2, "prefix"), COST)
-    limit_planning(straddling_entries=10)
+    limit_planning(merged_entries=10)
     with refuses(TooLargeError, ValueError, "(a, b)", "5 queries", "9 cells"):
         fresh.variances(qs.affine(SCHEMA, "a", "b"))
 

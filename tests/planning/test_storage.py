@@ -14,8 +14,7 @@ import querysmasher as qs
 from querysmasher import files
 from querysmasher.errors import FileError, PlanError
 from querysmasher.files import write_archive
-from querysmasher.planning.checking import check_plan
-from querysmasher.planning.storage import plan_to_data
+from querysmasher.planning.plan_file import check_plan, plan_to_data
 from tests.builders import COST, Trap, plan_uniform
 from tests.planning.test_plan import asks_something, budgets
 from tests.strategies import workloads

@@ -81,7 +81,7 @@ def test_tables_beside_given_queries_reach_the_optimum(limit_planning):
     schema = qs.Schema.of(a=4, b=3, c=9)
     given = 0.3 * qs.random_queries(schema, ("a", "b", "c"), 40, seed=4)
     workload = given + 0.05 * qs.queries(schema, b="range", c="range")
-    limit_planning(quick_whole_work=0)
+    limit_planning(light_work=0)
     plan = qs.plan(workload, COST)
     assert plan.whole == (0, 1)
     rows, weights = query_rows(workload)

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
 from querysmasher.planning.limits import limited
-from querysmasher.planning.strategies.span import Span
+from querysmasher.planning.strategies import MergedStrategy
 from tests.builders import COST
 from tests.profiles import fewer
 from tests.reference import optimal_loss, query_rows
@@ -132,8 +132,8 @@ def test_many_predicates_are_answered_together(monkeypatch):
     data = pd.DataFrame({"a": [1, 7], "b": [2, 3], "d": [0, 1]})
     release = qs.measure(plan_whole(workload), data, seed=1)
     one_by_one = [release.answer(qs.Workload(workload.schema, (group,))).std[0] for group in workload]
-    read, own = [], Span.coefficients
-    monkeypatch.setattr(Span, "coefficients", lambda *given: read.append(1) or own(*given))
+    read, variances = [], MergedStrategy.variances
+    monkeypatch.setattr(MergedStrategy, "variances", lambda *given: read.append(1) or variances(*given))
     again = qs.measure(plan_whole(workload), data, seed=1)
     assert again.answer(workload).std == pytest.approx(one_by_one, rel=1e-9)
     assert len(read) < len(workload)
@@ -171,7 +171,7 @@ def test_what_is_too_much_or_nothing_is_refused(limit_planning):
     schema = qs.Schema.of(a=20, b=20)
     with pytest.raises(PlanError, match="nothing to measure"):
         plan_whole(qs.where(schema, "a < 0"))
-    limit_planning(merged_rows=100, merged_small=0)
+    limit_planning(merged_rows=100, merged_entries=0)
     with pytest.raises(TooLargeError, match=r"at most 100 queries .* got 400 queries"):
         plan_whole(qs.marginals(schema, 2))
 

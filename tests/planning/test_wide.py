@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers import design
-from querysmasher.planning.solvers.bounds import independent_root
 from querysmasher.planning.solvers.design import Design, solve_design
+from querysmasher.planning.solvers.optimum import independent_root
 from tests.builders import COST
 from tests.strategies import integer_arrays
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.lines.line import length_spectrum, window_bound
+from querysmasher.planning.lines.filters import length_spectrum, window_bound
 from querysmasher.privacy.factors import Reflection
 from tests.builders import COST
 from tests.profiles import fewer

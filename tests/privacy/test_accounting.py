@@ -14,7 +14,7 @@ from tests.release.tables import Untouchable, frame, released, squared_change, w
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PlanError, PrivacyError
 from querysmasher.files import write_archive
-from querysmasher.planning.storage import plan_to_data
+from querysmasher.planning.plan_file import plan_to_data
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import delta, zcdp_delta

@@ -73,12 +73,12 @@ def test_the_cost_bounds_the_change_over_all_neighbours(case):
     distances, targets, counts = case
     first = measured(distances, targets, counts)
     bound = distances_cost(distances)
-    reach = distances.budget.unit.change() * distances.asked[0].multiple ** 2
+    reach = distances.budget.unit.change() * distances.queries[0].multiple ** 2
     for other in neighbours(counts, distances.budget.unit):
         second = measured(distances, targets, other)
         changes = [Fraction((a - b) ** 2) for a, b in zip(first, second, strict=True)]
         assert max(changes) <= reach
-        total = sum(c / one.variance for c, one in zip(changes, distances.asked, strict=True))
+        total = sum(c / one.variance for c, one in zip(changes, distances.queries, strict=True))
         assert total <= bound
 
 

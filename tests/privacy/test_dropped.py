@@ -17,14 +17,14 @@ from tests.release.tables import TableCounter, Telltale, released, squared_chang
 import querysmasher as qs
 from querysmasher.data.sources import open_table
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
+from querysmasher.guarantees import LeftOut
 from querysmasher.privacy.accounting import BINS, SHARE, Dropped, ends, privacy_cost, rest
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.measurement import measure_dropped
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.unit import Unit
-from querysmasher.release.exploration import spent
-from querysmasher.report.left_out import LeftOut
+from querysmasher.release.provenance import spent
 
 KEY = bytes(range(32))
 SCHEMA = qs.Schema.of(a=2)

@@ -19,7 +19,6 @@ from querysmasher.privacy.budget import (
     PrivacyCost,
     delta,
     epsilon,
-    renyi,
     zCDP,
     zcdp_delta,
     zcdp_epsilon,
@@ -114,7 +113,7 @@ def test_zcdp_matches_the_rdp_accountant(rho):
 
 
 def test_renyi():
-    assert renyi(0.5, 4.0) == 1.0
+    assert PrivacyCost(0.5).renyi(4.0) == 1.0
     assert PrivacyCost(0.5).renyi(2.0) == zCDP(0.25).renyi(2.0) == 0.5
 
 

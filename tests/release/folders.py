@@ -7,8 +7,7 @@ import pandas as pd
 
 import querysmasher as qs
 from querysmasher.release.comparing import sha256
-from querysmasher.release.published import exploration_summary, planned_summary, summary_of
-from querysmasher.release.verify import digests
+from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
 from tests.builders import UNIFORM
 

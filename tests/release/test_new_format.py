@@ -61,7 +61,7 @@ def test_the_spec_and_the_command_offer_it():
         "outputs.FORMATS += (TABS,)",
         "from querysmasher.cli.folder import KNOWN",
         "from querysmasher.cli.command import AnswerFormat",
-        "from querysmasher.spec.model import OutputSection",
+        "from querysmasher.spec.sections import OutputSection",
         "print(AnswerFormat('tabs'), OutputSection(answers='tabs').answers, 'answers.tabs' in KNOWN)",
     ]
     ran = subprocess.run(  # noqa: S603 - our own words

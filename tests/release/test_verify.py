@@ -385,8 +385,8 @@ def test_the_cost_from_the_file_alone(tmp_path, name, unit):
 ALONE = """
 import sys
 import querysmasher as qs
-from querysmasher.planning.mechanisms import mechanism
-mechanism.solve_blocks = None  # nothing is planned
+from querysmasher.planning import mechanisms
+mechanisms.solve_blocks = None  # nothing is planned
 assert qs.verify(sys.argv[1]).ok
 loaded = [name for name in sys.modules if name.startswith("querysmasher")]
 print([n for n in loaded if n.startswith(("querysmasher.data", "querysmasher.measuring"))])

@@ -32,7 +32,7 @@ from pyarrow import csv as arrow_csv
 
 import querysmasher as qs
 from querysmasher.files import write_members
-from querysmasher.release import published as published_module
+from querysmasher.release import verify as verify_module
 from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import OK
 from querysmasher.release.writing import document
@@ -410,14 +410,14 @@ def made(name, folder):
 
 def hurry(monkeypatch):
     """Make every page once, and do not wait for the disk."""
-    make, pages = published_module.release_page, {}
+    make, pages = verify_module.release_page, {}
 
     def page(release, title, estimate):
         if title not in pages:
             pages[title] = make(release, title, estimate)
         return pages[title]
 
-    monkeypatch.setattr(published_module, "release_page", page)
+    monkeypatch.setattr(verify_module, "release_page", page)
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.release_data import Table, own_table
+from querysmasher.report.release_data import Table, table_on
 from querysmasher.report.release_report import outside
 from tests.report.conftest import HOSTILE, SCHEMA, data_of, table
 
@@ -84,7 +84,7 @@ def test_about_five_of_a_hundred_exact_numbers_would_be_marked():
     schema = qs.Schema.of(a=40, b=40)
     frame = table(schema, 20_000)
     plan = qs.plan(qs.marginals(schema, 2), qs.zCDP(0.1), centering="uniform")
-    (own,) = own_table(qs.measure(plan, frame, seed=3), (0, 1))
+    own = table_on(qs.measure(plan, frame, seed=3), (0, 1))
     exact = np.histogram2d(frame["a"], frame["b"], bins=[range(41), range(41)])[0].ravel()
     assert 0.028 < len(outside(exact, own)) / 1600 < 0.072
     public = Table((0, 1), own.values, np.zeros(1600))

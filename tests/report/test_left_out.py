@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
+from querysmasher.guarantees import ALL, COUNTED, Counted, LeftOut, promise
 from querysmasher.privacy.accounting import Dropped
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.unit import Unit
-from querysmasher.release.published import planned_summary, summary_of
-from querysmasher.release.storage import release_from_data, release_to_data
-from querysmasher.report.guarantees import promise
-from querysmasher.report.left_out import ALL, COUNTED, Counted, LeftOut
+from querysmasher.release.release_file import release_from_data, release_to_data
+from querysmasher.release.verify import planned_summary, summary_of
 from tests.builders import UNIFORM
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(4))])

@@ -11,13 +11,20 @@ from scipy.stats import norm
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PlanError
+from querysmasher.guarantees import scientific
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.plan import Plan
-from querysmasher.report import plan_data, plan_report
+from querysmasher.report import plan_report
 from querysmasher.report.expectations import overall
-from querysmasher.report.guarantees import scientific
 from querysmasher.report.page import guarantee, power
-from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, shares, shares_by_way, tenths
+from querysmasher.report.plan_report import (
+    QUANTILES,
+    epsilon_curve,
+    error_rows,
+    shares,
+    shares_by_way,
+    tenths,
+)
 from querysmasher.report.words import group_words
 from tests.report.conftest import SCHEMA, data_of
 
@@ -73,8 +80,8 @@ def test_large_groups_are_sampled_and_never_written_out(monkeypatch):
     schema = qs.Schema.of(a=30, b=20, c=3)
     plan = fast(qs.all_kway(schema, [1, 2], "range") + qs.all_kway(schema, 2, "circular"))
     full = {row.label: row for row in error_rows(plan)[0]}
-    monkeypatch.setattr(plan_data, "MAX_ENTRIES", 120_000)
-    monkeypatch.setattr(plan_data, "WHOLE", 1_000)
+    monkeypatch.setattr(plan_report, "MAX_ENTRIES", 120_000)
+    monkeypatch.setattr(plan_report, "WHOLE", 1_000)
     sampled = error_rows(plan)[0]
     for row in sampled:
         if row.rmse is not None:
@@ -87,7 +94,7 @@ def test_large_groups_are_sampled_and_never_written_out(monkeypatch):
 @pytest.mark.slow
 def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
     plan = fast(qs.random_queries(qs.Schema.of(a=9, b=9), ("a", "b"), 40))
-    monkeypatch.setattr(plan_data, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(plan_report, "MAX_ENTRIES", 100)
     (row,), _ = error_rows(plan)
     assert row.rmse is None
     assert row.spread is None
@@ -112,7 +119,7 @@ def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
 def test_shares_add_up(plan):
     for most in (3, 100):
         rows = shares(plan, most)
-        assert math.fsum(share for _, _, share in rows) == pytest.approx(1)
+        assert math.fsum(share for _, share in rows) == pytest.approx(1)
         assert len(rows) == min(most + 1, len(plan.measured))
 
 
@@ -120,12 +127,12 @@ def test_many_sets_are_added_up_by_their_number_of_attributes(tmp_path):
     schema = qs.Schema.of({f"a{i}": 3 for i in range(8)})
     plan = fast(qs.marginals(schema, [1, 2]))
     rows = shares_by_way(plan)
-    assert [label for label, _, _ in rows] == [
+    assert [label for label, _ in rows] == [
         "total",
         "1 attribute (8 attribute sets)",
         "2 attributes (28 attribute sets)",
     ]
-    assert math.fsum(share for _, _, share in rows) == pytest.approx(1)
+    assert math.fsum(share for _, share in rows) == pytest.approx(1)
     page = plan.report(tmp_path / "page.html").read_text()
     assert "other attribute sets together" not in page
     shown = [row["said"] for row in plan_report._share_rows(plan)]

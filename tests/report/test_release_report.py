@@ -87,7 +87,7 @@ def test_planned_queries_are_answered(release):
     known = dict(zip(release.workload.labels(), zip(asked.values, asked.std, strict=True), strict=True))
     assert 0 < len(answers) <= of
     for answer in answers:
-        assert (answer.value, answer.std) == pytest.approx(known[answer.label])
+        assert (answer.value, answer.std) == pytest.approx(known[answer.query])
 
 
 def test_a_public_total_is_called_public(tmp_path):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.guarantees import promise, remarks
+from querysmasher.guarantees import promise, remarks
 from querysmasher.report.page import guarantee
 
 ROOT = Path(qs.__file__).parent

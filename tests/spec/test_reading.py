@@ -12,7 +12,7 @@ from querysmasher.planning.mechanisms import MECHANISMS
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import read_spec, template
-from querysmasher.spec.model import MeasureSection, PlanSection
+from querysmasher.spec.sections import MeasureSection, PlanSection
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
 SCHEMA = qs.Schema(
@@ -170,12 +170,13 @@ def test_every_choice_of_the_library_can_be_made(tmp_path):
 
 def test_every_mechanism(tmp_path):
     for solver in SOLVERS:
-        assert read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"').searches_centres
+        assert read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"').planning.solver == solver
     for name, mechanism in MECHANISMS.items():
         for key in ("mechanism", "solver"):
             spec = read(tmp_path, SMALL + f'[plan]\n{key} = "{name}"')
-            assert spec.searches_centres == (not mechanism.uniform_only)
-            assert spec.plan(progress=False).mechanism == name
+            planned = spec.plan(progress=False)
+            assert planned.mechanism == name
+            assert (planned.centering == "uniform") == mechanism.uniform_only
     bases = '[plan]\nmechanism = "basis"\nbases = {hour = "haar", sex = [[1, 0], [0, 1]]}'
     planned = read(tmp_path, SMALL + bases).plan(progress=False)
     expected = qs.plan(

@@ -4,7 +4,7 @@ import numpy as np
 
 import querysmasher as qs
 from querysmasher.release.answers import Answers
-from querysmasher.statistics.verbs import Statistical
+from querysmasher.statistics.contrasts import Statistical
 from tests.reference import query_rows
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import FileError, WorkloadError
-from querysmasher.workload.levels import Hierarchy
+from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
 from tests.planning.test_trees import trees
 

@@ -14,20 +14,20 @@ from querysmasher.data.check import HEAD, NOTICE
 from querysmasher.data.check import check as check_table
 from querysmasher.errors import BudgetError, FileError
 from querysmasher.formatting import count
+from querysmasher.guarantees import total_words
 from querysmasher.measuring import check_options
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.report.guarantees import total_words
-from querysmasher.spec.reading import AMOUNTS, stated_budget
+from querysmasher.spec.spec import AMOUNTS, stated_budget
 
 
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
     """Show what in the table does not fit the schema."""
     read = opened(spec)
-    asked = {name for group in read.workload.groups for name in group.attributes}
-    names = [name for name in read.schema.names if name in asked]
+    used = {name for group in read.workload.groups for name in group.attributes}
+    names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
     check_options(budget, measuring.unknown, measuring.max_records)
     if measuring.person is not None:
@@ -67,8 +67,7 @@ def ledger(
     given = {name: value for name in AMOUNTS if (value := amounts[name]) is not None}
     if action is Action.create:
         if file.exists():
-            msg = f"{str(file)!r} already exists; a ledger is never replaced"
-            raise FileError(msg)
+            raise FileError(f"{str(file)!r} already exists; a ledger is never replaced")
         limit = stated_budget(given, neighbours, records_per_person, dashes="--")
         book = Ledger(file, limit=limit, label=label)
     elif given:
@@ -81,7 +80,11 @@ def ledger(
     if as_json:
         print_json({**_json(book, chain, at), "action": action.value})
     elif action is Action.verify:
-        say(_verdict(book, chain, head))
+        noted = "the digest given is in the chain; " if head is not None else ""
+        say(
+            f"OK: {count(len(chain.entries), 'entry', 'entries')} about {book.label!r}, none changed since "
+            f"it was written; {noted}the exact sum is within the limit. Head: {chain.head}"
+        )
     else:
         _show(book, chain, at)
 
@@ -111,15 +114,6 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
             for e in chain.entries
         ),
         text=("time (UTC)", "noise", "plan", "digest"),
-    )
-
-
-def _verdict(book: Ledger, chain: Chain, head: str | None) -> str:
-    noted = "the digest given is in the chain; " if head is not None else ""
-    return (
-        f"OK: {count(len(chain.entries), 'entry', 'entries')} about {book.label!r}, none changed since it "
-        f"was written; {noted}"
-        f"the exact sum is within the limit. Head: {chain.head}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -16,7 +17,6 @@ from querysmasher.errors import FileError
 from querysmasher.formatting import escaped, shown
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod
     from rich.table import Table
 
 WIDTH = 110
@@ -47,11 +47,9 @@ def complain(message: str) -> None:
 def check_free(path: Path, force: bool) -> None:
     """Refuse a path that exists already, or whose folder does not exist."""
     if not path.absolute().parent.is_dir():
-        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
-        raise FileError(msg)
+        raise FileError(f"the folder {str(path.absolute().parent)!r} does not exist; create it first")
     if path.exists() and not force:
-        msg = f"{str(path)!r} already exists; --force replaces it"
-        raise FileError(msg)
+        raise FileError(f"{str(path)!r} already exists; --force replaces it")
 
 
 def tell(text: str) -> None:
@@ -87,8 +85,8 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     _print(table, _width() or WIDTH)
 
 
-READABLE = 16
-"""Columns of words are not made narrower than this, unless their words are short or it must be."""
+READABLE = 12
+"""Columns of words are not made narrower than this."""
 
 
 def print_table(
@@ -102,50 +100,33 @@ def print_table(
     """
     from rich.table import Table  # noqa: PLC0415 - see above
 
-    shown_rows = [[shown(cell) for cell in row] for row in rows]
-    numeric = [bool(place) and numbers and name not in text for place, name in enumerate(header)]
-    columns = [_Column(name, [row[i] for row in shown_rows], numeric[i]) for i, name in enumerate(header)]
-    frame, width = 3 * len(columns) + 1, _width()
-    widths = _fitted(columns, None if width is None else width - frame)
+    cells = [[shown(cell) for cell in row] for row in rows]
+    numeric = [bool(i) and numbers and name not in text for i, name in enumerate(header)]
+    frame = 3 * len(header) + 1
+    widths = _fitted(list(zip(header, *cells, strict=True)), numeric, (_width() or math.inf) - frame)
     if widths is None:
-        for row in shown_rows:
+        for row in cells:
             say(f"{header[0]}: {row[0]}")
             print_pairs([(f"  {name}", cell) for name, cell in zip(header[1:], row[1:], strict=True) if cell])
         return
     table = Table()
-    for column, own in zip(columns, widths, strict=True):
-        justify: JustifyMethod = "right" if column.numeric else "left"
-        table.add_column(column.name, justify=justify, overflow="fold", width=own)
-    for row in shown_rows:
+    for name, is_number, width in zip(header, numeric, widths, strict=True):
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold", width=width)
+    for row in cells:
         table.add_row(*row)
     _print(table, sum(widths) + frame)
 
 
-class _Column:
-    """The widths that a column of a table may have."""
-
-    def __init__(self, name: str, cells: Sequence[str], numeric: bool) -> None:
-        """Measure its heading and its cells; those of a numeric column are not broken."""
-        from rich.cells import cell_len  # noqa: PLC0415 - see above
-
-        self.name, self.numeric = name, numeric
-        self.widest = max(map(cell_len, [name, *cells]))
-        words = [*name.split(), *(cells if numeric else (word for cell in cells for word in cell.split()))]
-        longest = max(map(cell_len, words), default=1)
-        self.least = longest if numeric else min(longest, READABLE)
-        self.readable = min(self.widest, max(self.least, 0 if numeric else READABLE))
-
-
-def _fitted(columns: Sequence[_Column], room: int | None) -> list[int] | None:
-    """Return a width per column, all together at most `room` if given; None if that is too little.
+def _fitted(columns: Sequence[Sequence[str]], numeric: Sequence[bool], room: float) -> list[int] | None:
+    """Return a width per column, all together at most `room`; None if that is too little.
 
     Headings of numbers are broken first, then the columns of words from the last to the first.
     """
-    widths = [column.widest for column in columns]
-    order = sorted(range(len(columns)), key=lambda i: (not columns[i].numeric, -i))
-    for narrowest in ("readable", "least"):
-        for place in order:
-            excess = 0 if room is None else sum(widths) - room
-            least = getattr(columns[place], narrowest)
-            widths[place] -= min(max(excess, 0), widths[place] - least)
-    return widths if room is None or sum(widths) <= room else None
+    from rich.cells import cell_len  # noqa: PLC0415 - see above
+
+    widths = [max(map(cell_len, column)) for column in columns]
+    for i in sorted(range(len(columns)), key=lambda i: (not numeric[i], -i)):
+        heading, *numbers = columns[i]
+        least = max(map(cell_len, [*heading.split(), *numbers])) if numeric[i] else min(widths[i], READABLE)
+        widths[i] = max(least, min(widths[i], widths[i] - int(max(sum(widths) - room, 0))))
+    return widths if sum(widths) <= room else None

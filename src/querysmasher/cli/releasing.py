@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyarrow import csv
 
 from querysmasher.cli.command import SPEC, AnswerFormat
-from querysmasher.cli.draft import Draft, check_place, drafting, resuming
-from querysmasher.cli.folder import load_plan, load_release
+from querysmasher.cli.folder import Draft, check_writable, drafting, load_plan, load_release, resuming
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.querying import example_for
-from querysmasher.cli.specs import opened, warn_if_large
+from querysmasher.cli.specs import measuring_cost, opened
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import readable
@@ -31,9 +31,8 @@ from querysmasher.release.outputs import (
     SUMMARY,
     format_of,
 )
-from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.release import Release
-from querysmasher.release.verify import digests
+from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
 from querysmasher.spec import Spec
 from querysmasher.spec.spec import Source
@@ -42,16 +41,6 @@ SPENT = (
     "Every measurement spends the budget again: releases about the same people add up, including those that "
     "are replaced or discarded. Query this release instead, which has no privacy cost."
 )
-
-
-def release(**options: Any) -> None:
-    """Plan, measure the table and write the folder; or complete the draft of an unfinished run."""
-    _run("release", **options)
-
-
-def explore(**options: Any) -> None:
-    """Explore the table and write the folder; or complete the draft of an unfinished run."""
-    _run("explore", **options)
 
 
 def _run(
@@ -72,8 +61,7 @@ def _run(
     explores = name == "explore"
     read = opened(spec).buying(error_share)
     if explores and read.least:
-        msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
-        raise SpecError(msg)
+        raise SpecError(f"{read.path.name}: budget: expected an amount to explore a table, got least = true")
     folder, form = out or read.folder, read.output.answers if answers is None else answers
     if form != "none":
         format_of(f"{ANSWERS}.{form}").check()
@@ -90,10 +78,11 @@ def _run(
             read = replace(read, source=Source(data, style=read.source.style if read.source else {}))
         source = read.table()
         _check_ledger(read, seed)
-        check_place(folder, force, command)
+        check_writable(folder, force, command)
         source.check()
         if not explores:
-            planned = _planned(read) if plan is None else _stored(plan, read)
+            planned = read.plan() if plan is None else _stored(plan, read)
+            measuring_cost(planned)
         with drafting(folder, force, command, 8 * planned.measurements if planned else 0) as draft:
             if planned is None:
                 measured = read.explore(source.open(), seed=seed)
@@ -101,7 +90,9 @@ def _run(
                 planned.save(draft.folder / PLAN)
                 measured = read.measure(planned, source.open(), seed=seed)
             with draft.spent():
-                measured = _described(measured, read, draft.folder / PLAN)
+                words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
+                digest = {} if planned is None else {"plan_digest": sha256(draft.folder / PLAN)}
+                measured = measured.described(**words, spec_digest=sha256(read.path), **digest)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
@@ -110,31 +101,27 @@ def _run(
         _show(folder, names, summary, measured, explores)
 
 
+release, explore = partial(_run, "release"), partial(_run, "explore")
+
+
 def _check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
     if read.ledger is None:
         return
     if seed is not None:
-        msg = (
+        raise PrivacyError(
             "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
             "ledger from the spec"
         )
-        raise PrivacyError(msg)
     read.ledger.open().check_unit(read.budget)
     if read.least:
         return  # planning finds what it costs
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
-    if left is not None and left < cost:
+    if left is not None and left[0] < cost:
         note(
-            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
-            "The measurement will probably be refused."
+            f"The ledger has left {left[1]}; the budget is rho = {readable(cost / 2):.6g}. The measurement "
+            "will probably be refused."
         )
-
-
-def _planned(read: Spec) -> Plan:
-    """Plan, with a note if it takes long."""
-    warn_if_large(read)
-    return read.plan()
 
 
 def _stored(path: Path, read: Spec) -> Plan:
@@ -143,8 +130,7 @@ def _stored(path: Path, read: Spec) -> Plan:
     same = (stored.asked or stored.workload) == read.workload and stored.purpose == read.planning.purpose
     if not same or not read.fits(stored.budget):
         what = "budget" if same else "workload"
-        msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
-        raise PlanError(msg)
+        raise PlanError(f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again")
     return stored
 
 
@@ -165,22 +151,14 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
             msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
             raise PlanError(msg)
     if read.ledger is not None and measured.entry not in read.ledger.open().entries:
-        msg = (
+        raise PrivacyError(
             f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
             "would publish what nobody has counted"
         )
-        raise PrivacyError(msg)
     stored = (path if path.is_dir() else path.parent) / PLAN
     if explores:
         return None, measured
     return load_plan(stored) if stored.is_file() else read.plan(), measured
-
-
-def _described(measured: Release, read: Spec, plan: Path) -> Release:
-    """Return the release with the words of the spec, today's date if it has none, and digests."""
-    words = {"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)}
-    digest = {"plan_digest": sha256(plan)} if plan.is_file() else {}
-    return measured.described(**words, spec_digest=sha256(read.path), **digest)
 
 
 def _finish(

@@ -21,8 +21,8 @@ from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
+from querysmasher.release.comparing import FAILED
 from querysmasher.release.outputs import PAGE
-from querysmasher.release.published import FAILED
 from querysmasher.release.verify import verify as verified
 from querysmasher.report.page import checked_path
 
@@ -86,8 +86,8 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    asked = str(workload).removeprefix("Workload(").removesuffix(")")
-    print_pairs([("Asked", asked), ("Guarantee", promised(read, budget))])
+    queries = str(workload).removeprefix("Workload(").removesuffix(")")
+    print_pairs([("Asked", queries), ("Guarantee", promised(read, budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

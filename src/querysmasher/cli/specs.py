@@ -1,17 +1,14 @@
-"""`querysmasher init` and `plan`: a first spec file, and what to expect of it, without data.
-
-The time and memory of a large task are estimated in advance. The constants are those of one core of an
-ordinary machine; only the order of magnitude is meaningful.
-"""
+"""`querysmasher init` and `plan`: a first spec file, and what to expect of it, without data."""
 
 from __future__ import annotations
 
 import csv
 import math
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations, islice
+from functools import cached_property, reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,10 @@ import numpy as np
 
 from querysmasher.cli.command import SPEC
 from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
-from querysmasher.endings import check_archive_name, check_ending
 from querysmasher.errors import SpecError
-from querysmasher.files import replacing
+from querysmasher.files import check_archive_name, check_ending, replacing
 from querysmasher.formatting import count
+from querysmasher.guarantees import Counted, delta_of, promise
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE
@@ -38,11 +35,8 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
-from querysmasher.report.guarantees import delta_of, promise
-from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
-from querysmasher.workload.workload import Workload
 
 FAMILIES = {
     "identity": "records with each value",
@@ -63,24 +57,14 @@ PEOPLE = 5_000
 MOST_ROWS = 40
 """Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
 
-
-SET_SECONDS = 1e-4
-"""Seconds to plan one attribute set."""
-DENSE_SECONDS = 1.2e-9
-"""Seconds to solve a block of n cells, times n cubed."""
-CELL_SECONDS = 2e-5
-"""Seconds to solve a large block, or one attribute, times its cells."""
-SEARCH = 40
-"""Number of times a block is solved to choose the centres."""
 NOISE_SECONDS = 4e-7
-"""Seconds to measure one number."""
+"""Seconds to measure one number on one core of an ordinary machine."""
+
 BASE_BYTES = 200_000_000
 """Bytes for Python and the libraries."""
-GRAM_BYTES = 32
-"""Bytes for the matrices of a block, times its squared number of cells."""
-BIG_SECONDS, BIG_BYTES = 20.0, 2e9
-MOST_SETS = 3_000_000
-"""Maximum number of attribute sets considered separately; more are only counted."""
+
+LONG, LARGE = 20.0, 2e9
+"""Seconds of measuring, and bytes, from which on the user is told in advance."""
 
 
 def opened(path: Path) -> Spec:
@@ -130,15 +114,7 @@ def write_people(path: Path) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["sex", "age", "income", "hour"])
-        writer.writerows(
-            zip(
-                sex.tolist(),
-                age.tolist(),
-                income.tolist(),
-                hour.tolist(),
-                strict=True,
-            )
-        )
+        writer.writerows(zip(*(column.tolist() for column in (sex, age, income, hour)), strict=True))
 
 
 def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool) -> None:
@@ -147,13 +123,14 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
     if save is not None:
         check_archive_name(save)
         check_free(save, force)
-    guess = warn_if_large(read)
+    start = time.perf_counter()
     planned = read.plan()
+    cost = {"planning_seconds": round(time.perf_counter() - start, 1), **measuring_cost(planned)}
     if save is not None:
         planned.save(save)
     expected = Expectations(planned, read)
     if as_json:
-        print_json({**expected.to_json(every), "estimate": guess.to_json()})
+        print_json({**expected.to_json(every), "estimate": cost})
         return
     show(expected, every)
     if save is not None:
@@ -171,7 +148,7 @@ def show(expected: Expectations, every: bool) -> None:
                 f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
             ),
             *(
-                (name.capitalize(), _for_spec(text))
+                (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
                 for name, text in facts(planned, expected.factor, expected.promise)
             ),
             ("In other words", expected.equivalents()),
@@ -192,13 +169,6 @@ def show(expected: Expectations, every: bool) -> None:
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):
             tell(f"{family + ':':10}{words}")
-
-
-def _for_spec(text: str) -> str:
-    """Return a remark with the keys of a spec instead of Python's arguments."""
-    for python, key in KEYS.items():
-        text = text.replace(python, key)
-    return text
 
 
 def promised(spec: Spec, budget: Budget) -> str:
@@ -224,7 +194,7 @@ class Expectations:
     def factor(self) -> float:
         """Ratio of the errors under the noise of the spec to those under the default noise.
 
-        What the errors of estimates, and the number of records left out, cost is missing elsewhere.
+        It includes what is spent on the errors of estimates and on the number of records left out.
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
         return factor / math.sqrt(left_for_answers(self.spec))
@@ -233,11 +203,6 @@ class Expectations:
     def promise(self) -> str:
         """The guarantee, and which records are counted."""
         return promised(self.spec, self.plan.budget)
-
-    @property
-    def rmse(self) -> float:
-        """The root mean square error over all queries."""
-        return self.plan.rmse * self.factor
 
     @cached_property
     def groups(self) -> list[Expectation]:
@@ -250,9 +215,9 @@ class Expectations:
         return rows
 
     def rows(self, every: bool) -> list[Expectation]:
-        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        """Return a row per group; if there are many, a row per entry, unless `every` group is wanted."""
         rows = self.groups
-        return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
+        return rows if every or len(rows) <= MOST_ROWS else list(self._by_entry(iter(rows)))
 
     def sparse(self) -> str | None:
         """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
@@ -280,7 +245,7 @@ class Expectations:
                 )
         return None
 
-    def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
+    def _by_entry(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
         """Sum up the rows of each entry of the workload by number of attributes."""
         if self.plan.asked is not None:  # what is measured is not what is asked for
             yield from _by_ways("measured", rows)
@@ -301,21 +266,20 @@ class Expectations:
 
     def ledger(self) -> str | None:
         """Return what the ledger of the spec has left, if it has one that exists."""
-        place, noise = self.spec.ledger, distribution_of(self.spec.measuring.noise)
-        left = None if place is None else place.left()
-        if place is None or left is None:
+        ledger = self.spec.ledger
+        left = None if ledger is None else ledger.left()
+        if ledger is None or left is None:
             return None
-        cost = noise.allowed_cost(self.plan.budget)
-        less = ", which is more" if cost > left else ""
-        spends = f"this spends up to rho = {readable(cost / 2):.6g}{less}"
-        return f"{str(place.path)!r} has left {place.left_words()}; {spends}"
+        cost = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
+        spends = f"this spends up to rho = {readable(cost / 2):.6g}{', which is more' * (cost > left[0])}"
+        return f"{str(ledger.path)!r} has left {left[1]}; {spends}"
 
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""
         plan = self.plan
         return {
             "queries": plan.workload.query_count,
-            "expected_error": self.rmse,
+            "expected_error": plan.rmse * self.factor,
             "objective": plan.objective,
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
@@ -354,86 +318,21 @@ def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
     by_ways: dict[int, list[Expectation]] = {}
     for row in rows:
         by_ways.setdefault(len(row.attributes), []).append(row)
-    for ways, own in by_ways.items():
-        yield together(f"{kind}: {ways_words(ways)}", own)
+    for ways, alike in by_ways.items():
+        yield together(f"{kind}: {ways_words(ways)}", alike)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Time and memory to plan and measure a workload, without reading the table."""
-
-    planning_seconds: float
-    measuring_seconds: float
-    memory_bytes: float
-    measurements: int
-
-    @property
-    def is_big(self) -> bool:
-        """Whether to warn the user before it starts."""
-        return self.planning_seconds + self.measuring_seconds > BIG_SECONDS or self.memory_bytes > BIG_BYTES
-
-    def __str__(self) -> str:
-        """Return the estimate in words."""
-        return (
-            f"planning may take about {_duration(self.planning_seconds)}, measuring about "
-            f"{_duration(self.measuring_seconds)} in addition to reading the table, with about "
-            f"{self.memory_bytes / 1e9:.1f} GB of memory"
+def measuring_cost(planned: Plan) -> dict[str, float]:
+    """Return the seconds and bytes of measuring, besides reading the table; print a note if large."""
+    sizes = planned.workload.schema.shape
+    cells = max(math.prod(sizes(group.attributes)) for group in planned.workload)
+    seconds = planned.measurements * NOISE_SECONDS
+    memory = BASE_BYTES + min(8 * planned.measurements, MEMORY_BYTES) + 40 * cells
+    if seconds > LONG or memory > LARGE:
+        units = ((1, 90, "seconds"), (60, 5400, "minutes"), (3600, math.inf, "hours"))
+        size, _, unit = next(unit for unit in units if seconds < unit[1])
+        note(
+            f"This is a large task: measuring may take about {seconds / size:.3g} {unit} in addition to "
+            f"reading the table, with about {memory / 1e9:.1f} GB of memory."
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "planning_seconds": round(self.planning_seconds, 1),
-            "measuring_seconds": round(self.measuring_seconds, 1),
-            "memory_bytes": round(self.memory_bytes),
-        }
-
-
-def warn_if_large(spec: Spec) -> Estimate:
-    """Estimate time and memory of a spec, with a note if it takes long."""
-    guess = estimate(spec.workload, spec.searches_centres)
-    if guess.is_big:
-        note(f"This is a large task: {guess}.")
-    return guess
-
-
-def estimate(workload: Workload, searches_centres: bool) -> Estimate:
-    """Estimate time and memory of planning and measuring from the shape of the workload alone."""
-    sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
-    kinds: dict[frozenset[str], set[tuple[tuple[int, str], ...]]] = {}
-    for group in workload:
-        parts = tuple(sorted((len(names), str(family)) for names, family in group.parts()))
-        kinds.setdefault(frozenset(group.attributes), set()).add(parts)
-    joint = {  # blocks that several families share, or that tie attributes together
-        (math.prod(sizes[a] for a in attributes), frozenset(own))
-        for attributes, own in kinds.items()
-        if len(attributes) > 1 and (len(own) > 1 or any(width > 1 for parts in own for width, _ in parts))
-    }
-    dense = limits().dense_cells
-    solving = math.fsum(DENSE_SECONDS * n**3 if n <= dense else CELL_SECONDS * n for n, _ in joint)
-    sets, numbers = _closure(list(kinds), sizes)
-    cells = max(math.prod(sizes[a] for a in attributes) for attributes in kinds)
-    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets
-    memory += GRAM_BYTES * max((min(n, dense) ** 2 for n, _ in joint), default=0)
-    planning = 3 * sets * SET_SECONDS + (SEARCH if searches_centres else 1) * solving
-    planning += CELL_SECONDS * sum(sizes.values())
-    return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
-
-
-def _closure(sets: list[frozenset[str]], sizes: dict[str, int]) -> tuple[int, int]:
-    """Return the number of subsets of the attribute sets, and the number of values measured on them."""
-    upper = sum(2 ** len(one) for one in sets)
-    if upper > MOST_SETS:
-        return upper, sum(math.prod(sizes[a] for a in one) for one in sets)
-    below = {
-        frozenset(part) for one in sets for way in range(len(one) + 1) for part in combinations(one, way)
-    }
-    return len(below), sum(math.prod(sizes[a] - 1 for a in one) for one in below)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1.5:
-        return "a second"
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return {"measuring_seconds": round(seconds, 1), "memory_bytes": memory}

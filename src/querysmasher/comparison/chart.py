@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from querysmasher.errors import PlanError
 from querysmasher.extras import altair, vl_convert
 from querysmasher.files import replacing
 from querysmasher.formatting import settled
-from querysmasher.html import Html, element
 from querysmasher.report.charts import ACCENT, CONFIG, INK, MUTED
 from querysmasher.report.page import asset
 
@@ -31,21 +31,22 @@ Bar = tuple[str, float]
 """A mechanism, and its error."""
 
 
-def comparison_chart(bars: Sequence[Bar], title: str, what: str = "RMSE") -> Any:
-    """Return the chart (altair), in the light colours."""
-    return altair().Chart.from_dict(_coloured(_spec(bars, title, what)))
-
-
-def write_chart(bars: Sequence[Bar], title: str, path: str | os.PathLike[str], what: str = "RMSE") -> None:
-    """Write the chart to a file; the ending of its name decides the format."""
+def comparison_chart(
+    bars: Sequence[Bar], title: str, what: str = "RMSE", path: str | os.PathLike[str] | None = None
+) -> Any:
+    """Return the chart (altair), in the light colours; also write it, in the format that `path` ends in."""
+    spec = _spec(bars, title, what)
+    chart = altair().Chart.from_dict(_coloured(spec))
+    if path is None:
+        return chart
     form = chart_format(path)
     with replacing(path) as temporary:
-        if form == "svg":
-            temporary.write_text(_svg(_spec(bars, title, what)), encoding="utf-8")
-        elif form == "html":
-            temporary.write_text(_page(_svg(_spec(bars, title, what)), title), encoding="utf-8")
+        if form in ("svg", "html"):
+            picture = _svg(spec)
+            temporary.write_text(_page(picture, title) if form == "html" else picture, encoding="utf-8")
         else:
-            comparison_chart(bars, title, what).save(str(temporary), format=form)
+            chart.save(str(temporary), format=form)
+    return chart
 
 
 def chart_format(path: str | os.PathLike[str]) -> str:
@@ -87,15 +88,9 @@ def _spec(bars: Sequence[Bar], title: str, what: str) -> dict[str, Any]:
     return {**chart.to_dict(), "config": CONFIG}
 
 
-def _colours() -> dict[str, str]:
-    """Return the light colours of the pages."""
-    light = asset("styles.css").partition("}")[0]
-    return dict(re.findall(r"--([\w-]+): (#\w+);", light))
-
-
 def _coloured(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification with the light colours written out."""
-    colours = _colours()
+    colours = dict(re.findall(r"--([\w-]+): (#\w+);", asset("styles.css").partition("}")[0]))
     text = re.sub(r"var\(--([\w-]+)\)", lambda variable: colours[variable[1]], json.dumps(spec))
     made: dict[str, Any] = json.loads(text)
     made["config"]["background"] = colours["paper"]
@@ -116,12 +111,9 @@ def _svg(spec: dict[str, Any]) -> str:
 
 def _page(picture: str, title: str) -> str:
     """Return a page with the picture, without scripts."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{title} · QuerySmasher"),
-        element("style", Html("body { margin: 1rem; background: var(--paper); }")),
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)} · QuerySmasher</title><style>body {{ margin: 1rem; background: "
+        f"var(--paper); }}</style></head><body>{picture}</body></html>\n"
     )
-    return f"<!DOCTYPE html>\n{element('html', head, element('body', Html(picture)), lang='en')}\n"

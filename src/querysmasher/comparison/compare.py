@@ -9,23 +9,24 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from querysmasher.arrays import in_order
-from querysmasher.comparison.chart import comparison_chart, write_chart
+from querysmasher.comparison.chart import comparison_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
 from querysmasher.formatting import columns, count, settled
+from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
-from querysmasher.planning.asking import check_asked
+from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.report.guarantees import epsilon_words, promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
@@ -121,9 +122,7 @@ class Comparison:
         title = f"{queries} at {', '.join(epsilon_words(self.budget))}"
         mean = "Weighted RMSE" if self.is_weighted else "RMSE"
         what = mean if self.objective == "mean" else "Largest error"
-        if path is not None:
-            write_chart(bars, title, path, what)
-        return comparison_chart(bars, title, what)
+        return comparison_chart(bars, title, what, path)
 
     def __repr__(self) -> str:
         """Show the table."""
@@ -159,15 +158,10 @@ class Comparison:
         )
 
 
-def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload, Budget, str], Result]:
-    def run(workload: Workload, budget: Budget, objective: str) -> Result:
-        made = plan(
-            workload, budget, mechanism=mechanism, centering=centering, objective=objective, progress=False
-        )
-        scale = math.sqrt(workload.query_count / _total_weight(workload))
-        return made.weighted_rmse * scale, made.worst, ""
-
-    return run
+def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
+    made = plan(workload, budget, objective=objective, progress=False, **options)
+    scale = math.sqrt(workload.query_count / _total_weight(workload))
+    return made.weighted_rmse * scale, made.worst, ""
 
 
 def _total_weight(workload: Workload) -> float:
@@ -195,7 +189,9 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     return rmse, None if workload.has_targets else worst, note
 
 
-_OURS = [Compared(m.name, m.title, m.cannot, _planned(m.name)) for m in MECHANISMS.values()]
+_OURS = [
+    Compared(m.name, m.title, m.cannot, partial(_planned, mechanism=m.name)) for m in MECHANISMS.values()
+]
 
 COMPARED = (
     _OURS[0],
@@ -203,7 +199,7 @@ COMPARED = (
         "uniform",
         f"{MECHANISMS[DEFAULT].title}, uniform centres",
         "It does not optimise centres.",
-        _planned(DEFAULT, "uniform"),
+        partial(_planned, mechanism=DEFAULT, centering="uniform"),
     ),
     *_OURS[1:],
     Compared(
@@ -246,7 +242,7 @@ def compare(
     >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "querysmasher"]).rows]
     ['QuerySmasher', 'ResidualPlanner']
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_objective(objective, INSUFFICIENT[0])
     if workload.has_targets and objective == "mean":  # errors without them are compared: others have none
         workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))
@@ -270,7 +266,7 @@ def compare(
 
 
 def _shown(error: float | None) -> float:
-    """Return an error as the table shows it, so that what looks equal keeps its order."""
+    """Return an error as the table shows it: rows that look equal keep their order."""
     return math.inf if error is None else float(f"{settled(error):.4g}")
 
 

@@ -24,7 +24,8 @@ from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, solve_design
 from querysmasher.workload.family import Family
-from querysmasher.workload.workload import Group, Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6
@@ -58,16 +59,11 @@ def hdmm(workload: Workload, template: str) -> Errors:
             raise WorkloadError(
                 f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
             )
-    groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
+    groups = tuple(g for g in workload if all(f.closed_form or f.matrix().any() for f in g.families))
     if not groups:
         raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
     with one_core():
         return TEMPLATES[template](Workload(workload.schema, groups))
-
-
-def _is_zero(family: Family) -> bool:
-    """Return whether all queries of a family are zero: their answer is zero, at no privacy cost."""
-    return not family.closed_form and not family.matrix().any()
 
 
 def _can_look(workload: Workload) -> bool:
@@ -75,128 +71,100 @@ def _can_look(workload: Workload) -> bool:
     return all(g.rows <= limits().worst_queries and all(f.fits_memory for f in g.families) for g in workload)
 
 
-def _kronecker(workload: Workload) -> Errors:
+def _on_all_attributes(workload: Workload) -> list[list[Family]]:
+    """Return the families of every group, with the total on each attribute that it does not mention."""
     schema = workload.schema
-    kinds: dict[object, Family | int] = {n: n for n in schema.sizes}  # a size stands for the total query
-    uses = []  # which kind each group asks of each attribute
-    for group in workload:
-        row: list[object] = list(schema.sizes)
-        for name, family in zip(group.attributes, group.families, strict=True):
-            kinds[family.key] = family
-            row[schema.position(name)] = family.key
-        uses.append(row)
-    numbers = {key: i for i, key in enumerate(kinds)}
-    used = np.array([[numbers[key] for key in row] for row in uses])
-    grams = [np.ones((k, k)) if isinstance(k, int) else k.gram() for k in kinds.values()]
-    weights = np.log([g.weight for g in workload])
-    designs = [_even(n) for n in schema.sizes]
+    totals: dict[str, Family] = {a.name: Rows((a.size,), np.ones((1, a.size))) for a in schema}
+    named = (dict(zip(group.attributes, group.families, strict=True)) for group in workload)
+    return [[{**totals, **families}[name] for name in schema.names] for families in named]
+
+
+@dataclass(frozen=True, eq=False)
+class _AxisStrategy:
+    """A strategy on one attribute: the weights of its design, and the pseudo-inverse of its rows."""
+
+    weights: Array
+    inverse: Array
+
+    @classmethod
+    def best(cls, gram: Array, start: Array) -> _AxisStrategy:
+        """Return the best strategy for a Gram matrix."""
+        design: Design = solve_design(square_root(gram, RANK), np.maximum(start, 1e-9), 1e-6)
+        return cls(design.weights / design.weights.sum(), pseudo_inverse(design.strategy()))
+
+    def loss(self, gram: Array) -> float:
+        return float(np.vdot(self.inverse, gram @ self.inverse))
+
+    def worst(self, family: Family) -> float:
+        return float(((family.matrix() @ self.inverse) ** 2).sum(axis=1).max())
+
+
+def _kronecker(workload: Workload) -> Errors:
+    asked_of, sizes = _on_all_attributes(workload), workload.schema.sizes
+    families = list({family.key: family for row in asked_of for family in row}.values())
+    numbers = {family.key: number for number, family in enumerate(families)}
+    used = np.array([[numbers[family.key] for family in row] for row in asked_of])
+    grams = [family.gram() for family in families]
+    weights = np.log([group.weight for group in workload])
+    axes = [_AxisStrategy(np.full(n, 1.0 / n), np.eye(n)) for n in sizes]
     # Of every group on every attribute, as logarithms: a product over many attributes may be any size.
-    losses = np.log([[_loss(designs[a], grams[k]) for a, k in enumerate(row)] for row in used.tolist()])
-    known: dict[object, tuple[Array, Array]] = {}
-    total = _log_sum(weights + losses.sum(axis=1))
+    losses = np.log([[axes[a].loss(grams[k]) for a, k in enumerate(row)] for row in used.tolist()])
+    total = float(np.logaddexp.reduce(weights + losses.sum(axis=1)))
     for _ in range(SWEEPS):
         before = total
-        for a in range(len(schema)):
+        for a, axis in enumerate(axes):
             rest = weights + losses.sum(axis=1) - losses[:, a]
             shares = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
-            present = np.flatnonzero(shares)
-            shares = shares / shares.max()
-            key = (schema.sizes[a], tuple((int(k), float(f"{shares[k]:.9e}")) for k in present))
-            if key not in known:
-                blend = sum((shares[k] * grams[k] for k in present), np.zeros_like(grams[present[0]]))
-                known[key] = _solved(blend, designs[a][0])
-            designs[a] = known[key]
-            by_kind = {int(k): math.log(_loss(designs[a], grams[k])) for k in set(used[:, a].tolist())}
-            losses[:, a] = [by_kind[k] for k in used[:, a].tolist()]
-        total = _log_sum(weights + losses.sum(axis=1))
+            blend = sum(shares[k] * grams[k] for k in np.flatnonzero(shares)) / shares.max()
+            axes[a] = _AxisStrategy.best(np.asarray(blend), axis.weights)
+            by_family = {k: math.log(axes[a].loss(grams[k])) for k in set(used[:, a].tolist())}
+            losses[:, a] = [by_family[k] for k in used[:, a].tolist()]
+        total = float(np.logaddexp.reduce(weights + losses.sum(axis=1)))
         if total > before + math.log1p(-CONVERGED):
             break
     if total > LARGEST:
-        raise TooLargeError(
-            f"its strategy on all {len(schema)} attributes together has an error above 10^150"
-        )
-    worst: dict[tuple[int, int], float] = {}
-    families = list(kinds.values())
-
-    def largest(a: int, kind: int) -> float:
-        """The largest variance of one attribute's queries."""
-        rows, family = designs[a][1], families[kind]
-        if (id(rows), kind) not in worst:
-            queries = np.ones((1, family)) if isinstance(family, int) else family.matrix()
-            worst[id(rows), kind] = float(((queries @ pseudo_inverse(rows)) ** 2).sum(axis=1).max())
-        return worst[id(rows), kind]
-
+        raise TooLargeError(f"its strategy on all {len(sizes)} attributes together has an error above 10^150")
     if not _can_look(workload):
         return Errors(math.exp(total), None)
-    return Errors(
-        math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(row)) for row in used.tolist())
-    )
-
-
-def _log_sum(logarithms: Array) -> float:
-    """Return the logarithm of a sum, from the logarithms of its terms."""
-    peak = float(logarithms.max())
-    return peak + math.log(float(np.exp(logarithms - peak).sum()))
-
-
-def _even(n: int) -> tuple[Array, Array]:
-    """Return even weights of the cells, and the rows of the identity strategy."""
-    return np.full(n, 1.0 / n), np.eye(n)
-
-
-def _solved(gram: Array, start: Array) -> tuple[Array, Array]:
-    """Return the weights and rows of the best strategy for a Gram matrix."""
-    root = square_root(gram, RANK)
-    design: Design = solve_design(root, np.maximum(start, 1e-9), 1e-6)
-    return design.weights / design.weights.sum(), design.strategy()
-
-
-def _loss(design: tuple[Array, Array], gram: Array) -> float:
-    dual = pseudo_inverse(design[1])
-    return float(np.vdot(dual, gram @ dual))
+    worst = {(a, k): axes[a].worst(families[k]) for row in used.tolist() for a, k in enumerate(row)}
+    largest = max(math.prod(worst[a, k] for a, k in enumerate(row)) for row in used.tolist())
+    return Errors(math.exp(total), largest)
 
 
 def _union(workload: Workload) -> Errors:
-    solved: dict[object, tuple[float, float]] = {}
-    looks = _can_look(workload)
-
-    def loss_and_worst(family: Family) -> tuple[float, float]:
-        if family.key not in solved:
-            gram = family.gram()
-            design = _solved(gram, _even(family.cells)[0])
-            squares = (family.matrix() @ pseudo_inverse(design[1])) ** 2 if looks else np.ones((1, 1))
-            solved[family.key] = _loss(design, gram), float(squares.sum(axis=1).max())
-        return solved[family.key]
-
-    def times(group: Group, part: int) -> float:
-        return math.prod(loss_and_worst(family)[part] for family in group.families)
-
-    roots = [math.sqrt(group.weight * times(group, 0)) for group in workload]
+    families = {family.key: family for group in workload for family in group.families}
+    axes = {key: _AxisStrategy.best(f.gram(), np.full(f.cells, 1.0 / f.cells)) for key, f in families.items()}
+    losses = {key: axes[key].loss(family.gram()) for key, family in families.items()}
+    roots = [math.sqrt(g.weight * math.prod(losses[f.key] for f in g.families)) for g in workload]
     total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root
-    worst = max(total / root * times(group, 1) for group, root in zip(workload, roots, strict=True))
-    return Errors(total**2, worst if looks else None)
+    if not _can_look(workload):
+        return Errors(total**2, None)
+    worst = {key: axes[key].worst(family) for key, family in families.items()}
+    variances = (
+        math.prod(worst[f.key] for f in g.families) / root for g, root in zip(workload, roots, strict=True)
+    )
+    return Errors(total**2, total * max(variances))
 
 
 def _marginals(workload: Workload) -> Errors:
     """Return the errors of all marginals, each with a weight θ; arrays have an axis of 2 per attribute."""
-    schema = workload.schema
-    d = len(schema)
+    sizes = workload.schema.sizes
+    d = len(sizes)
     if d > MOST_ATTRIBUTES:
         raise TooLargeError(
             f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are supported"
         )
     splits: dict[object, tuple[float, float]] = {}
     energy = np.zeros([2] * d)  # of the queries, without and with each attribute
-    for group in workload:
-        parts = [(float(n), 0.0) for n in schema.sizes]
-        for name, family in zip(group.attributes, group.families, strict=True):
+    asked_of = _on_all_attributes(workload)
+    for group, families in zip(workload, asked_of, strict=True):
+        for family in families:
             if family.key not in splits:
                 gram = family.gram()
                 even = float(gram.sum()) / len(gram)
                 splits[family.key] = even, float(np.trace(gram)) - even
-            parts[schema.position(name)] = splits[family.key]
-        energy += group.weight * _outer(parts)
-    scale = _outer([(n, 1) for n in schema.sizes])  # cells that a marginal sums over
+        energy += group.weight * _outer([splits[family.key] for family in families])
+    scale = _outer([(n, 1) for n in sizes])  # cells that a marginal sums over
     theta = np.full([2] * d, 2.0**-d)
     for _ in range(3_000):  # multiplicative: a fixed point exactly where the derivative is level
         lam = _along(theta * scale, [[1, 1], [0, 1]])  # λ_A = Σ over B ⊇ A of θ_B × cells
@@ -206,10 +174,19 @@ def _marginals(workload: Workload) -> Errors:
             break
         theta *= np.sqrt(slope / level)
         theta /= theta.sum()
-    lam = np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)
-    return Errors(
-        float((energy / lam).sum()), _worst_marginal(workload, lam) if _can_look(workload) else None
-    )
+    variances = 1 / np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)  # of residual A per unit
+    worst = max(_largest(variances, families) for families in asked_of) if _can_look(workload) else None
+    return Errors(float((energy * variances).sum()), worst)
+
+
+def _largest(variances: Array, families: list[Family]) -> float:
+    """Return the largest variance of a product of families, from the variances of all residuals."""
+    for axis in reversed(range(len(families))):  # queries of a family go to the end
+        rows = families[axis].matrix()
+        mean = rows.mean(axis=1)
+        squares = np.stack([mean**2 * rows.shape[1], ((rows - mean[:, None]) ** 2).sum(axis=1)])
+        variances = np.tensordot(variances, squares, (axis, 0))
+    return float(variances.max())
 
 
 def _outer(parts: Sequence[tuple[float, float]]) -> Array:
@@ -222,23 +199,6 @@ def _along(values: Array, matrix: list[list[int]]) -> Array:
     for axis in range(values.ndim):
         values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
     return values
-
-
-def _worst_marginal(workload: Workload, lam: Array) -> float:
-    """Return the largest variance of a query when residual A is known with variance 1/λ_A per unit."""
-    schema, worst = workload.schema, 0.0
-    for group in workload:
-        families = dict(zip(schema.positions(group.attributes), group.families, strict=True))
-        variances = 1 / lam
-        for axis in reversed(range(len(schema))):  # queries of a family go to the end
-            squares = np.array([[schema.sizes[axis]], [0.0]])
-            if axis in families:
-                rows = families[axis].matrix()
-                mean = rows.mean(axis=1)
-                squares = np.stack([mean**2 * rows.shape[1], ((rows - mean[:, None]) ** 2).sum(axis=1)])
-            variances = np.tensordot(variances, squares, (axis, 0))
-        worst = max(worst, float(variances.max()))
-    return worst
 
 
 TEMPLATES: dict[str, Callable[[Workload], Errors]] = {

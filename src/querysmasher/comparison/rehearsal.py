@@ -14,17 +14,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, in_order
-from querysmasher.errors import PlanError, QuerySmasherError, as_given
+from querysmasher.data.sources import open_table
+from querysmasher.errors import QuerySmasherError
 from querysmasher.exploring.explore import explore
 from querysmasher.formatting import columns
 from querysmasher.measuring import measure
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.truth import true_answers
 from querysmasher.workload.builders import linear
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 SEEDS = 3
@@ -82,16 +84,17 @@ class Rehearsal:
 
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 100:
-        raise PlanError(f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}")
-    exact = _truth(workload, table)
-    records = max(float(_truth(_total(workload), table)[0]), 1.0)
-    rows = [_row(name, workload, table, budget, seeds, exact, records) for name in WAYS]
+    schema = workload.schema
+    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # asked for anyway
+    total = linear(schema, (used,), np.ones((1, schema[used].size)))
+    answers = true_answers(workload + total, table).astype(float)
+    exact, records = answers[:-1], max(float(answers[-1]), 1.0)
+    rows = [_rehearsed(name, workload, table, budget, seeds, exact, records) for name in WAYS]
     order = in_order([math.inf if row.share is None else row.share for row in rows])
     return Rehearsal(tuple(rows[index] for index in order))
 
 
-def _row(
+def _rehearsed(
     name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
 ) -> Rehearsed:
     try:
@@ -118,11 +121,36 @@ def _answers(name: str, workload: Workload, table: Any, budget: Budget, seeds: i
 
 
 @scrubbed
-def _truth(workload: Workload, table: Any) -> Array:
-    return np.asarray(true_answers(workload, table), dtype=float)
+def true_answers(workload: Workload, data: Any) -> NDArray[Any]:
+    """Return the exact answers, without noise: only for public or fictitious tables.
+
+    Answers of queries that count, or that have integer coefficients, are integers. They are NOT private.
+
+    >>> import pyarrow
+    >>> import querysmasher as qs
+    >>> workload = qs.queries(qs.Schema.of(age=3), age="prefix")
+    >>> true_answers(workload, pyarrow.table({"age": [0, 2, 2]}))
+    array([1, 1, 3])
+    """
+    names = {name for group in workload for name in group.attributes}
+    counter = open_table(workload.schema, data, [n for n in workload.schema.names if n in names])
+    tables = counter.marginals([group.attributes for group in workload])
+    answers = []
+    for group, table in zip(workload, tables, strict=True):
+        left: NDArray[Any] = table
+        for family in group.families:
+            # The family's axes come first; its answers' axis goes last, so that the next one's come first.
+            left = np.moveaxis(_exact(family, left), 0, -1)
+        answers.append(left.ravel())
+    return np.concatenate(answers)
 
 
-def _total(workload: Workload) -> Workload:
-    """Return the workload that asks for the number of records, by an attribute that is asked for anyway."""
-    used = next((g.attributes[0] for g in workload if g.attributes), workload.schema.names[0])
-    return linear(workload.schema, (used,), np.ones((1, workload.schema[used].size)))
+def _exact(family: Family, table: NDArray[Any]) -> NDArray[Any]:
+    """Return the answers to a family's queries: integers if the table and the coefficients are."""
+    answers = family.answers(table)
+    if answers.dtype.kind == "i" or table.dtype.kind != "i":
+        return answers
+    rows = family.matrix()
+    if not np.array_equal(rows, np.rint(rows)):
+        return answers
+    return (rows.astype(np.int64) @ table.reshape(family.cells, -1)).reshape(answers.shape)

@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.attributes import Attribute, literal
-from querysmasher.data.encoding import Code, Encoder, kinds_in_words
+from querysmasher.data.encoding import Code, Encoder, Matcher, Texts, kinds_in_words
 from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
-from querysmasher.data.values import Places, Texts
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
 from querysmasher.privacy.bound import Bound
@@ -157,16 +156,16 @@ class Check:
 
     def __getitem__(self, name: str) -> ColumnCheck:
         """Return the findings about the column called `name`."""
-        found = {column.name: column for column in self.columns}
-        if name not in found:
-            raise DataError(f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}")
-        return found[name]
+        columns = {column.name: column for column in self.columns}
+        if name not in columns:
+            raise DataError(f"name: expected one of {', '.join(map(repr, columns))}, got {as_given(name)}")
+        return columns[name]
 
     def __repr__(self) -> str:
         """Show the notice, then every column."""
         lines = [HEAD, *(column.cells() for column in self.columns)]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(HEAD) - 1)]
-        shown = ["  ".join([*map(str.ljust, line, widths), line[-1]]).rstrip() for line in lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         return "\n".join([NOTICE, self.verdict(), *shown])
 
     def __reduce__(self) -> NoReturn:
@@ -213,81 +212,65 @@ def check(
     if not isinstance(schema, Schema):
         msg = f"schema: expected a Schema as first argument, got {as_given(schema)}"
         raise DataError(f"{msg}; write qs.check(schema, data)")
-    names = (
-        schema.names
-        if attributes is None
-        else (attributes,)
-        if isinstance(attributes, str)
-        else tuple(attributes)
-    )
+    given = schema.names if attributes is None else attributes
+    names = (given,) if isinstance(given, str) else tuple(given)
     schema.positions(names)
     open_table(schema, data, [], unknown)  # refuses what is not a table
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     bound = None if person is None else Bound(person, records_per_person or max_records, bytes(32))
-    unclear = _unclear(schema, data, bound)
+    unclear = "" if bound is None else _refusal(schema, data, [], bound)[0]  # to whom records belong
     known = None if unclear else bound
-    found, problem = _inspected(open_table(schema, data, readable, "drop", bound=known))
-    problem = problem or _unnamed(schema, data, names) or unclear
+    findings, problem = _inspected(open_table(schema, data, readable, "drop", bound=known))
+    refusal, there = _refusal(schema, data, names)
+    headless = "" if set(names) & set(there) else refusal  # as a file without a header is
+    problem = problem or headless or unclear
     columns = tuple(
-        _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
+        _column(schema[n], findings.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
     )
-    fitting = found.records - found.bad_records
+    fitting = findings.records - findings.bad_records
     crowded = 0
     if records_per_person is not None and known is not None and not any(c.problem for c in columns):
         crowded = fitting - open_table(schema, data, names, "drop", bound=known).records()
     return Check(
         columns,
-        found.records,
-        found.bad_records,
+        findings.records,
+        findings.bad_records,
         max_records,
         problem,
         unknown=unknown,
         person=person,
-        nameless=found.nameless,
+        nameless=findings.nameless,
         records_per_person=records_per_person if person is not None else None,
         crowded=crowded,
     )
 
 
-def _problem(schema: Schema, data: Any, name: str) -> str:
-    """Return why the column of an attribute cannot be read; empty if it can."""
+def _refusal(
+    schema: Schema, data: Any, names: Sequence[str], bound: Bound | None = None
+) -> tuple[str, list[str]]:
+    """Return why a table is refused even if records are dropped, empty if it is not, and its columns."""
     with noting_columns() as columns:
         try:
-            open_table(schema, data, [name], "drop")
+            counter = open_table(schema, data, names, "drop", bound=bound)
+            if bound is not None:
+                counter.records()
         except DataError as error:
-            problem = str(error)
-        else:
-            return ""
+            return str(error), columns
+    return "", columns
+
+
+def _problem(schema: Schema, data: Any, name: str) -> str:
+    """Return why the column of an attribute cannot be read; empty if it can."""
+    problem, columns = _refusal(schema, data, [name])
     if columns.count(name) > 1:
         return f"{columns.count(name)} columns have this name"
-    if not columns or name in columns:
+    if not problem or not columns or name in columns:
         return problem
     near = [c for c in columns if plain_name(c) == plain_name(name)]
     near += difflib.get_close_matches(name, [c for c in columns if c not in near], n=3)
     hint = f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}" if near else ""
     return f"no such column{hint}"
-
-
-def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
-    """Say why a table has no column for any attribute, as a file without a header has none, or nothing."""
-    with noting_columns() as columns:
-        try:
-            open_table(schema, data, names, "drop")
-        except DataError as error:
-            return "" if set(names) & set(columns) else str(error)
-    return ""
-
-
-def _unclear(schema: Schema, data: Any, bound: Bound | None) -> str:
-    """Say why it is not known to whom records belong, even if those without a person are dropped."""
-    if bound is None:
-        return ""
-    try:
-        open_table(schema, data, [], "drop", bound=bound).records()
-    except DataError as error:
-        return str(error)
-    return ""
 
 
 def _inspected(counter: Any) -> tuple[Inspection, str]:
@@ -306,7 +289,7 @@ def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
         attribute.name,
         tally.type,
         tally.problem,
-        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Places(attribute))),
+        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Matcher(attribute))),
         tally.missing,
         "" if attribute.missing is None else literal(attribute.missing),
         tally.unmatched,
@@ -373,39 +356,38 @@ class Inspection:
 
 def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
     """Return what is found in batches of rows."""
-    found = Inspection({name: ColumnTally() for name in rows.names})
+    findings = Inspection({name: ColumnTally() for name in rows.names})
     for batch in batches:
         bad = np.zeros(batch.num_rows, dtype=bool)
         for name, encoder in rows.encoders.items():
-            codes = _inspect(encoder, batch.column(name), found.columns[name])
-            stand_in = encoder.places.stand_in is not None
-            bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+            codes = _inspect(encoder, batch.column(name), findings.columns[name])
+            stand_in = encoder.stand_in is not None
+            bad |= (codes >= encoder.unknown) & ~((codes == encoder.missing) & stand_in)
         if rows.person is not None:
             names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
             nobody = np.asarray(names.is_null(nan_is_null=True))
-            found.nameless += int(nobody.sum())
+            findings.nameless += int(nobody.sum())
             bad |= nobody
-        found.records += batch.num_rows
-        found.bad_records += int(bad.sum())
-    return json.dumps(asdict(found)).encode()
+        findings.records += batch.num_rows
+        findings.bad_records += int(bad.sum())
+    return json.dumps(asdict(findings)).encode()
 
 
 def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
     """Record a column of a batch, and return the codes of its values."""
-    places = encoder.places
     tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
     values = column.column if isinstance(column, Texts) else column
     try:
         codes = quietly("reading it", encoder.codes, column)
     except DataError as error:
         tally.problem = str(error)
-        codes = np.full(len(values), places.unknown, places.dtype)
-        codes[np.asarray(values.is_null())] = places.missing
-    tally.formed |= bool((codes <= places.unknown).any())
-    tally.malformed |= bool((codes == places.malformed).any())
-    missing = codes == places.missing
+        codes = np.full(len(values), encoder.unknown, encoder.dtype)
+        codes[np.asarray(values.is_null())] = encoder.missing
+    tally.formed |= bool((codes <= encoder.unknown).any())
+    tally.malformed |= bool((codes == encoder.malformed).any())
+    missing = codes == encoder.missing
     tally.missing += int(missing.sum())
-    strange = (codes >= places.unknown) & ~missing
+    strange = (codes >= encoder.unknown) & ~missing
     tally.unmatched += int(strange.sum())
     if strange.any():
         shown = values[strange] if isinstance(values, np.ndarray) else values.filter(pa.array(strange))
@@ -419,10 +401,10 @@ def _counted(values: Any) -> Counter[str]:
         pairs = [(pair["values"], pair["counts"]) for pair in values.value_counts().to_pylist()]
     except (AttributeError, pa.ArrowException, TypeError):  # Python objects; lists and the like
         pairs = [(value, 1) for value in values.tolist()]
-    found: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for value, times in pairs:
-        found[_shown(value)] += times
-    return found
+        counted[_shown(value)] += times
+    return counted
 
 
 def _shown(value: object) -> str:

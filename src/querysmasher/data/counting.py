@@ -7,7 +7,8 @@ counted together, as one table over all their attributes, and summed from there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import compress
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from querysmasher.data.encoding import Code
-from querysmasher.errors import DataError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.privacy.counts import AttributeSet, Counts, lower_marginals
 from querysmasher.schema import Schema
 
@@ -40,13 +41,6 @@ class Limits:
     keep_bytes: int = 2**30
     batch_cells: int = 2**24
     people_bytes: int = 2**30
-
-    def __post_init__(self) -> None:
-        """Check that each limit is an integer of at least 1, or 0 for what is kept."""
-        for field in fields(self):
-            given, least = getattr(self, field.name), 0 if field.name == "keep_bytes" else 1
-            if isinstance(given, bool) or not isinstance(given, int) or given < least:
-                raise DataError(f"{field.name}: expected an integer of at least {least}, got {given!r}")
 
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
@@ -76,70 +70,31 @@ class JointTable:
 def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[JointTable]:
     """Distribute the sets among blocks, greedily, starting with the largest set.
 
-    A block adds the attribute that completes the most open sets, as long as it has few cells.
-
-    Args:
-        sets: different sets, the names of each in the order of `sizes`.
-        sizes: the attributes' sizes, the smallest first, so that sums run over long rows.
-
-    Returns:
-        Blocks in an order in which neighbours begin with the same attributes.
+    A block adds the attribute that completes the most open sets, as long as it has few cells. The names of
+    each set are in the order of `sizes`, the smallest first, so that sums run over long rows. Neighbours
+    among the blocks begin with the same attributes.
     """
-    order = {name: rank for rank, name in enumerate(sizes)}
-    names = list(sizes)
-    cover = _Cover([[order[name] for name in one] for one in sets], list(sizes.values()))
-    cells = [prod(sizes[name] for name in one) for one in sets]
-    found = []
-    for place in sorted(range(len(sets)), key=lambda place: (cells[place], len(sets[place])), reverse=True):
-        if cover.open[place]:
-            ranks, members = cover.take(place, cells[place])
-            axes = tuple(names[rank] for rank in ranks)
-            block = JointTable(axes, tuple(sets[m] for m in members), tuple(sizes[name] for name in axes))
-            found.append((ranks, block))
-    return [block for _, block in sorted(found, key=lambda pair: pair[0])]
-
-
-class _Cover:
-    """The open sets, and how many attributes each lacks in the current block."""
-
-    def __init__(self, sets: list[list[int]], sizes: list[int]) -> None:
-        self.open = np.ones(len(sets), dtype=bool)
-        self._sets = sets
-        self._sizes = np.array(sizes, dtype=np.float64)
-        self._lengths = np.array([len(one) for one in sets], dtype=np.int64)
-        self._sums = np.array([sum(one) for one in sets], dtype=np.int64)
-        holders: list[list[int]] = [[] for _ in sizes]
-        for place, one in enumerate(sets):
-            for rank in one:
-                holders[rank].append(place)
-        self._holders = [np.array(places, dtype=np.int64) for places in holders]
-
-    def take(self, place: int, cells: int) -> tuple[list[int], list[int]]:
-        """Build a block from one open set, close the sets it covers, and return both."""
-        if cells > SHARED_CELLS:
-            self.open[place] = False
-            return self._sets[place], [place]
-        missing = np.where(self.open, self._lengths, -1)  # attributes of the set outside the block
-        last = self._sums.copy()  # their sum: the attribute itself once one is missing
-        room = JOINED_CELLS / cells
-        block: list[int] = []
-        wanted = list(self._sets[place])
-        while wanted:
-            rank = wanted.pop(0)
-            block.append(rank)
-            holders = self._holders[rank]
-            missing[holders] -= 1  # below 0 where the set is closed
-            last[holders] -= rank
-            if not wanted and len(block) < MOST_AXES:
-                gains = np.bincount(last[missing == 1], minlength=len(self._sizes))
-                fitting = np.where(self._sizes <= room, gains, 0)
-                best = int(np.argmax(fitting))
-                if fitting[best]:
-                    wanted = [best]
-                    room /= self._sizes[best]
-        members = np.flatnonzero(self.open & (missing == 0))
-        self.open[members] = False
-        return sorted(block), members.tolist()
+    cells = {names: prod(sizes[name] for name in names) for names in sets}
+    left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)
+    has = np.array([[name in names for name in sizes] for names in left], dtype=bool)
+    lengths = np.array([*sizes.values()])
+    tables = []
+    while left:
+        axes, lacks = has[0].copy(), has & ~has[0]
+        room, alone = JOINED_CELLS / cells[left[0]], cells[left[0]] > SHARED_CELLS
+        while not alone and lacks.any() and axes.sum() < MOST_AXES:
+            gains = lacks[lacks.sum(axis=1) == 1].sum(axis=0) * (lengths <= room)
+            best = int(gains.argmax())
+            if not gains[best]:
+                break
+            axes[best], lacks[:, best] = True, False
+            room /= lengths[best]
+        covered = np.arange(len(left)) == 0 if alone else ~lacks.any(axis=1)
+        shape = tuple(lengths[axes].tolist())
+        tables.append(JointTable(tuple(compress(sizes, axes)), tuple(compress(left, covered)), shape))
+        left, has = [*compress(left, ~covered)], has[~covered]
+    rank = {name: r for r, name in enumerate(sizes)}
+    return sorted(tables, key=lambda table: [rank[name] for name in table.names])
 
 
 MOST_CELLS = 2**31 - 1
@@ -154,7 +109,7 @@ class Codes:
     names: Any = None
     """The names of the persons, an Arrow array, while it is not decided which records are counted."""
     unknown: NDArray[np.bool_] | None = None
-    """Which records of these persons have values outside the domain, if some do: they are not counted."""
+    """Which records of these persons have values outside the domain: they are not counted."""
     out: Counts | None = None
     """How many were left out beside these records, as `Counter.left_out` counts them; None for nothing."""
 
@@ -182,13 +137,12 @@ class Tally:
 
     def __init__(self, schema: Schema, sets: Sequence[AttributeSet]) -> None:
         """Start from zero, for one table per set."""
-        needed = schema.positions(dict.fromkeys(name for one in sets for name in one))
-        ordered = sorted(needed, key=lambda place: (schema.sizes[place], place))
-        self._sizes = {schema.names[place]: schema.sizes[place] for place in ordered}
-        rank = {name: r for r, name in enumerate(self._sizes)}
-        self._sets = [(one, tuple(sorted(one, key=rank.__getitem__))) for one in sets]
+        needed = schema.positions(dict.fromkeys(name for names in sets for name in names))
+        by_size = sorted(needed, key=lambda position: (schema.sizes[position], position))
+        self._sizes = {schema.names[position]: schema.sizes[position] for position in by_size}
+        self._sets = [(names, tuple(name for name in self._sizes if name in names)) for names in sets]
         self._tables: dict[AttributeSet, Counts] = {}
-        self._blocks = blocks(list(dict.fromkeys(own for _, own in self._sets)), self._sizes)
+        self._blocks = blocks(list(dict.fromkeys(ordered for _, ordered in self._sets)), self._sizes)
 
     def __repr__(self) -> str:
         """Show the number of attribute sets without showing counts."""
@@ -205,27 +159,23 @@ class Tally:
                 continue
             table = np.bincount(code, minlength=block.cells).reshape(block.shape)
             for names, counts in lower_marginals(block.names, table, block.members):
-                if names in self._tables:
-                    self._tables[names] += counts
-                else:
-                    self._tables[names] = counts
+                self._tables[names] = self._tables[names] + counts if names in self._tables else counts
 
     def tables(self) -> Iterator[Counts]:
         """Yield the table of each set, its axes in the order in which the set was given."""
-        for given, own in self._sets:
-            shape = [self._sizes[name] for name in own]
-            table = self._tables.get(own)
-            table = np.zeros(shape, np.int64) if table is None else table
-            yield np.array(table.transpose([own.index(name) for name in given]), dtype=np.int64, order="C")
+        for names, ordered in self._sets:
+            table = self._tables.get(ordered, np.zeros([self._sizes[name] for name in ordered], np.int64))
+            yield np.array(table.transpose([ordered.index(name) for name in names]), np.int64, order="C")
 
 
 def check_cells(schema: Schema, sets: Sequence[AttributeSet]) -> list[int]:
     """Return the number of cells of each set; refuse a set that exceeds any memory."""
-    cells = [prod(schema.shape(one)) for one in sets]
-    for one, count in zip(sets, cells, strict=True):
+    cells = [prod(schema.shape(names)) for names in sets]
+    for names, count in zip(sets, cells, strict=True):
         if count > MOST_CELLS:
-            msg = f"sets: the marginal on {one!r} has {count:.3g} cells; at most {MOST_CELLS} can be counted"
-            raise TooLargeError(msg)
+            raise TooLargeError(
+                f"sets: the marginal on {names!r} has {count:.3g} cells; at most {MOST_CELLS} can be counted"
+            )
     return cells
 
 
@@ -234,10 +184,10 @@ def batches(
 ) -> Iterator[Sequence[AttributeSet]]:
     """Split the sets into batches of at most `most_cells` cells, or of a single set."""
     start, held = 0, 0
-    for place, count in enumerate(cells):
-        if place > start and held + count > most_cells:
-            yield sets[start:place]
-            start, held = place, 0
+    for stop, count in enumerate(cells):
+        if stop > start and held + count > most_cells:
+            yield sets[start:stop]
+            start, held = stop, 0
         held += count
     if start < len(sets):
         yield sets[start:]
@@ -246,9 +196,7 @@ def batches(
 def _combined(block: JointTable, codes: Codes, prefixes: list[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
     """Return each record's cell in the block, reusing the combinations of the previous block."""
     shared = 0
-    for (name, _), own in zip(prefixes, block.names, strict=False):
-        if name != own:
-            break
+    while shared < min(len(prefixes), len(block.names)) and prefixes[shared][0] == block.names[shared]:
         shared += 1
     del prefixes[shared:]
     for axis in range(shared, len(block.names)):

@@ -1,14 +1,35 @@
 """From the values of a column to codes: the indexes of the values in the attribute's domain.
 
-Columns come as Arrow arrays, as Python objects, or as the strings of a CSV file. All follow the rule of
-`Places`, which states it for one value; this file applies it to whole columns.
+`Matcher` states the rule for one value. `Encoder` applies it to whole columns: Arrow arrays, Python objects,
+or the strings of a CSV file.
+
+A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
+numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
+midnight, in their time zone if they have one; any other time of day matches no date. A missing value matches
+nothing, unless the attribute declares the value that missing ones count as.
+
+The rule looks at one value and the schema, never at the other records. So it gives the same index when
+a library stores the same values in a wider type because of one record: integers as floats (one is missing),
+narrow floats as wide ones, anything as Python objects, or numbers as strings (one cannot be read). Floats
+cannot distinguish all integers of 2^53 and more: an attribute with such labels refuses every column of
+floats, and every column that pandas would turn to floats because of one missing value.
+
+Where all labels are numbers, or all are booleans, a string is read as in a CSV file. What it means depends on
+its attribute alone. A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal
+separator, and may be surrounded by spaces; ``nan`` is a missing number and ``inf`` a number outside every
+domain. A boolean is one of `BOOLEANS`, in any case. An empty field is missing, unless the domain has the
+empty string. The labels of an attribute with labels of several kinds are matched as strings. A number is
+never read as a string.
 """
 
 from __future__ import annotations
 
+import decimal
+import math
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from functools import cached_property
 from typing import Any
 
@@ -18,200 +39,398 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
-from querysmasher.data.values import EXACT, INT64, Places, Texts, bins, day_number, days, is_date_column
 from querysmasher.errors import DataError
 
+EPOCH = date(1970, 1, 1).toordinal()
+TICKS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""Number of units per day."""
+
+NO_DAY = np.iinfo(np.int64).min
+"""Code for a missing value, or one that is not a complete day."""
+
+
+def days(column: Any) -> NDArray[np.int64]:
+    """Return the day number of each value of a date column, counted from 1970, or `NO_DAY`."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    if getattr(kind, "tz", None) is not None:
+        pc.local_timestamp(pa.scalar(0, kind))  # which refuses an unknown zone, even if there is no record
+        column = pc.local_timestamp(column)
+    ticks = np.asarray(column.cast(pa.int64()).fill_null(NO_DAY))
+    whole, rest = np.divmod(ticks, TICKS[unit])
+    return np.where((rest == 0) & (ticks != NO_DAY), whole, NO_DAY)
+
+
+def midnight(value: object) -> object:
+    """Return a timestamp at midnight as its date, in its own time zone; any other value unchanged."""
+    if not isinstance(value, datetime):
+        return value
+    nanoseconds = getattr(value, "nanosecond", 0)  # pandas' timestamps have them
+    return value.date() if value.time() == time(0) and not nanoseconds else value
+
+
+EXACT_FLOATS = 2**53
+"""From here on, different integers are the same float."""
+
+EXACT = {"halffloat": 2**11, "float": 2**24, "double": EXACT_FLOATS}
+"""From here on, a column of such floats cannot distinguish integers."""
+
+INT64 = range(-(2**63), 2**63)
+
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
+INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
+
+MISSING_TYPES = ("NAType", "NaTType")
+"""Names of the types by which pandas represents a missing value, without importing pandas."""
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """The indexes of values in an attribute's domain, and three codes for values that have none."""
+
+    attribute: Attribute
+
+    @property
+    def unknown(self) -> int:
+        """The code of a value outside the domain, and the smallest code that is not an index."""
+        return self.attribute.size
+
+    @property
+    def missing(self) -> int:
+        """The code of a missing value: null, or a float that is not a number."""
+        return self.attribute.size + 1
+
+    @property
+    def malformed(self) -> int:
+        """The code of a value of the wrong kind: a string among numbers, for example."""
+        return self.attribute.size + 2
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """The smallest type that holds every code."""
+        return np.min_scalar_type(self.malformed)
+
+    @cached_property
+    def by_kind(self) -> dict[type, dict[Any, int]]:
+        """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
+        labels = () if self.attribute.edges is not None else self.attribute.values
+        kinds = {
+            cls: next((kind for kind in (str, bool, date) if issubclass(cls, kind)), float)
+            for cls in dict.fromkeys(map(type, labels))
+        }
+        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values()}
+        for index, label in enumerate(labels):
+            groups[kinds[type(label)]][label] = index
+        return groups
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The kinds of values that the attribute has."""
+        return tuple(self.by_kind) or (float,)
+
+    @cached_property
+    def texts(self) -> dict[str, int]:
+        """The labels that a string can match, with their indexes: strings, and dates by their ISO strings."""
+        days = {str(day): index for day, index in self.by_kind.get(date, {}).items()}
+        return days | self.by_kind.get(str, {})
+
+    @property
+    def stand_in(self) -> int | None:
+        """The index of the value that missing ones count as, if the attribute declares one."""
+        missing = self.attribute.missing
+        return None if missing is None else self.attribute.position(missing)
+
+    @cached_property
+    def integers(self) -> dict[int, int]:
+        """The labels that are integers, as `int` or as small `float`, with their indexes."""
+        return {
+            int(label): index
+            for label, index in self.by_kind.get(float, {}).items()
+            if isinstance(label, int) or (abs(label) < EXACT_FLOATS and label.is_integer())
+        }
+
+    @cached_property
+    def floats(self) -> dict[float, int]:
+        """The labels as floats, with their indexes; also as 32-bit floats if that is unambiguous.
+
+        0.1 in a column of 32-bit floats matches the label 0.1, even after the column is widened.
+        """
+        labels = {
+            float(label): index
+            for label, index in self.by_kind.get(float, {}).items()
+            if isinstance(label, float) or abs(label) < EXACT_FLOATS
+        }
+        narrow: dict[float, list[int]] = {}
+        for label, index in labels.items():
+            with np.errstate(over="ignore"):
+                rounded = float(np.float32(label))
+            # An integer would match as a float, among missing values, what it does not match as itself.
+            if rounded not in labels and math.isfinite(rounded) and not rounded.is_integer():
+                narrow.setdefault(rounded, []).append(index)
+        return labels | {value: indexes[0] for value, indexes in narrow.items() if len(indexes) == 1}
+
+    @cached_property
+    def largest_integer(self) -> int:
+        """The largest absolute value of an integer label, or 0."""
+        return max((abs(v) for v in self.by_kind.get(float, {}) if isinstance(v, int)), default=0)
+
+    @cached_property
+    def has_large_floats(self) -> bool:
+        """Whether a label is a finite float so large that several integers equal it."""
+        labels = self.by_kind.get(float, {})
+        return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether a string stands for a number or a boolean: the attribute has nothing else."""
+        return self.kinds in ((float,), (bool,))
+
+    def read(self, text: str, decimal: str = ".") -> int:
+        """Return the code of a string that stands for a number or a boolean; an empty one is missing."""
+        if not text:
+            return self.missing
+        text = text.strip(" ")
+        if self.kinds == (bool,):
+            truth = BOOLEANS.get(text.lower())
+            return self.malformed if truth is None else self.code(truth)
+        if INTEGER.fullmatch(text):
+            return self.code(int(text))
+        formed = re.fullmatch(NUMBER.format(sign=re.escape(decimal)), text)
+        return self.code(float(text.replace(decimal, "."))) if formed else self.malformed
+
+    def code(self, value: Any) -> int:
+        """Return the index of one Python value, or the code for why it has none."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, complex) and not value.imag:  # one complex number makes pandas store all as such
+            value = value.real
+        if value is None or type(value).__name__ in MISSING_TYPES:
+            return self.missing
+        if isinstance(value, str):
+            if self.reads_texts:
+                return self.read(value)
+            return self.texts.get(value, self.unknown) if self.texts else self.malformed
+        if isinstance(value, bool | date):
+            labels = self.by_kind.get(bool if isinstance(value, bool) else date)
+            return self.malformed if labels is None else labels.get(midnight(value), self.unknown)
+        if isinstance(value, decimal.Decimal):
+            value = plain_number(value)
+        if isinstance(value, float) and math.isnan(value):
+            return self.missing
+        if not isinstance(value, int | float) or float not in self.kinds:
+            return self.malformed
+        if self.attribute.edges is not None:
+            return self._bin(_as_float(value))
+        index = self.integers.get(value) if isinstance(value, int) else None
+        return self.floats.get(_as_float(value), self.unknown) if index is None else index
+
+    def _bin(self, value: float) -> int:
+        index = bisect_right(self._edges, value) - 1
+        return index - (value == self._edges[-1]) if index >= 0 else self.unknown
+
+    @cached_property
+    def _edges(self) -> list[float]:
+        return [float(edge) for edge in self.attribute.edges or ()]
+
+    def bins(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bin of each number, as `code` does."""
+        indexes = np.searchsorted(self._edges, values, side="right") - 1  # beyond the edges: `unknown`, or -1
+        indexes -= values == self._edges[-1]
+        indexes[indexes < 0] = self.unknown
+        indexes[np.isnan(values)] = self.missing
+        return indexes.astype(self.dtype)
+
+
+def plain_number(value: decimal.Decimal) -> int | float:
+    """Return a decimal as an integer if it is one of moderate size, else as the nearest float."""
+    if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
+        return int(value)
+    return math.nan if value.is_nan() else float(value)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class Texts:
+    """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
+
+    column: Any
+    decimal: str = "."
+
+    def codes(self, matcher: Matcher) -> Any:
+        """Return the code of each string."""
+        if matcher.attribute.edges is not None:
+            return self._numbers(matcher)
+        labels = {} if matcher.reads_texts else {"": matcher.missing} | text_labels(matcher.attribute)
+        encoded = pc.dictionary_encode(self.column)
+        raw = encoded.dictionary.cast(pa.large_binary()).to_pylist()
+        texts = [text.decode(errors="replace") for text in raw]  # what is not UTF-8 matches nothing
+        if matcher.reads_texts:
+            codes = [matcher.read(text, self.decimal) for text in texts]
+        else:
+            codes = [labels.get(text, matcher.unknown) for text in texts]
+        return np.array(codes, dtype=matcher.dtype).take(np.asarray(encoded.indices))
+
+    def _numbers(self, matcher: Matcher) -> Any:
+        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
+        try:
+            values = None if self.decimal != "." else self.column.cast(pa.float64())
+        except pa.ArrowInvalid:  # which quotes the string
+            values = None
+        if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
+            return matcher.bins(np.asarray(values))
+        texts = pc.ascii_trim(self.column, characters=" ")
+        pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
+        formed = pc.match_substring_regex(texts, pattern=pattern)
+        plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
+        values = pc.if_else(formed, plain, "nan").cast(pa.float64())
+        codes = matcher.bins(np.asarray(values))
+        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = matcher.malformed
+        return codes
+
+
+def text_labels(attribute: Attribute) -> dict[str, int]:
+    """Return the labels of an attribute as in a CSV file, with their indexes."""
+    labels = {label: index for index, label in enumerate(attribute.labels)}
+    if len(labels) < attribute.size:
+        raise DataError(f"attribute {attribute.name!r}: two of its values are the same string in a CSV file")
+    return labels
+
+
 Code = NDArray[np.unsignedinteger[Any]]
-"""Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Places`."""
+"""Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Matcher`."""
 
 SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
 """Types that Arrow infers only for objects that are all of this kind."""
 
 
-@dataclass(frozen=True)
-class Encoder:
+class Encoder(Matcher):
     """Turns columns into codes of one attribute."""
-
-    attribute: Attribute
-
-    @cached_property
-    def places(self) -> Places:
-        """The rule for single values."""
-        return Places(self.attribute)
-
-    @property
-    def unknown(self) -> int:
-        """The smallest code that is not an index of the domain."""
-        return self.places.unknown
 
     def encode(self, column: Any) -> Code:
         """Return the code of each value; a missing one counts as the declared value."""
         codes = self.codes(column)
-        if self.places.stand_in is not None:
-            codes[codes == self.places.missing] = self.places.stand_in
+        if self.stand_in is not None:
+            codes[codes == self.missing] = self.stand_in
         return codes
 
     def codes(self, column: Any) -> Code:
         """Return the code of each value of an Arrow array, of Python objects, or of strings."""
         if isinstance(column, Texts):
-            return column.codes(self.places)
+            return column.codes(self)
         if isinstance(column, np.ndarray):
-            return self._objects(column)
+            typed = sure_array(column)
+            if typed is None or not self.accepts(typed.type):  # no value is converted because of another
+                return np.fromiter(map(self.code, column), self.dtype, len(column))
+            column = typed
         return self._typed(column)
 
     def accepts(self, kind: Any) -> bool:
         """Return whether a value of a column of this Arrow type can match, whatever the domain."""
         if pa.types.is_dictionary(kind):
             return self.accepts(kind.value_type)
-        found = _kind(kind)
-        texts = found is str and (bool(self.places.texts) or self.places.reads_texts)
-        return texts or found in self.places.kinds or pa.types.is_null(kind)
+        of = kind_of(kind)
+        texts = of is str and (bool(self.texts) or self.reads_texts)
+        return texts or of in self.kinds or pa.types.is_null(kind)
 
     def loses_digits(self, kind: Any) -> bool:
         """Return whether a column of this Arrow type cannot distinguish the attribute's integers."""
-        return pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]
+        return pa.types.is_floating(kind) and self.largest_integer >= EXACT[str(kind)]
 
     def mismatch(self, kind: object) -> DataError:
         """Return the error about a column of a type that is not accepted."""
-        found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
-        expected = kinds_in_words(self.places)
-        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
-
-    def _objects(self, column: NDArray[np.object_]) -> Code:
-        """Return the code of each Python object: no value is converted because of another."""
-        typed = sure_array(column)
-        if typed is not None and self.accepts(typed.type):
-            return self._typed(typed)
-        memory: dict[Any, int] = {}
-        codes = np.empty(len(column), self.places.dtype)
-        for row, value in enumerate(column):
-            if isinstance(value, datetime):  # equal moments may show different days on their own clocks
-                codes[row] = self.places.place(value)
-                continue
-            try:
-                key = (type(value), value)
-                if key not in memory:
-                    memory[key] = self.places.place(value)
-                codes[row] = memory[key]
-            except TypeError:  # a list, for example, is not hashable
-                codes[row] = self.places.place(value)
-        return codes
+        got = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
+        expected = kinds_in_words(self)
+        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {got}")
 
     def _typed(self, column: Any) -> Code:
         kind = column.type
         if not self.accepts(kind):
             raise self.mismatch(kind)
         if pa.types.is_dictionary(kind):
-            lookup = np.append(self._typed(column.dictionary), self.places.dtype.type(self.places.missing))
+            lookup = np.append(self._typed(column.dictionary), self.dtype.type(self.missing))
             return lookup.take(_filled(column.indices, len(column.dictionary)))
         if pa.types.is_null(kind):
-            return np.full(len(column), self.places.missing, self.places.dtype)
-        if kind == pa.string_view():
-            return self._typed(column.cast(pa.large_string()))
-        found = _kind(kind)
-        assert found is not None  # noqa: S101 - of an accepted type
-        encoders = {str: self._texts, bool: self._booleans, float: self._numbers, date: self._dates}
-        codes = encoders[found](column)
+            return np.full(len(column), self.missing, self.dtype)
+        if kind_of(kind) is date:
+            codes = self._matched(pa.array(days(column)), date)
+        elif kind_of(kind) is float:
+            codes = self._numbers(column)
+        elif kind_of(kind) is str and self.reads_texts:
+            codes = Texts(column.cast(pa.large_string()).fill_null("")).codes(self)
+        else:
+            codes = self._matched(column.cast(pa.large_string()) if kind == pa.string_view() else column)
         if column.null_count:
-            codes[np.asarray(column.is_null())] = self.places.missing
+            codes[np.asarray(column.is_null())] = self.missing
         return codes
-
-    def _texts(self, column: Any) -> Code:
-        if self.places.reads_texts:
-            return Texts(column.fill_null("")).codes(self.places)
-        labels = self.places.texts
-        found = pc.index_in(column, value_set=pa.array(list(labels), type=column.type))
-        return self._lookup(labels.values()).take(_filled(found, len(labels)))
-
-    def _booleans(self, column: Any) -> Code:
-        labels = self.places.by_kind[bool]
-        lookup = self._lookup(labels.get(value, self.unknown) for value in (False, True))
-        return lookup.take(_filled(column.cast(pa.uint8()), 2))
-
-    def _dates(self, column: Any) -> Code:
-        labels = self.places.by_kind[date]
-        return self._search(days(column), np.array([*map(day_number, labels)]), list(labels.values()))
 
     def _numbers(self, column: Any) -> Code:
         kind = column.type
-        if pa.types.is_decimal(kind):
-            column = column if kind.bit_width > 64 else column.cast(pa.decimal128(38, kind.scale))
-            binned = self.attribute.edges is not None
-            return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
+        if pa.types.is_decimal(kind) and kind.bit_width <= 64:
+            column = column.cast(pa.decimal128(38, kind.scale))
         if self.loses_digits(kind):
             raise DataError(
                 f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
                 "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
                 "values) or of strings"
             )
-        values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
-        if self.attribute.edges is not None:
-            return bins(self.places, values)
-        if values.dtype.kind == "f":
-            return self._floats(values)
-        return self._distinct(column) if self.places.has_large_floats else self._integers(values)
-
-    def _distinct(self, column: Any) -> Code:
-        """Compute the codes of the distinct values, one at a time."""
-        encoded = column.dictionary_encode()
-        lookup = [self.places.place(value) for value in encoded.dictionary.to_pylist()]
-        codes = np.array([*lookup, self.places.missing], self.places.dtype)
-        return codes.take(_filled(encoded.indices, len(lookup)))
-
-    @cached_property
-    def _words(self) -> dict[int, int]:
-        """The labels that are integers of 64 bits, with their indexes."""
-        return {v: p for v, p in self.places.integers.items() if v in INT64}
+        if self.attribute.edges is not None or pa.types.is_floating(kind):
+            column = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
+            values = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)) + 0.0  # never -0
+            codes = self.bins(values) if self.attribute.edges is not None else self._matched(pa.array(values))
+            codes[np.isnan(values)] = self.missing
+            return codes
+        if pa.types.is_decimal(kind) or self.has_large_floats:  # one distinct value at a time
+            encoded = column.dictionary_encode()
+            codes = np.array([*map(self.code, encoded.dictionary.to_pylist()), self.missing], self.dtype)
+            return codes.take(_filled(encoded.indices, len(encoded.dictionary)))
+        if self._is_range and pa.types.is_signed_integer(kind):  # negative distances wrap to large ones
+            values = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
+            distances = values - np.uint64(next(iter(self.integers)) % 2**64)
+            return np.minimum(distances, self.unknown).astype(self.dtype)
+        return self._matched(column)
 
     @cached_property
-    def _table(self) -> tuple[int, Code] | None:
-        """The smallest of them and the code of each integer from there on; None if these are far apart.
+    def _is_range(self) -> bool:
+        """Whether the labels are consecutive integers of 64 bits."""
+        first = next(iter(self.integers), 0)
+        labels = range(first, first + self.attribute.size)
+        return -(2**63) <= first <= 2**63 - self.attribute.size and [*self.integers] == [*labels]
 
-        One guard at either end; a difference that wraps around still misses the domain.
-        """
-        places = self._words
-        low, high = min(places), max(places)
-        if high - low >= max(2**12, 16 * len(places)):
-            return None
-        lookup = np.full(high - low + 3, self.unknown, self.places.dtype)
-        lookup[np.array(list(places)) - low + 1] = list(places.values())
-        return low, lookup
+    def _matched(self, column: Any, kind: Any = None) -> Code:
+        """Return the code of the label that each value equals; `kind` is `date` for the numbers of days."""
+        key = kind or column.type
+        if key not in self._known:
+            labels = self._labels(key)
+            codes = np.array([*labels.values(), self.unknown], self.dtype)
+            self._known[key] = pa.array(list(labels), column.type), codes
+        known, codes = self._known[key]
+        return codes.take(_filled(pc.index_in(column, value_set=known), len(known)))
 
-    def _integers(self, values: NDArray[Any]) -> Code:
-        places = self._words
-        if not places:
-            return np.full(len(values), self.unknown, self.places.dtype)
-        beyond = values > INT64[-1] if values.dtype == np.uint64 else None
-        values = values.astype(np.int64, copy=False)
-        if self._table is not None:
-            low, lookup = self._table
-            codes = lookup.take(values - low + 1, mode="clip")
-        else:
-            codes = self._search(values, np.array(list(places)), list(places.values()))
-        if beyond is not None:
-            codes[beyond] = self.unknown
-        return codes
+    @cached_property
+    def _known(self) -> dict[Any, tuple[Any, Code]]:
+        """The labels that values of each type can equal, and their codes: computed when needed."""
+        return {}
 
-    def _floats(self, values: NDArray[Any]) -> Code:
-        places = self.places.floats
-        values = values.astype(np.float64, copy=False)
-        codes = self._search(values, np.array(list(places), dtype=np.float64), list(places.values()))
-        codes[np.isnan(values)] = self.places.missing
-        return codes
-
-    def _search(self, values: NDArray[Any], known: NDArray[Any], places: list[int]) -> Code:
-        if not len(known):
-            return np.full(len(values), self.unknown, self.places.dtype)
-        order = np.argsort(known)
-        known = known[order]
-        nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
-        codes = self._lookup(places)[:-1][order][nearest]
-        codes[known[nearest] != values] = self.unknown
-        return codes
-
-    def _lookup(self, places: Any) -> Code:
-        """Return the given indexes as codes, with `unknown` at the end."""
-        return np.array([*places, self.unknown], dtype=self.places.dtype)
+    def _labels(self, kind: Any) -> dict[Any, int]:
+        if kind is date:
+            return {day.toordinal() - EPOCH: index for day, index in self.by_kind[date].items()}
+        if pa.types.is_integer(kind):
+            limits = np.iinfo(kind.to_pandas_dtype())
+            return {v: index for v, index in self.integers.items() if limits.min <= v <= limits.max}
+        if pa.types.is_floating(kind):
+            return self.floats
+        return self.by_kind[bool] if pa.types.is_boolean(kind) else self.texts
 
 
 def sure_array(values: Any) -> Any | None:
@@ -225,30 +444,26 @@ def sure_array(values: Any) -> Any | None:
     return typed if typed.type in SURE else None
 
 
-def kinds_in_words(places: Places) -> str:
+def kinds_in_words(matcher: Matcher) -> str:
     """Return the kinds of values that an attribute has, for a message."""
     words = {str: "texts", bool: "booleans", float: "numbers", date: "dates"}
-    return " or ".join(words[kind] for kind in places.kinds)
+    return " or ".join(words[kind] for kind in matcher.kinds)
 
 
-def _kind(kind: Any) -> type | None:
+def kind_of(kind: Any) -> type | None:
     """Return the kind of values that a column of an Arrow type holds."""
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view():
         return str
     if types.is_boolean(kind):
         return bool
-    if is_date_column(kind):
+    if types.is_date(kind) or types.is_timestamp(kind):
         return date
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return float
     return None
 
 
-def _filled(column: Any, missing: int) -> NDArray[Any]:
-    """Return an Arrow array as a NumPy array, with `missing` for missing values."""
-    if column.null_count:
-        if pa.types.is_integer(column.type):
-            column = column.cast(pa.int64()) if column.type != pa.uint64() else column
-        column = column.fill_null(missing)
-    return np.asarray(column)
+def _filled(indices: Any, missing: int) -> NDArray[np.int64]:
+    """Return Arrow indices as a NumPy array, with `missing` for those that are null."""
+    return np.asarray(indices.cast(pa.int64()).fill_null(missing))

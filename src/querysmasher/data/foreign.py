@@ -44,23 +44,16 @@ MISSING = Remedy(
 def check_columns(
     names: Sequence[str],
     columns: Sequence[object],
-    place: str = "",
+    source: str = "",
     hint: str = "",
     person: str | None = None,
 ) -> None:
-    """Refuse data with a missing or repeated column.
+    """Refuse data in which a needed column is missing, with a `hint`, or repeated.
 
     The error quotes a column only if it is a spelling variant of the attribute's name: in a file without a
-    header, the names are the first record.
-
-    Args:
-        names: the needed columns.
-        columns: the existing columns.
-        place: which of several files, in words.
-        hint: a remark to add about a missing column.
-        person: which of the needed columns says to whom a record belongs.
+    header, the names are the first record. `source` names one of several files.
     """
-    where = f" in {place}" if place else ""
+    where = f" in {source}" if source else ""
     if (noted := _noted.get()) is not None:
         noted[:] = map(str, columns)
     for name in names:
@@ -69,9 +62,8 @@ def check_columns(
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
             near = f"; the nearest column is {alike[0]!r}: rename it, or the attribute" if alike else hint
-            what = (
-                "that says to whom a record belongs" if name == person else "for the attribute of that name"
-            )
+            of_person = "that says to whom a record belongs"
+            what = of_person if name == person else "for the attribute of that name"
             raise DataError(f"data: no column {name!r} {what}{where}{near}", None if near else MISSING)
 
 

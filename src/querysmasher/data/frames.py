@@ -21,7 +21,7 @@ from querysmasher.errors import DataError
 
 OBJECTS = ("object", "Object", "Int128", "UInt128")
 """Types of pandas and Polars that Arrow does not have: their values are read as Python objects."""
-Accepts = Callable[[Any], bool]
+Fits = Callable[[Any], bool]
 
 
 def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
@@ -40,37 +40,29 @@ def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | 
     if pandas_like:
         _check_labels(rows, frame)
     inferred = pandas_like and rows.unknown == "drop"
-    accepts = {name: _accepts(rows, name) if inferred else _any_type for name in chosen}
-    return ScanCounter(rows, partial(_batches, frame, accepts, limits.read_rows), limits)
+    fits = {name: partial(_fits, rows, name) if inferred else None for name in chosen}
+    return ScanCounter(rows, partial(_batches, frame, fits, limits.read_rows), limits)
 
 
-def _batches(frame: Any, accepts: Mapping[str, Accepts], rows: int) -> Generator[Batch]:
-    frame = quietly("reading the frame", frame.select, list(accepts))
+def _batches(frame: Any, fits: Mapping[str, Fits | None], rows: int) -> Generator[Batch]:
+    frame = quietly("reading the frame", frame.select, list(fits))
     if isinstance(frame, nw.LazyFrame):
         frame = quietly("collecting the lazy frame", frame.collect)
     for start in range(0, max(1, len(frame)), rows):  # once at least: types are refused without records too
         part = frame[start : start + rows]
-        columns = {n: quietly(f"reading column {n!r}", _column, part[n], own) for n, own in accepts.items()}
+        columns = {n: quietly(f"reading column {n!r}", _column, part[n], fits[n]) for n in fits}
         yield Batch(columns, len(part))
 
 
-def _any_type(kind: Any) -> bool:  # noqa: ARG001 - the encoder refuses it where it does not fit
-    return True
-
-
-def _accepts(rows: RowEncoder, name: str) -> Accepts:
-    """Return which types of a pandas column are read as they are, if records are dropped.
+def _fits(rows: RowEncoder, name: str, kind: Any) -> bool:
+    """Return whether a pandas column of this type is read as it is, if records are dropped.
 
     pandas infers types: one text makes objects of integers, and one missing value floats. So no type is
     refused, or one record would decide; values of a type that does not fit are read as objects, one by one.
     """
     encoder = rows.encoders.get(name)
-
-    def accepts(kind: Any) -> bool:
-        named = name != rows.person or can_name(kind)
-        return named and (encoder is None or (encoder.accepts(kind) and not encoder.loses_digits(kind)))
-
-    return accepts
+    named = name != rows.person or can_name(kind)
+    return named and (encoder is None or (encoder.accepts(kind) and not encoder.loses_digits(kind)))
 
 
 def _check_labels(rows: RowEncoder, frame: Any) -> None:
@@ -84,7 +76,7 @@ def _check_labels(rows: RowEncoder, frame: Any) -> None:
             )
 
 
-def _column(series: Any, accepts: Accepts) -> Any:
+def _column(series: Any, fits: Fits | None) -> Any:
     """Return a column as one Arrow array, or as its Python objects."""
     native = series.to_native()
     kind = getattr(native, "dtype", None)
@@ -96,7 +88,7 @@ def _column(series: Any, accepts: Accepts) -> Any:
         column = series.to_arrow()
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeError):
         return np.asarray(native, dtype=object)  # categories of several kinds; halves of characters
-    if not accepts(column.type):
+    if fits is not None and not fits(column.type):
         return np.asarray(native, dtype=object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -115,8 +107,8 @@ def _without_doubles(native: Any, names: Sequence[str]) -> Any:
     if len(set(columns)) == len(columns):
         return native
     check_columns(names, columns)
-    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
-    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]
+    indexes = [columns.index(name) for name in names] or [0]  # one at least, to know the number of rows
+    return native.select(indexes) if isinstance(native, pa.Table) else native.iloc[:, indexes]
 
 
 WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")

@@ -14,8 +14,8 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,192 +99,133 @@ LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 Positions = NDArray[np.intp]
 
 
-@dataclass(frozen=True, repr=False)
-class RecordBlock:
-    """Complete records, each ending with a line feed, and the number of the first line."""
-
-    data: bytes
-    line: int
-
-
 def mistake(source: str, line: int, words: str) -> DataError:
     """Return the error for a mistake in a line of a file."""
     return DataError(f"data: {source}, line {line}: {words}")
 
 
-def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
-    """Split a stream of UTF-8 into blocks of complete records.
+@dataclass(frozen=True, repr=False)
+class RecordBlock:
+    """Complete records, each ending with a line feed.
 
-    Args:
-        read: returns at most the given number of bytes, and none at the end.
+    Attributes:
+        data: their bytes, in UTF-8.
+        line: the number of the first line.
         quote: the quotation mark, or None.
         source: the file in words, for messages.
     """
+
+    data: bytes
+    line: int
+    quote: str | None
+    source: str
+
+    @cached_property
+    def _bytes(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.data, dtype=np.uint8)
+
+    @cached_property
+    def _quotes(self) -> Positions:
+        return np.flatnonzero(self._bytes == ord(self.quote)) if self.quote else np.empty(0, dtype=np.intp)
+
+    def _outside(self, byte: int) -> Positions:
+        """Return the positions of a byte outside quotation marks."""
+        positions = np.flatnonzero(self._bytes == byte)
+        return positions[np.searchsorted(self._quotes, positions) % 2 == 0]
+
+    @cached_property
+    def ends(self) -> Positions:
+        """The positions of the line feeds that end records."""
+        return self._outside(LINE_FEED)
+
+    @cached_property
+    def blank(self) -> NDArray[np.bool_]:
+        """For each record, whether its line is empty."""
+        lengths = np.diff(self.ends, prepend=-1)
+        before = self._bytes[np.maximum(self.ends - 1, 0)]
+        return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
+
+    def line_of(self, position: int) -> int:
+        """Return the number of the line on which a position lies."""
+        return self.line + self.data.count(b"\n", 0, position)
+
+    def mistake(self, position: int, words: str) -> DataError:
+        """Return the error for a mistake at a position."""
+        return mistake(self.source, self.line_of(position), words)
+
+    def split(self) -> tuple[RecordBlock, RecordBlock]:
+        """Return the first record, and the others."""
+        end = int(self.ends[0]) + 1
+        first, others = self.data[:end], self.data[end:]
+        return replace(self, data=first), replace(self, data=others, line=self.line_of(end))
+
+    def readable(self) -> RecordBlock:
+        """Replace bytes that are not UTF-8; records end where they did."""
+        is_ascii = self.data.isascii()
+        return self if is_ascii else replace(self, data=self.data.decode(errors="replace").encode())
+
+    def check(self, delimiter: str) -> None:
+        """Refuse misplaced quotation marks and bytes that are not UTF-8."""
+        bad = None
+        try:
+            self.data.decode()
+        except UnicodeDecodeError as error:
+            bad = error.start
+        if bad is not None:
+            raise self.mistake(bad, "not UTF-8; state the file's encoding, 'latin-1' for example")
+        if not len(self._quotes):
+            return
+        opening, closing = self._quotes[0::2], self._quotes[1::2]
+        before = np.where(opening > 0, self._bytes[opening - 1], LINE_FEED)
+        doubled = np.zeros(len(opening), dtype=bool)
+        doubled[1:] = opening[1:] == closing[: len(opening) - 1] + 1
+        bare = opening[~(doubled | (before == ord(delimiter)) | (before == LINE_FEED))]
+        last = len(self.data) - 1
+        after, next_but_one = (self._bytes[np.minimum(closing + step, last)] for step in (1, 2))
+        returned = (after == CARRIAGE_RETURN) & (next_but_one == LINE_FEED)
+        ended = returned | np.isin(after, [ord(delimiter), LINE_FEED, ord(self.quote or "")])
+        trailing = closing[~ended]
+        if len(bare) and not (len(trailing) and trailing[0] < bare[0]):
+            words = "a quotation mark inside a field that does not start with one"
+            raise self.mistake(int(bare[0]), words)
+        if len(trailing):
+            raise self.mistake(int(trailing[0]), "text after the closing quotation mark of a field")
+        if len(self._quotes) % 2:
+            raise self.mistake(int(self._quotes[-1]), "a quotation mark that is never closed")
+
+    def ragged(self, columns: int, delimiter: str) -> list[tuple[int, int, int]]:
+        """Return where records with too many or too few fields start and end, and their numbers of fields."""
+        starts = np.concatenate([[0], self.ends[:-1] + 1])
+        delimiters = np.searchsorted(self._outside(ord(delimiter)), self.ends)
+        fields = np.diff(delimiters, prepend=0) + 1
+        wrong = (fields != columns) & ~self.blank
+        return list(zip(*(array[wrong].tolist() for array in (starts, self.ends, fields)), strict=True))
+
+    def even(self, columns: int, delimiter: str) -> RecordBlock:
+        """Replace every field of ragged records by a text that matches no label and no name: their line."""
+        parts, done = [], 0
+        for start, end, count in self.ragged(columns, delimiter):
+            field = f"{UNREADABLE}line {self.line_of(start)}: {count} fields".split(delimiter, maxsplit=1)[0]
+            parts += [self.data[done:start], delimiter.join([field] * columns).encode()]
+            done = end
+        return replace(self, data=b"".join([*parts, self.data[done:]]))
+
+
+def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
+    """Split a stream of UTF-8 into blocks of complete records; `read` returns no bytes at its end."""
     held, line = b"", 1
-    while True:
-        more = read(max(BLOCK_BYTES, len(held)))
-        if not more:
-            break
+    while more := read(max(BLOCK_BYTES, len(held))):
         held += more
-        end = _end_of_records(held, quote)
+        end = held.rfind(b"\n") + 1
+        if quote and quote.encode() in held:
+            ends = RecordBlock(held, line, quote, source).ends
+            end = int(ends[-1]) + 1 if len(ends) else 0
         if end:
-            yield RecordBlock(held[:end], line)
+            yield RecordBlock(held[:end], line, quote, source)
             line += held.count(b"\n", 0, end)
             held = held[end:]
         elif len(held) > LONGEST_RECORD:
             words = f"a record of more than {LONGEST_RECORD >> 20} MiB; a quotation mark may not be closed"
             raise mistake(source, line, words)
     if held:
-        yield RecordBlock(held if held.endswith(b"\n") else held + b"\n", line)
-
-
-def first_record(block: RecordBlock, quote: str | None) -> int:
-    """Return where the first record of a block ends."""
-    return int(record_ends(block.data, quote)[0]) + 1 if quote else block.data.index(b"\n") + 1
-
-
-def check(block: RecordBlock, delimiter: str, quote: str | None, source: str) -> None:
-    """Refuse misplaced quotation marks and bytes that are not UTF-8."""
-    data = block.data
-    if not data.isascii():
-        bad = _not_utf8(data)
-        if bad is not None:
-            words = "not UTF-8; state the file's encoding, 'latin-1' for example"
-            raise mistake(source, _line(block, bad), words)
-    if quote and quote.encode() in data:
-        _check_quotes(block, delimiter, quote, source)
-
-
-def has_lone_returns(data: bytes, quote: str | None) -> bool:
-    """Return whether an unquoted carriage return is not followed by a line feed.
-
-    Some writers do not quote it. It is part of its field: only a line feed ends a record.
-    """
-    if b"\r" not in data:
-        return False
-    returns = _positions(data, CARRIAGE_RETURN)
-    returns = returns[_outside(returns, _quotes(data, quote))]
-    return bool((_bytes(data)[np.minimum(returns + 1, len(data) - 1)] != LINE_FEED).any())
-
-
-def record_ends(data: bytes, quote: str | None) -> Positions:
-    """Return the positions of the line feeds that end records, in bytes that start with a record."""
-    feeds = _positions(data, LINE_FEED)
-    return feeds[_outside(feeds, _quotes(data, quote))]
-
-
-def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
-    """Return for each record whether its line is empty."""
-    lengths = np.diff(ends, prepend=-1)
-    before = _bytes(data)[np.maximum(ends - 1, 0)]
-    return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
-
-
-def ragged(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
-    """Return where the records with too many or too few fields start and end, and their numbers of fields."""
-    ends = record_ends(block.data, quote)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    fields = np.diff(np.searchsorted(_delimiters(block.data, delimiter, quote), ends), prepend=0) + 1
-    wrong = np.flatnonzero((fields != columns) & ~blank_lines(block.data, ends))
-    return list(zip(*(one[wrong].tolist() for one in (starts, ends, fields)), strict=True))
-
-
-def even(block: RecordBlock, columns: int, delimiter: str, quote: str | None) -> RecordBlock:
-    """Replace each field of such records by one that no attribute and no person has: where it is."""
-    parts, done = [], 0
-    for start, end, count in ragged(block, columns, delimiter, quote):
-        field = f"{UNREADABLE}line {_line(block, start)}: {count} fields".split(delimiter, maxsplit=1)[0]
-        parts += [block.data[done:start], delimiter.join([field] * columns).encode()]
-        done = end
-    return RecordBlock(b"".join([*parts, block.data[done:]]), block.line) if done else block
-
-
-def readable(block: RecordBlock) -> RecordBlock:
-    """Replace bytes that are not UTF-8; all others stay, and with them the records."""
-    data = block.data
-    return block if data.isascii() else RecordBlock(data.decode(errors="replace").encode(), block.line)
-
-
-def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:
-    """Return the fields of each record, one list per column: slow, and only for records of equal length."""
-    ends = record_ends(data, quote)
-    kept = ~blank_lines(data, ends) if columns > 1 else np.ones(len(ends), dtype=bool)
-    starts, ends = np.concatenate([[0], ends[:-1] + 1])[kept], ends[kept]
-    ends = ends - ((ends > starts) & (_bytes(data)[np.maximum(ends - 1, 0)] == CARRIAGE_RETURN))
-    inner = _delimiters(data, delimiter, quote).reshape(len(ends), columns - 1)
-    begins = np.column_stack([starts, inner + 1]).T.tolist()
-    stops = np.column_stack([inner, ends]).T.tolist()
-    mark = (quote or "").encode()
-
-    def text(begin: int, stop: int) -> bytes:
-        field = data[begin:stop]
-        return field[1:-1].replace(mark * 2, mark) if mark and field.startswith(mark) else field
-
-    return [[text(b, s) for b, s in zip(*pair, strict=True)] for pair in zip(begins, stops, strict=True)]
-
-
-def _not_utf8(data: bytes) -> int | None:
-    """Return the position of the first byte that is not UTF-8, or None."""
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return None
-
-
-def _check_quotes(block: RecordBlock, delimiter: str, quote: str, source: str) -> None:
-    data, quotes = block.data, _quotes(block.data, quote)
-    byte = _bytes(data)
-    opening, closing = quotes[0::2], quotes[1::2]
-    before = np.where(opening > 0, byte[opening - 1], LINE_FEED)
-    doubled = np.zeros(len(opening), dtype=bool)
-    doubled[1:] = opening[1:] == closing[: len(opening) - 1] + 1
-    bare = opening[~(doubled | (before == ord(delimiter)) | (before == LINE_FEED))]
-    after, next_but_one = (byte[np.minimum(closing + step, len(byte) - 1)] for step in (1, 2))
-    returned = (after == CARRIAGE_RETURN) & (next_but_one == LINE_FEED)
-    ended = returned | (after == ord(delimiter)) | (after == LINE_FEED) | (after == ord(quote))
-    trailing = closing[~ended]
-    if len(bare) and not (len(trailing) and trailing[0] < bare[0]):
-        words = "a quotation mark inside a field that does not start with one"
-        raise mistake(source, _line(block, int(bare[0])), words)
-    if len(trailing):
-        words = "text after the closing quotation mark of a field"
-        raise mistake(source, _line(block, int(trailing[0])), words)
-    if len(quotes) % 2:
-        raise mistake(source, _line(block, int(quotes[-1])), "a quotation mark that is never closed")
-
-
-def _end_of_records(data: bytes, quote: str | None) -> int:
-    """Return where the last complete record ends, or 0."""
-    if not quote or quote.encode() not in data:
-        return data.rfind(b"\n") + 1
-    ends = record_ends(data, quote)
-    return int(ends[-1]) + 1 if len(ends) else 0
-
-
-def _outside(positions: Positions, quotes: Positions) -> Any:
-    """Return which positions lie outside quotation marks."""
-    return np.searchsorted(quotes, positions) % 2 == 0
-
-
-def _delimiters(data: bytes, delimiter: str, quote: str | None) -> Positions:
-    """Return the positions of the delimiters between fields."""
-    found = _positions(data, ord(delimiter))
-    return found[_outside(found, _quotes(data, quote))]
-
-
-def _quotes(data: bytes, quote: str | None) -> Positions:
-    return _positions(data, ord(quote)) if quote else np.empty(0, dtype=np.intp)
-
-
-def _positions(data: bytes, byte: int) -> Positions:
-    return np.flatnonzero(_bytes(data) == byte)
-
-
-def _bytes(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, dtype=np.uint8)
-
-
-def _line(block: RecordBlock, position: int) -> int:
-    """Return the number of the line on which a position lies."""
-    return block.line + block.data.count(b"\n", 0, position)
+        yield RecordBlock(held if held.endswith(b"\n") else held + b"\n", line, quote, source)

@@ -15,12 +15,12 @@ import pyarrow.parquet
 
 from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
+from querysmasher.data.encoding import Texts, text_labels
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
-from querysmasher.data.values import Texts, text_labels
-from querysmasher.endings import starting
 from querysmasher.errors import DataError
+from querysmasher.files import starting
 
 SUFFIXES = {
     ".csv": "CSV",
@@ -39,13 +39,13 @@ def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | N
     path, paths, kind = _locate(data)
     if kind == "Parquet":
         root = path if Path(path).is_dir() else _fixed_part(path)
-        parquet = [open_parquet(one, rows.columns, root, rows.person) for one in paths]
+        parquet = [open_parquet(file, rows.columns, root, rows.person) for file in paths]
         return ScanCounter(rows, lambda: _chained(file.batches(limits.read_rows) for file in parquet), limits)
     for encoder in rows.encoders.values():
-        if len(encoder.places.kinds) > 1:
+        if len(encoder.kinds) > 1:
             text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
-    texts = [open_csv(one, dialect, rows.columns, rows.person, rows.unknown == "drop") for one in paths]
+    texts = [open_csv(file, dialect, rows.columns, rows.person, rows.unknown == "drop") for file in paths]
     return ScanCounter(rows, lambda: _chained(file.batches() for file in texts), limits)
 
 
@@ -65,20 +65,20 @@ def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
     kind = "CSV" if isinstance(data, CSV) else None
     path = os.fspath(data.path if isinstance(data, CSV) else data)
     if Path(path).is_dir():
-        found = sorted(map(str, Path(path).rglob("*.parquet")))
+        files = sorted(map(str, Path(path).rglob("*.parquet")))
         kind = kind or "Parquet"
     else:
         kind = kind or next((k for suffix, k in SUFFIXES.items() if path.lower().endswith(suffix)), None)
-        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-        found = [one for one in found if Path(one).is_file()]
+        files = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+        files = [file for file in files if Path(file).is_file()]
     if kind is None:
         msg = f"data: unknown kind of file {path!r}; expected a name ending in {', '.join(SUFFIXES)}"
         raise DataError(msg)
-    if not found:
+    if not files:
         folder = Path(path).is_dir()
         msg = f"data: no Parquet file in the folder {path!r}; name one file, or a glob such as '*.csv'"
         raise DataError(msg if folder else f"data: no file at {path!r}{starting(path)}")
-    return path, found, kind
+    return path, files, kind
 
 
 def _fixed_part(path: str) -> str:
@@ -116,20 +116,13 @@ class ParquetFile:
 
 
 def open_parquet(path: str, names: Sequence[str], root: str, person: str | None = None) -> ParquetFile:
-    """Read the schema of a file, and return the file.
-
-    Args:
-        path: the file.
-        names: the needed columns; a column missing from the file may be given by its folders.
-        root: the folder below which folder names give columns.
-        person: which of the columns says to whom a record belongs.
-    """
+    """Read the schema of a file, and return the file; folders below `root` may give columns that it lacks."""
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
     folders = Path(path).parent.parts[len(Path(root).parts) :]
     stated = {key: unquote(value) for key, sign, value in (f.partition("=") for f in folders) if sign}
     stated = {key: "" if value == NO_PARTITION else value for key, value in stated.items()}
-    own = {name: stated[name] for name in names if name in stated and name not in columns}
-    needed = [name for name in names if name not in own]
-    check_columns(needed, columns, place=f"file {Path(path).name!r}", person=person)
+    given = {name: stated[name] for name in names if name in stated and name not in columns}
+    needed = [name for name in names if name not in given]
+    check_columns(needed, columns, source=f"file {Path(path).name!r}", person=person)
     chosen = needed or columns[:1]  # one, to know the number of rows
-    return ParquetFile(path, tuple(chosen), own)
+    return ParquetFile(path, tuple(chosen), given)

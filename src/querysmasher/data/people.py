@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits
-from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
+from querysmasher.data.encoding import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, kind_of, plain_number
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counts
@@ -55,22 +55,17 @@ KINDS = {
 
 def can_name(kind: Any) -> bool:
     """Return whether a column of this Arrow type can hold names of persons."""
-    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):  # a UUID, for example
         return can_name(kind.storage_type)
-    if types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind):
         return can_name(kind.value_type)
-    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    return numbers or types.is_null(kind) or _is_text(kind) or _is_bytes(kind)
+    return kind_of(kind) in (str, float) or pa.types.is_null(kind) or _is_bytes(kind)
 
 
 def names_of(column: Any, title: str, drop: bool = False) -> Any:
-    """Return a column as an Arrow array of one of `KINDS`; a missing name is null.
+    """Return a column called `title` as an Arrow array of one of `KINDS`; a missing name is null.
 
-    Args:
-        column: an Arrow array, Python objects, or the strings of a CSV file.
-        title: the name of the column.
-        drop: whether an unsuitable name is null, instead of a reason to refuse the table.
+    With `drop`, so is an unsuitable one, instead of a reason to refuse the table.
     """
     if isinstance(column, Texts):
         names = column.column
@@ -81,22 +76,18 @@ def names_of(column: Any, title: str, drop: bool = False) -> Any:
         column = column.combine_chunks()
     types, kind = pa.types, column.type
     if not can_name(kind):
-        raise _refused(title, str(kind).split("[")[0].split("(")[0].split("<")[0])
+        raise _refused(title, re.split(r"[<(\[]", str(kind))[0])
     if isinstance(kind, pa.BaseExtensionType):
         return names_of(column.storage, title, drop)
     if types.is_dictionary(kind):
         return names_of(column.dictionary_decode(), title, drop)
-    if _is_text(kind):
+    if kind_of(kind) is str:
         return _texts(column.cast(pa.large_string()), title, drop)
     if types.is_floating(kind) or types.is_decimal(kind):
         return (_floats if types.is_floating(kind) else _decimals)(column, title, drop)
     if kind == pa.uint64():
         return column
     return column.cast(pa.large_binary() if _is_bytes(kind) else pa.int64())
-
-
-def _is_text(kind: Any) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
 
 
 def _is_bytes(kind: Any) -> bool:
@@ -107,24 +98,20 @@ def _is_bytes(kind: Any) -> bool:
 def _texts(names: Any, title: str, drop: bool) -> Any:
     """Return texts that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
     lost = pc.match_substring_regex(names, pattern=LOST).fill_null(False)
-    if not drop:
-        if pc.any(lost, min_count=0).as_py():
-            raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
-        return names
-    names = names.cast(pa.large_binary())
+    if pc.any(lost, min_count=0).as_py() and not drop:
+        raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
+    names = names.cast(pa.large_binary()) if drop else names
     return pc.if_else(lost, pa.scalar(None, names.type), names)
 
 
 def _floats(column: Any, title: str, drop: bool) -> Any:
     """Return floats that are integers as integers."""
     values = np.asarray(column.cast(pa.float64()).fill_null(np.nan), dtype=np.float64)
-    missing = np.isnan(values)
-    whole = np.where(missing, 0.0, values)
     limit = EXACT[str(column.type)]
-    odd = ~(np.abs(whole) < limit) | (whole != np.floor(whole))
-    if odd.any() and not drop:
+    whole = (np.abs(values) < limit) & (values == np.floor(values))  # not NaN, which is missing
+    if not drop and not (whole | np.isnan(values)).all():
         raise _refused(title, _not_integers(limit))
-    return pa.array(np.where(odd, 0.0, whole).astype(np.int64), mask=missing | odd)
+    return pa.array(np.where(whole, values, 0.0).astype(np.int64), mask=~whole)
 
 
 def _decimals(column: Any, title: str, drop: bool) -> Any:
@@ -146,18 +133,15 @@ def _objects(column: NDArray[np.object_], title: str) -> Any:
     plain = [None if value is None or _is_missing(value) else value for value in plain]
     kinds = {type(value) for value in plain if value is not None}
     if kinds <= {int, float}:
-        exact = min(map(_exact, column), default=EXACT_FLOATS)
-        whole = [_name(value) for value in column]
-        if whole.count(None) > plain.count(None):
-            raise _refused(title, _not_integers(exact))
-        numbers = [None if name is None else int(name) for name in whole]
-        if all(number is None or number in INT64 for number in numbers):
-            return pa.array(numbers, pa.int64())
-        raise _refused(title, "integers beyond 64 bits")
-    if kinds == {uuid.UUID}:
-        return pa.array([None if value is None else str(value) for value in plain], pa.large_string())
-    if kinds == {str}:
-        return _texts(pa.array(plain, pa.large_string()), title, drop=False)
+        numbers = [None if name is None else int(name) for name in map(_name, column)]
+        if numbers.count(None) > plain.count(None):
+            raise _refused(title, _not_integers(min(map(_exact, column))))
+        if not all(number is None or number in INT64 for number in numbers):
+            raise _refused(title, "integers beyond 64 bits")
+        return pa.array(numbers, pa.int64())
+    if kinds in ({uuid.UUID}, {str}):
+        texts = [None if value is None else str(value) for value in plain]
+        return _texts(pa.array(texts, pa.large_string()), title, drop=False)
     if kinds == {bytes}:
         return pa.array(plain, pa.large_binary())
     raise _refused(title, "values of another kind, or of several kinds")
@@ -179,7 +163,7 @@ def _name(value: Any) -> bytes | None:
 
 
 def _exact(value: Any) -> int:
-    """Return from where on floats of this one's width do not distinguish integers."""
+    """Return the integer from which on floats of this width do not distinguish all integers."""
     narrow = {np.float16: EXACT["halffloat"], np.float32: EXACT["float"]}
     return narrow.get(type(value), EXACT_FLOATS)
 
@@ -193,26 +177,20 @@ def _is_missing(value: Any) -> bool:
     return type(value).__name__ in MISSING_TYPES or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
 
 
-def _refused(title: str, found: str) -> DataError:
-    return DataError(f"person: expected a column of integers, texts or bytes in {title!r}, got {found}")
+def _refused(title: str, got: str) -> DataError:
+    return DataError(f"person: expected a column of integers, texts or bytes in {title!r}, got {got}")
 
 
-class OneKind:
-    """Refuses names of a second kind: a person would have two of them."""
+def check_kind(kinds: list[str], names: Any, title: str, is_stated: bool) -> None:
+    """Refuse names of a second kind, beside those noted in `kinds`: a person would have two of them.
 
-    def __init__(self, title: str) -> None:
-        """Start with no kind."""
-        self._title = title
-        self._kind: Any = None
-
-    def note(self, names: Any, is_stated: bool = False) -> None:
-        """Check the kind of some names; where none is there, only if the type of the column states it."""
-        if names.null_count == len(names) and not is_stated:
-            return
-        if self._kind is None:
-            self._kind = names.type
-        if names.type != self._kind:
-            raise _refused(self._title, f"both {KINDS[self._kind]} and {KINDS[names.type]}")
+    Names that are all missing have a kind only if the type of the column states it.
+    """
+    kind = KINDS[names.type]
+    if kind not in kinds and (is_stated or names.null_count < len(names)):
+        kinds.append(kind)
+    if len(kinds) > 1:
+        raise _refused(title, f"both {kinds[0]} and {kinds[1]}")
 
 
 def chosen(bound: Bound, codes: Codes) -> Codes:
@@ -222,10 +200,10 @@ def chosen(bound: Bound, codes: Codes) -> Codes:
     encoded = pc.dictionary_encode(codes.names)
     persons = np.asarray(encoded.indices).astype(np.int64)
     names = encoded.dictionary
-    known = slice(None) if codes.unknown is None else np.flatnonzero(~codes.unknown)
+    known = np.flatnonzero(~np.asarray(codes.unknown))
     columns = [column[known] for column in codes.columns.values()]
     kept = np.zeros(codes.rows, dtype=bool)
-    kept[known] = bound.kept(persons[known], lambda place: _bytes(names[place].as_py()), columns)
+    kept[known] = bound.kept(persons[known], lambda person: _bytes(names[person].as_py()), columns)
     out = bound.binned(np.bincount(persons[~kept], minlength=len(names)))
     return Codes({name: column[kept] for name, column in codes.columns.items()}, int(kept.sum()), out=out)
 
@@ -240,44 +218,33 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
     Memory: about `limits.people_bytes`, and the records of one person. A table that does not fit is read once
     more for each share of the persons.
     """
-    shares = 0
-    held, size = _held(read, limits.people_bytes)
-    if held is None:
-        shares = -(-3 * size // (2 * limits.people_bytes))  # with room, because no two are of the same size
-    elif held:
-        yield from _cut(chosen(bound, joined(held)), limits.chunk_rows)
-    del held
-    for share in range(shares):
-        with closing(read()) as chunks:
-            parts = [_of_share(chunk, shares, share) for chunk in chunks]
-        if parts:
-            yield from _cut(chosen(bound, joined(parts)), limits.chunk_rows)
-
-
-def _held(read: Callable[[], Generator[Codes]], room: int) -> tuple[list[Codes] | None, int]:
-    """Return all chunks, or None if they take more than `room` bytes, and how much they take."""
     held: list[Codes] = []
     size = 0
     with closing(read()) as chunks:
         for chunk in chunks:
             size += chunk.size + WORK_BYTES * chunk.rows + (chunk.names.nbytes if chunk.rows else 0)
-            if size <= room:
-                held.append(chunk)
-            else:
-                held.clear()
-    return (held if size <= room else None), size
+            held = [*held, chunk] if size <= limits.people_bytes else []
+    # With room, because no two shares are of the same size.
+    shares = 1 if size <= limits.people_bytes else -(-3 * size // (2 * limits.people_bytes))
+    for share in range(shares):
+        if shares > 1:
+            with closing(read()) as chunks:
+                held = [_of_share(chunk, shares, share) for chunk in chunks]
+        if held:
+            yield from cut(chosen(bound, joined(held)), limits.chunk_rows)
 
 
 def _of_share(codes: Codes, shares: int, share: int) -> Codes:
-    """Return the records of every person of one share; any function of the name will do."""
+    """Return the records of the persons of one share, which a hash of the name decides."""
     if not codes.rows:
         return codes
     encoded = pc.dictionary_encode(codes.names)
-    own = np.array([hash(name) % shares == share for name in encoded.dictionary.to_pylist()])
-    return codes.where(own[np.asarray(encoded.indices)])
+    is_in = np.array([hash(name) % shares == share for name in encoded.dictionary.to_pylist()])
+    return codes.where(is_in[np.asarray(encoded.indices)])
 
 
-def _cut(codes: Codes, rows: int) -> Iterator[Codes]:
+def cut(codes: Codes, rows: int) -> Iterator[Codes]:
+    """Yield the records in chunks of at most `rows`: one at least, for what was left out."""
     for start in range(0, max(codes.rows, 1), rows):
         size = min(rows, codes.rows - start)
         columns = {name: column[start : start + size] for name, column in codes.columns.items()}
@@ -312,10 +279,8 @@ def joined(held: list[Codes]) -> Codes:
     columns = {name: np.concatenate([codes.columns[name] for codes in held]) for name in held[0].columns}
     parts = [codes.names for codes in held if codes.rows and codes.names is not None]
     names = pa.concat_arrays(parts) if parts else None
-    unknown = None
-    if any(codes.unknown is not None for codes in held):
-        masks = (np.zeros(c.rows, dtype=bool) if c.unknown is None else c.unknown for c in held)
-        unknown = np.concatenate([*masks])
+    masks = [codes.unknown for codes in held if codes.unknown is not None]
+    unknown = np.concatenate(masks) if masks else None
     return Codes(columns, sum(codes.rows for codes in held), names, unknown, summed(held))
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits, Tally, batches, check_cells
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
-from querysmasher.data.people import OneKind, bounded, joined, names_of
+from querysmasher.data.people import bounded, check_kind, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
 from querysmasher.privacy.accounting import BINS
 from querysmasher.privacy.bound import Bound
@@ -31,7 +30,7 @@ STRANGERS = (
     "a missing value",
     "a value of another kind than the schema's",
 )
-"""Values outside the domain, by the offset of their code from `Places.unknown`."""
+"""Values outside the domain, by the offset of their code from `Matcher.unknown`."""
 MENDING = Remedy(
     "correct the data or the schema (an attribute's `missing` is the value that missing ones count as), or "
     "drop such records with unknown='drop'; `qs.check` shows the custodian which they are",
@@ -102,77 +101,59 @@ class RowEncoder:
 
     def reads_texts(self, name: str) -> bool:
         """Return whether numbers of a column may come as strings."""
-        return name == self.person or (name in self.names and self.encoders[name].places.reads_texts)
+        return name == self.person or (name in self.names and self.encoders[name].reads_texts)
 
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
         """The encoder of each attribute that is read."""
         return {name: Encoder(self.schema[name]) for name in self.names}
 
-    def encode(self, batch: Any) -> Codes:
-        """Return the codes of a batch: an Arrow record batch, or a `Batch`."""
-        return self._encode(batch, OneKind(self.person or ""))
-
-    def _encode(self, batch: Any, kinds: OneKind) -> Codes:
-        columns = {}
-        strangers = []
+    def encode(self, batch: Any, kinds: list[str]) -> Codes:
+        """Return the codes of a batch, Arrow's or a `Batch`; `kinds` are those of names in batches before."""
+        columns = {
+            name: quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
+            for name, encoder in self.encoders.items()
+        }
+        names = None if self.person is None else self._names(batch.column(self.person), self.person, kinds)
+        unknown = np.zeros(batch.num_rows, dtype=bool)
         for name, encoder in self.encoders.items():
-            codes = quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
-            columns[name] = codes
-            if codes.max(initial=0) >= encoder.unknown:
-                strangers.append(name)
-        encoded, nobody = self._named(Codes(columns, batch.num_rows), batch, kinds)
-        if not strangers:
-            return encoded.where(~nobody) if nobody.any() else encoded
-        if self.unknown == "refuse":
-            found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
-            raise DataError(f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}", MENDING)
-        known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
-        if self.bound is None:
-            kept = encoded.where(known)
-            return replace(kept, out=np.array([encoded.rows - kept.rows], np.int64))
-        return replace(encoded, unknown=~known).where(~nobody)  # how many each person has is known later
+            largest = columns[name].max(initial=0)
+            if largest < encoder.unknown:
+                continue
+            if self.unknown == "refuse":
+                stranger = STRANGERS[largest - encoder.unknown]
+                raise DataError(f"attribute {name!r}: the data has {stranger}", MENDING)
+            unknown |= columns[name] >= encoder.unknown
+        if names is not None:  # how many unknown records each person has is counted later
+            named = np.asarray(names.is_valid())
+            return Codes(columns, batch.num_rows, names, unknown).where(named)
+        dropped = np.array([unknown.sum()], np.int64)
+        return replace(Codes(columns, batch.num_rows).where(~unknown), out=dropped)
 
-    def _named(self, codes: Codes, batch: Any, kinds: OneKind) -> tuple[Codes, NDArray[np.bool_]]:
-        """Return the codes with the names of the persons, and which records belong to nobody."""
-        if self.person is None:
-            return codes, np.zeros(codes.rows, dtype=bool)
-        column = batch.column(self.person)
+    def _names(self, column: Any, title: str, kinds: list[str]) -> Any:
+        """Return the names of the persons, or null for a record that belongs to nobody."""
         drop = self.unknown == "drop"
-        names = quietly("reading the persons", names_of, column, self.person, drop)
-        kinds.note(names, drop and getattr(column, "type", None) != pa.null())  # or one record would decide
-        nobody = np.asarray(names.is_null(nan_is_null=True))
-        if nobody.any() and self.unknown == "refuse":
-            msg = f"person: a record has no value in {self.person!r}, so nobody knows to whom it belongs"
+        names = quietly("reading the persons", names_of, column, title, drop)
+        is_stated = drop and getattr(column, "type", None) != pa.null()  # or one record would decide
+        check_kind(kinds, names, title, is_stated)
+        if names.null_count and not drop:
+            msg = f"person: a record has no value in {title!r}, so nobody knows to whom it belongs"
             raise DataError(msg, NAMELESS)
-        return Codes(codes.columns, codes.rows, names), nobody
+        return names
 
     def chunks(self, batches: Iterable[Any], rows: int) -> Iterator[Codes]:
-        """Encode batches, and join the codes into chunks of about `chunk_rows` rows."""
+        """Encode batches, and join the codes into chunks of at least `rows` rows."""
         held: list[Codes] = []
         count = 0
-        kinds = OneKind(self.person or "")
+        kinds: list[str] = []
         for batch in batches:
-            held.append(self._encode(batch, kinds))
+            held.append(self.encode(batch, kinds))
             count += held[-1].rows
             if count >= rows:
                 yield joined(held)
                 held, count = [], 0
         if held:
             yield joined(held)
-
-    def check_sets(self, sets: Sequence[AttributeSet]) -> list[AttributeSet]:
-        """Return the sets as tuples of attributes that are read."""
-        checked = [(one,) if isinstance(one, str) else tuple(one) for one in sets]
-        for one in checked:
-            self.schema.positions(one)
-            for name in one:
-                if name not in self.names:
-                    msg = (
-                        f"sets: {name!r} is not among the attributes the table was opened for: {self.names!r}"
-                    )
-                    raise DataError(msg)
-        return checked
 
 
 class TableCounter:
@@ -191,8 +172,12 @@ class TableCounter:
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
         """Yield the exact counts of each attribute set, in order; reading starts with the first."""
-        checked = self.rows.check_sets(sets)
-        return self._marginals(checked, check_cells(self.rows.schema, checked))
+        checked = [(names,) if isinstance(names, str) else tuple(names) for names in sets]
+        cells = check_cells(self.rows.schema, checked)
+        for name in {name for names in checked for name in names} - set(self.rows.names):
+            msg = f"sets: {name!r} is not among the attributes the table was opened for: {self.rows.names!r}"
+            raise DataError(msg)
+        return self._marginals(checked, cells)
 
     def records(self) -> int:
         """Return the exact number of records that are counted."""

@@ -41,19 +41,9 @@ def open_table(
 ) -> Counter:
     """Return a counter of a table: exact counts, for `privacy/measurement` only.
 
-    Columns are matched to attributes by name, and values by the rule in `values`. Nothing about the domain is
-    read from the data. Other columns are ignored.
-
-    Args:
-        schema: the domain.
-        data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV or Parquet
-            file, a glob, or a directory of Parquet files; or a `CSV`, which states the dialect of a file.
-        attributes: the attributes that will be counted.
-        unknown: "refuse" raises `DataError` when a record has a missing value, or one outside the domain, in
-            one of `attributes`; "drop" omits the whole record from every count. Attributes that are not
-            counted are not read.
-        limits: memory limits; see `Limits`.
-        bound: how many records of each person are counted; by default all are.
+    Columns are matched to attributes by name, and values by the rule in `encoding`. Nothing about the domain
+    is read from the data. Columns other than `attributes` are not read. `RowEncoder` explains `unknown` and
+    `bound`; without one, all records of each person are counted.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"a": [0, 1, 1], "other": ["x", "y", "z"]})

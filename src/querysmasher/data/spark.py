@@ -3,15 +3,19 @@
 The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is in
 use: about one byte per record and attribute. Codes are never kept on disk; what does not fit in memory is
 computed again when needed. Each batch of marginals is then one job over the codes. A task counts its rows
-into dense tables and sends them in the smallest integers that hold the counts; where more than a few tasks
-count, other tasks sum what they send, so that the driver receives one table of each.
+into dense tables and sends them in slabs, each in the smallest integers that hold its counts; a slab of zeros
+is not sent. Where more than a few tasks count, other tasks sum what they send, so that the driver receives
+one table of each.
 
 If at most some records of each person are counted, Spark first sorts the records by person (on disk, if they
 do not fit in memory), and an encoding task holds one batch of rows and the records of one person.
 
-Memory, whatever the number of rows: a counting task holds one batch of marginals at 8 bytes per cell, a copy
-of its largest table and one Arrow batch of codes (`PIECE_BYTES`); a summing task holds what it receives
-(`SUMMED_CELLS`); the driver holds one batch of marginals and what `DIRECT_TASKS` tasks send of it.
+Each task goes from the Arrow batches of one partition to messages, as `mapInArrow` requires. An error of ours
+is also sent as a message: raised on an executor, it would be logged with its context.
+
+Memory, whatever the number of rows: a counting task holds one batch of marginals at 8 bytes per cell, twice,
+and one Arrow batch of codes (`PIECE_BYTES`); a summing task holds what it receives (`SUMMED_CELLS`); the
+driver holds one batch of marginals and what `DIRECT_TASKS` tasks send of it.
 
 A Python task costs about 0.1 s, and one that counts also sends all its tables. So a local session gets a few
 tasks per core, and tasks with few records are joined. The executors' Python needs this library too. Spark
@@ -24,29 +28,21 @@ import gc
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data import spark_tasks
-from querysmasher.data.counting import Limits
+from querysmasher.data.counting import Codes, Limits, Tally
 from querysmasher.data.foreign import check_columns, quietly
+from querysmasher.data.people import bounded_in_order, cut
 from querysmasher.data.rows import Look, RowEncoder, TableCounter
-from querysmasher.data.spark_tasks import (
-    FINDINGS,
-    INTEGERS,
-    PERSON,
-    SLAB_CELLS,
-    SLABS,
-    EncodedRows,
-    Packing,
-    arrow_type,
-)
 from querysmasher.errors import DataError
 from querysmasher.privacy.counts import AttributeSet, Counts
 
@@ -62,6 +58,33 @@ LACKS = re.compile(
     r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"
 )
 """How Spark reports an unsuitable Python; messages of Spark and Python, compared and never shown."""
+
+
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+TYPES = dict(zip(INTEGERS, (pa.int8(), pa.int16(), pa.int32(), pa.int64()), strict=True)) | {
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "decimal": pa.decimal128(38),
+    **dict.fromkeys(("string", "varchar", "char"), pa.string()),
+}
+
+PIECE_BYTES = 2**14
+"""Codes per row of the encoded frame. Spark moves 10,000 rows at once by default, so 160 MB of codes."""
+SLAB_CELLS = 2**14
+"""Counts per row; 10,000 rows of the widest counts are 1.3 GB, below the 2 GB of an Arrow array."""
+BATCH_SLABS = 64
+SLAB_TYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+"""The integers of a slab, by their width in bytes; the narrowest that holds the largest count is taken."""
+SLAB_SCHEMA = pa.schema(
+    [("failure", pa.string()), ("slab", pa.int32()), ("width", pa.int32()), ("counts", pa.binary())]
+)
+SLABS = "failure string, slab int, width int, counts binary"
+FINDINGS = "found binary"
 
 
 def open_spark(rows: RowEncoder, data: object, limits: Limits) -> SparkCounter | None:
@@ -80,33 +103,27 @@ class SparkCounter(TableCounter):
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(_ask("reading the types of the columns", lambda: frame.dtypes))
         for name, encoder in rows.encoders.items():  # the tasks of a frame without records check no type
-            kind = arrow_type(kinds[name])
+            kind = TYPES.get(kinds[name].split("(", maxsplit=1)[0])
             if kind is None:
                 raise encoder.mismatch(kinds[name])
             encoder.encode(pa.nulls(0, kind))
-        packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
+        words = {n: _name(n, kinds[n]) if n == rows.person else _quoted(n) for n in rows.columns}
         # Under new names, because Spark fails on some names that it allows, such as those with a dot.
-        selection = packing.selection([_quoted(name) for name in rows.names])
-        if rows.person is not None:
-            selection = [*selection, f"{_name(rows.person, kinds[rows.person])} AS {PERSON}"]
+        selection = [f"{what} AS c{number}" for number, what in enumerate(words.values())]
         selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
         self._frame = _ask("selecting the columns", frame.selectExpr, *selection)
-        self._packing = packing
-        self._whole = frame
         self._encoded: Any = None
 
     def inspect(self, look: Look) -> list[bytes]:
-        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self.rows.columns)]
-        frame = _ask("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
-        frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self.rows, look), FINDINGS)
+        frame = self._frame.mapInArrow(partial(inspect_partition, self.rows, look), FINDINGS)
         rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
-        return [bytes(found) for (found,) in rows]
+        return [bytes(findings) for (findings,) in rows]
 
     def _scanned(self) -> tuple[int, Counts]:
         return _ask("counting in Spark", self._encode)
 
     def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        shapes = [self.rows.schema.shape(one) for one in sets]
+        shapes = [self.rows.schema.shape(names) for names in sets]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
         flat = _ask("counting in Spark", self._run, sets, int(ends[-1]))
         for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
@@ -116,13 +133,14 @@ class SparkCounter(TableCounter):
         """Encode the rows, keep their codes, and return their number and what was left out."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
-        rows = EncodedRows(deepcopy(self.rows), self._packing)
+        rows = EncodedRows(deepcopy(self.rows))
         encode = partial(rows.encode, self._limits.read_rows)
         tasks = ENCODING_TASKS * _tasks(self._frame)
         if self.rows.bound is None:
             joined = self._frame.coalesce(tasks)
         else:  # all records of a person in one task, one after the other
-            joined = self._frame.repartition(tasks, PERSON).sortWithinPartitions(PERSON)
+            person = f"c{self.rows.columns.index(self.rows.bound.column)}"
+            joined = self._frame.repartition(tasks, person).sortWithinPartitions(person)
         encoded = joined.mapInArrow(encode, rows.columns)
         encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
         # With the counter its codes go, however the counter ends; a session that ends first takes them along.
@@ -138,15 +156,15 @@ class SparkCounter(TableCounter):
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
-        rows = EncodedRows(self.rows, self._packing)
-        count = partial(spark_tasks.count_partition, rows, tuple(batch), self._limits.chunk_rows)
+        rows = EncodedRows(self.rows)
+        count = partial(count_partition, rows, tuple(batch), self._limits.chunk_rows)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
-            slabs = slabs.repartition(summing, "slab").mapInArrow(spark_tasks.sum_partition, SLABS)
+            slabs = slabs.repartition(summing, "slab").mapInArrow(sum_partition, SLABS)
         flat = np.zeros(cells, np.int64)
         for part in _run_job(slabs, slabs.toArrow).to_batches():
-            for slab, counts in spark_tasks.read_slabs(part):
+            for slab, counts in read_slabs(part):
                 start = slab * SLAB_CELLS
                 flat[start : start + SLAB_CELLS] += counts
         return flat
@@ -207,10 +225,188 @@ def _name(column: str, kind: str) -> str:
         return _quoted(column)
     if re.fullmatch(r"decimal\((\d|1[0-8]),0\)", kind):
         return f"CAST({_quoted(column)} AS BIGINT)"
-    found = re.split(r"[<(\[ ]", kind)[0]
-    msg = f"person: expected a column of integers, strings or binary in {column!r}, got {found}; convert it"
+    got = re.split(r"[<(\[ ]", kind)[0]
+    msg = f"person: expected a column of integers, strings or binary in {column!r}, got {got}; convert it"
     raise DataError(msg)
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def joined(parts: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Join small batches into larger ones of at least `rows` rows."""
+    held: list[Any] = []
+    for part in parts:
+        held.append(part)
+        if sum(batch.num_rows for batch in held) >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """The rows of the encoded frame: some records each, with one column of codes per attribute.
+
+    Before the codes stand the numbers of `Counter.left_out`, which are to be summed over all rows.
+    """
+
+    rows: RowEncoder
+
+    @property
+    def columns(self) -> str:
+        """The columns as a Spark schema."""
+        out = (f", {name} bigint" for name in self.left_out)
+        codes = (f", c{number} binary" for number in range(len(self.rows.names)))
+        return "failure string, records int" + "".join([*out, *codes])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The columns of the numbers of what was left out."""
+        return [f"out{number}" for number in range(len(self.rows.nothing_left_out))]
+
+    def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
+        """Encode the rows of a partition, or yield the message of a refusal."""
+        return _with_refusal(map(self._message, self._counted(parts, read_rows)), self._refusal)
+
+    def _counted(self, parts: Iterable[Any], read_rows: int) -> Iterator[Codes]:
+        """Return the codes of the records that are counted: all, or at most some of each person."""
+        batches = joined(_named(self.rows, parts), read_rows)  # or small ones would take most of the time
+        chunks, bound = self.rows.chunks(batches, read_rows), self.rows.bound
+        return chunks if bound is None else bounded_in_order(bound, chunks)
+
+    def decode(self, part: Any) -> Codes:
+        """Return the codes of a batch, or raise the refusal that it carries."""
+        _check(part)
+        columns = {}
+        for number, (name, dtype) in enumerate(zip(self.rows.names, self._dtypes, strict=True)):
+            column = part.column(number + 2 + len(self.left_out))
+            columns[name] = np.frombuffer(b"".join(column.to_pylist()), dtype)
+        return Codes(columns, sum(part.column(1).to_pylist()))
+
+    @property
+    def _dtypes(self) -> list[np.dtype[Any]]:
+        return [np.min_scalar_type(self.rows.schema[name].size) for name in self.rows.names]
+
+    def _message(self, codes: Codes) -> Any:
+        step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in self._dtypes)))
+        starts = range(0, max(1, codes.rows), step)  # one row at least, for what was left out
+        pieces = []
+        for name, dtype in zip(self.rows.names, self._dtypes, strict=True):
+            column = codes.columns[name].astype(dtype, copy=False)
+            pieces.append([column[start : start + step].tobytes() for start in starts])
+        records = [min(step, codes.rows - start) for start in starts]
+        return self._batch([None] * len(starts), records, codes.out, pieces)
+
+    def _refusal(self, failure: str) -> Any:
+        return self._batch([failure], [0], None, [[b""] for _ in self.rows.names])
+
+    def _batch(
+        self,
+        failures: Sequence[str | None],
+        records: Sequence[int],
+        out: Counts | None,
+        pieces: Sequence[Sequence[bytes]],
+    ) -> Any:
+        """Return rows of the encoded frame; the first has the numbers of what was left out."""
+        arrays = [pa.array(failures, pa.string()), pa.array(records, pa.int32())]
+        first = (self.rows.nothing_left_out if out is None else out).tolist()
+        arrays += [pa.array([number] + [0] * (len(records) - 1), pa.int64()) for number in first]
+        arrays += [pa.array(column, pa.binary()) for column in pieces]
+        names = ["failure", "records", *self.left_out, *(f"c{number}" for number in range(len(pieces)))]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def count_partition(
+    encoded: EncodedRows, sets: tuple[AttributeSet, ...], chunk_rows: int, parts: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield the slabs of a partition's tables, one table after the other."""
+
+    def counted() -> Iterator[tuple[int, Counts]]:
+        tally = Tally(encoded.rows.schema, sets)
+        for part in parts:
+            for chunk in cut(encoded.decode(part), chunk_rows):
+                tally.add(chunk)
+        return enumerate(_slabs(tally.tables()))
+
+    return _with_refusal(_messages(counted), _refusal)
+
+
+def sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield the sum of each slab of a partition, or a refusal if there is one."""
+
+    def summed() -> Iterable[tuple[int, Counts]]:
+        sums: dict[int, Counts] = {}
+        for part in parts:
+            for slab, counts in read_slabs(part):
+                sums[slab] = sums[slab] + counts if slab in sums else counts
+        return sums.items()
+
+    return _with_refusal(_messages(summed), _refusal)
+
+
+def inspect_partition(rows: RowEncoder, look: Look, parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield what `look` finds in a partition: for `check`, which shows records."""
+    findings = look(rows, _named(rows, parts))
+    yield pa.RecordBatch.from_arrays([pa.array([findings], pa.binary())], names=["found"])
+
+
+def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
+    """Return batches of the selected frame with the names of their columns."""
+    return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
+
+
+def _with_refusal(messages: Iterator[Any], refusal: Callable[[str], Any]) -> Iterator[Any]:
+    """Yield messages; if an error of ours ends them, yield it as a message."""
+    failure = None
+    try:
+        yield from messages
+    except DataError as error:
+        failure = str(error)
+    if failure:
+        yield refusal(failure)
+
+
+def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
+    """Iterate over the slabs of a batch, with their numbers, or raise the refusal that it carries."""
+    _check(part)
+    columns = (part.column(number).to_pylist() for number in (1, 2, 3))
+    for slab, width, counts in zip(*columns, strict=True):
+        yield slab, np.frombuffer(counts, SLAB_TYPES[width]).astype(np.int64)
+
+
+def _check(part: Any) -> None:
+    """Raise the refusal that a batch carries in its first column, if there is one."""
+    for failure in filter(None, part.column(0).to_pylist()):
+        raise DataError(failure)
+
+
+def _slabs(tables: Iterable[Counts]) -> list[Counts]:
+    """Cut tables, one after the other, into slabs; only the last may be shorter than the others."""
+    flat = np.concatenate([table.reshape(-1) for table in tables])
+    return np.split(flat, range(SLAB_CELLS, flat.size, SLAB_CELLS))
+
+
+def _messages(slabs: Callable[[], Iterable[tuple[int, Counts]]]) -> Iterator[Any]:
+    """Write slabs as batches of rows: many at a time, because Spark takes 1 ms for each batch."""
+    rows = ((None, slab, *_narrow(counts)) for slab, counts in slabs() if counts.any())
+    while batch := list(islice(rows, BATCH_SLABS)):
+        yield _slab_batch(batch)
+
+
+def _narrow(counts: Counts) -> tuple[int, bytes]:
+    """Return counts in the smallest integers that hold them, and their width."""
+    width = next(w for w, dtype in SLAB_TYPES.items() if counts.max() <= np.iinfo(dtype).max)
+    return width, counts.astype(SLAB_TYPES[width]).tobytes()
+
+
+def _refusal(failure: str) -> Any:
+    return _slab_batch([(failure, 0, 1, b"")])
+
+
+def _slab_batch(rows: Sequence[tuple[str | None, int, int, bytes]]) -> Any:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SLAB_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SLAB_SCHEMA)

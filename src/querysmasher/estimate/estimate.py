@@ -1,53 +1,46 @@
-"""An estimate: the best guess of every table that a release, or several, allow."""
+"""An estimate: the best guess of every table that a release allows."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError, as_given, explained
-from querysmasher.estimate.answers import (
+from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors, errors_of
+from querysmasher.estimate.estimated_answers import (
     NOTE,
     EstimatedAnswers,
     EstimatedCrossTable,
     EstimatedTable,
-    check_table,
     cross_table,
-    write_estimates,
 )
-from querysmasher.estimate.errors import EstimateError, EstimateErrors, errors_of
-from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.evidence import AttributeSet, Evidence
 from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
-from querysmasher.estimate.microdata import MOST, Microdata
-from querysmasher.estimate.model import Model
-from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
-from querysmasher.fields import items, text, whole
-from querysmasher.files import read_value, write_archive
+from querysmasher.estimate.table_model import Model
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
-from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.schema import Schema
-from querysmasher.statistics.tables import Percent
-from querysmasher.workload.builders import asked_of, check_workload
-from querysmasher.workload.registry import workload_from_data, workload_to_data
+from querysmasher.statistics.tables import Percent, check_table
+from querysmasher.workload.builders import as_workload, check_workload
+from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
-MAX_ANSWERS = 500_000_000
+if TYPE_CHECKING:
+    from querysmasher.estimate.microdata import Microdata
 
-ROUNDED = "rounded_with_seed"
-"""Under which name a file states the seed of an estimate in integers."""
+MAX_ANSWERS = 500_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,8 +57,13 @@ class Estimate:
     """The workload that is answered by default."""
     about: Mapping[str, Any]
     """Where the figures come from and what is guaranteed, as plain data."""
+    seed: int | None = field(default=None, kw_only=True)
+    """With a seed, all counts are integers, rounded at random."""
 
-    note: ClassVar[str] = NOTE
+    @property
+    def note(self) -> str:
+        """What kind of numbers these are."""
+        return NOTE if self.seed is None else f"{NOTE}, rounded to integers at random"
 
     @property
     def schema(self) -> Schema:
@@ -89,11 +87,11 @@ class Estimate:
     def model(self) -> Model:
         """Computes tables."""
         with one_core():
-            return settled(self._shrunk, self._asked)
+            return settled(self._shrunk, self._sets)
 
     @property
-    def _asked(self) -> list[Place]:
-        """The sets of the tables asked for."""
+    def _sets(self) -> list[AttributeSet]:
+        """The attribute sets of the workload."""
         return [tuple(sorted(self.schema.positions(group.attributes))) for group in self.workload]
 
     def computed_by(self, model: Model) -> Self:
@@ -101,10 +99,10 @@ class Estimate:
         self.__dict__["model"] = model
         return self
 
-    @property
+    @cached_property
     def _tables(self) -> Model | IntegerModel:
         """Where tables come from."""
-        return self.model
+        return self.model if self.seed is None else IntegerModel(self.model, self.seed)
 
     @property
     def total(self) -> float:
@@ -142,8 +140,13 @@ class Estimate:
         """
         positions = self.schema.positions(attributes)
         with one_core():
-            values = self._tables.table(tuple(sorted(positions)))
-        return EstimatedTable.of(arranged(values, positions), self.schema, tuple(attributes))
+            values = arranged(self._tables.table(tuple(sorted(positions))), positions)
+
+        def labelled() -> EstimatedAnswers:
+            group = Group(attributes, tuple(Identity.of(size) for size in values.shape))
+            return EstimatedAnswers(Workload(self.schema, (group,)), values.ravel())
+
+        return EstimatedTable.of(values if self.seed is None else values.astype(np.int64), labelled)
 
     def table(self, *attributes: str, totals: bool = True, percent: Percent = None) -> EstimatedCrossTable:
         """Return the cross-table of one attribute or several; the last one forms the columns.
@@ -153,10 +156,10 @@ class Estimate:
             totals: whether to add totals, the last entry of each axis: sums of the cells shown.
             percent: None for counts; "row", "column" or "total" for percentages of those.
         """
-        check_table(attributes, self.schema.shape(attributes), percent)
-        own = [self.schema[name] for name in attributes]
+        check_table(self.schema, attributes, totals, percent)
+        shown = [self.schema[name] for name in attributes]
         cells = self.marginal(*attributes)
-        return cross_table(own, cells, self.total, self.note, totals=totals, percent=percent)
+        return cross_table(shown, cells, self.total, self.note, totals=totals, percent=percent)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.
@@ -170,22 +173,22 @@ class Estimate:
             raise TooLargeError(msg)
         values = np.empty(wanted.query_count)
         start = 0
-        for own in self.answers(wanted):
-            values[start : start + own.size] = own.ravel()
-            start += own.size
+        for answers in self.answers(wanted):
+            values[start : start + answers.size] = answers.ravel()
+            start += answers.size
         return EstimatedAnswers(wanted, values)
 
     def answers(self, workload: Workload) -> Iterator[Array]:
         """Iterate over the answers to each group, with an axis per family."""
         groups = list(workload)
-        places = [self.schema.positions(group.attributes) for group in groups]
-        sums = [None if group.is_marginal else self._sums_of(group) for group in groups]
-        rest = [tuple(sorted(place)) for place, known in zip(places, sums, strict=True) if known is None]
+        positions = [self.schema.positions(group.attributes) for group in groups]
+        sums = [self._sums.answers(g) if self.seed is None and not g.is_marginal else None for g in groups]
+        rest = [tuple(sorted(p)) for p, known in zip(positions, sums, strict=True) if known is None]
         public_total = self.release.public_total
         with one_core():
             tables = self._tables.tables(rest) if rest else iter(())
-            for group, place, known in zip(groups, places, sums, strict=True):
-                values = of_cells(group, place, next(tables)) if known is None else known
+            for group, order, known in zip(groups, positions, sums, strict=True):
+                values = of_cells(group, order, next(tables)) if known is None else known
                 if public_total is not None and not group.is_marginal:
                     values = with_total(group, values, float(public_total))
                 yield values
@@ -193,10 +196,6 @@ class Estimate:
     @cached_property
     def _sums(self) -> Sums:
         return Sums(self.release, self._shrunk)
-
-    def _sums_of(self, group: Group) -> Array | None:
-        """Return unbiased answers, shrunk around the estimate, or None if they were not measured."""
-        return self._sums.answers(group)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -210,6 +209,8 @@ class Estimate:
         The ending of the name states the format, such as .parquet, .csv or .xlsx (with the extra `excel`).
         The columns are those of `to_frame`. A `datapackage.json` beside the file describes it.
         """
+        from querysmasher.estimate.estimate_files import write_estimates  # noqa: PLC0415 - a view
+
         about = {**self.about, "note": self.note}
         write_estimates(self.answers, about, self._checked(workload), path, progress)
 
@@ -223,33 +224,26 @@ class Estimate:
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
         """Return the error of each table, by default of those asked for."""
+        if self.seed is not None:
+            msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
+            raise OutsideMeasuredSpaceError(msg)
         if tables is None:
             tables = [group.attributes for group in self.workload if group.attributes]
-        places = [tuple(sorted(self.schema.positions(names))) for names in tables]
+        sets = [tuple(sorted(self.schema.positions(names))) for names in tables]
         with one_core():
-            return errors_of(self.release, self.model, self._asked, list(dict.fromkeys(places)) or [()])
-
-    def _error_words(self) -> str:
-        """Return the mean error in words, and where the estimate falls back on the unbiased tables."""
-        return ". ".join(filter(None, [str(self.error()), self.fallback]))
+            return errors_of(self.release, self.model, self._sets, list(dict.fromkeys(sets)) or [()])
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables, one HTML file, and return its path.
 
         A switch shows the unbiased values beside the estimates, where these were measured.
         """
+        from querysmasher.estimate.estimate_files import write_estimate_report  # noqa: PLC0415 - a view
 
-        def unbiased(place: Place) -> Array | None:
-            try:
-                return self.release.reconstruction.marginal(place)
-            except OutsideMeasuredSpaceError:
-                return None
-
-        about = {**self.about, "note": self.note, "error": self._error_words()}
-        return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
+        return write_estimate_report(self, path, title)
 
     @explained("estimate.integers()")
-    def integers(self, *, seed: int | None = None) -> IntegerEstimate:
+    def integers(self, *, seed: int | None = None) -> Estimate:
         """Return the estimate in non-negative integers that add up.
 
         Singles sum to the total and pairs to their singles. Larger tables sum to the total, and to the pair
@@ -257,18 +251,19 @@ class Estimate:
         integer is the estimate: rounding adds noise of less than one count per cell, and no information.
         `seed` makes it reproducible.
         """
-        made = IntegerEstimate(self.release, self.workload, self.about, drawn_seed(seed))
-        return made.computed_by(self.model)
+        return replace(self, seed=drawn_seed(seed)).computed_by(self.model)
 
     @explained("estimate.microdata(1000)")
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
         """Return `n` synthetic records (by default as many as there are) that follow the estimate.
 
         Tables on one and two attributes of many records follow those of the estimate closely, and others as
-        far as they follow from pairs. The records are nobody's: they carry the guarantee of the release, and
-        no more information than the estimate. Do not compute standard errors from them.
+        far as they follow from pairs. The records do not describe real people: they carry the guarantee of
+        the release, and no more information than the estimate. Do not compute standard errors from them.
         `seed` makes them reproducible.
         """
+        from querysmasher.estimate.microdata import MOST, Microdata  # noqa: PLC0415 - a view
+
         records = round(self.model.total) if n is None else n
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
@@ -277,18 +272,19 @@ class Estimate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
-        save_estimate(self.release, self.workload, self.about, path)
+        from querysmasher.estimate.estimate_files import save_estimate  # noqa: PLC0415 - a view
+
+        save_estimate(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Estimate:
         """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
-        release, workload, about = read_value(path, "estimate", _from_data)
-        seed = about.pop(ROUNDED, None)
-        made = Estimate(release, workload, about)
-        return made if seed is None else made.integers(seed=whole(seed))
+        from querysmasher.estimate.estimate_files import load_estimate  # noqa: PLC0415 - a view
+
+        return load_estimate(path)
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
-        wanted = self.workload if workload is None else asked_of(self.workload, workload)
+        wanted = self.workload if workload is None else as_workload(self.schema, workload, self.workload)
         check_workload(wanted, self.schema, "estimate")
         return wanted
 
@@ -306,67 +302,6 @@ class Estimate:
             ("guarantee", self.guarantee),
         ]
         return notebook("Estimate", table(["", ""], rows))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class IntegerEstimate(Estimate):
-    """An estimate in non-negative integers that add up, rounded at random."""
-
-    seed: int = 0
-
-    note: ClassVar[str] = f"{NOTE}, rounded to integers at random"
-
-    @cached_property
-    def _tables(self) -> Model | IntegerModel:
-        """Where tables come from."""
-        return IntegerModel(self.model, self.seed)
-
-    def _sums_of(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
-        """Return None."""
-        return None
-
-    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
-        """Refuse: errors belong to the estimate before it was rounded."""
-        msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
-        raise OutsideMeasuredSpaceError(msg)
-
-    def _error_words(self) -> str:
-        before = Estimate(self.release, self.workload, self.about).computed_by(self.model)
-        return f"before rounding, {before._error_words()}"  # noqa: SLF001 - of the same class
-
-    def marginal(self, *attributes: str) -> EstimatedTable:
-        """Return the table on any attributes, in the order given, as integers."""
-        values = np.asarray(super().marginal(*attributes))
-        return EstimatedTable.of(values.astype(np.int64), self.schema, tuple(attributes))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
-        save_estimate(self.release, self.workload, {**self.about, ROUNDED: self.seed}, path)
-
-
-def save_estimate(
-    release: Release, workload: Workload, about: Mapping[str, Any], path: str | os.PathLike[str]
-) -> None:
-    """Write an estimate to a file, all or nothing."""
-    payload = {
-        "releases": [release_to_data(release)],
-        "workload": workload_to_data(workload),
-        "about": dict(about),
-    }
-    write_archive(path, "estimate", payload)
-
-
-def _from_data(data: dict[str, Any]) -> tuple[Release, Workload, dict[str, Any]]:
-    """Return the parts of an estimate; refuse what does not fit together."""
-    (release,) = map(release_from_data, items(data["releases"]))
-    workload = workload_from_data(data["workload"])
-    about = dict(data["about"])
-    if not text(about["guarantee"]).isprintable():
-        raise ValueError
-    if release.plan.schema != workload.schema:
-        msg = "its parts have different schemas"
-        raise ValueError(msg)
-    return release, workload, about
 
 
 def drawn_seed(seed: int | None) -> int:

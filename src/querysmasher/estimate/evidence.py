@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,17 @@ from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group
 
-Place = tuple[int, ...]
+AttributeSet = tuple[int, ...]
 """Increasing indexes of attributes."""
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """A noisy residual."""
 
-    attributes: Place
+    attributes: AttributeSet
     values: Array
     """One number per cell, which sum to zero along every axis."""
     variance: float
@@ -52,8 +54,8 @@ class Evidence:
     def __init__(
         self,
         schema: Schema,
-        measured: Callable[[Place], Noisy | None],
-        distances: Mapping[Place, float] | None = None,
+        measured: Callable[[AttributeSet], Noisy | None],
+        distances: Mapping[AttributeSet, float] | None = None,
     ) -> None:
         """Take what returns the noisy residual of a set, or None if it is not measured in all directions.
 
@@ -62,90 +64,76 @@ class Evidence:
         self.schema = schema
         self.distances = distances or {}
         self._measured = measured
-        self._known: dict[Place, Noisy | None] = {}
+        self._kept = cache(measured)
 
-    def noisy(self, attributes: Place) -> Noisy | None:
+    def noisy(self, attributes: AttributeSet) -> Noisy | None:
         """Return the noisy residual of a set, or None if it is not measured in all directions."""
-        if len(attributes) > 2:  # pairs and single attributes are asked for again and again
-            return self._measured(attributes)
-        if attributes not in self._known:
-            self._known[attributes] = self._measured(attributes)
-        return self._known[attributes]
+        is_small = len(attributes) <= 2  # pairs and single attributes are asked for again and again
+        return self._kept(attributes) if is_small else self._measured(attributes)
 
     @classmethod
     def of_release(cls, release: Release) -> Evidence:
         """Return what a release measured."""
         compared = None if release.exploration is None else release.exploration.independence
-        distances: dict[Place, float] = {}
+        distances: dict[AttributeSet, float] = {}
         if compared is not None:
-            pairs = (one.attributes for one in compared.distances.asked)
+            pairs = (distance.attributes for distance in compared.distances.queries)
             distances = dict(zip(pairs, compared.records.tolist(), strict=True))
-        return cls(release.plan.schema, ReleasedResiduals(release).noisy, distances)
+        return cls(release.plan.schema, _residuals(release), distances)
 
 
-class ReleasedResiduals:
-    """The noisy residuals of a release."""
+def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
+    """Return what computes the noisy residuals of a release."""
+    schema, estimator, reconstruction = release.plan.schema, release.estimator, release.reconstruction
+    sizes = schema.sizes
+    outside: set[AttributeSet] = set()
 
-    def __init__(self, release: Release) -> None:
-        """Take the release."""
-        self._release = release
-        self._sizes = release.plan.schema.sizes
-        self._traces: dict[int, float] = {}
-        self._errors: dict[Place, float] = {}
-        self._outside: set[Place] = set()
+    @cache
+    def trace(number: int) -> float:
+        strategy = estimator.strategies[number]
+        centring = [((axis,), np.eye(n) - 1 / n) for axis, n in enumerate(strategy.shape)]
+        return float(strategy.variances(centring).sum())
 
-    def noisy(self, attributes: Place) -> Noisy | None:
-        """Return the noisy residual of a set, or None if it is not measured in all directions."""
-        release, reconstruction = self._release, self._release.reconstruction
+    def stored_error(attributes: AttributeSet) -> float:
+        """Return the expected squared error of a residual that is stored as it is."""
+        return math.fsum(
+            m.variance * math.prod(trace(number) for _, number in m.blocks)
+            for m in estimator.measured[attributes]
+        )
+
+    @cache
+    def error(attributes: AttributeSet) -> float:
+        """Return the expected squared error of the residual of a marginal."""
+        below = math.fsum(
+            error(part) / math.prod(sizes[a] for a in attributes if a not in part)
+            for part in subsets(attributes)
+            if part != attributes
+        )
+        families = tuple(Identity.of(sizes[a]) for a in attributes)
+        return estimator.total(Group(tuple(schema.names[a] for a in attributes), families)) - below
+
+    def noisy(attributes: AttributeSet) -> Noisy | None:
         if not attributes and release.public_total is not None:
             return Noisy((), np.array(float(release.public_total)), 0.0)
-        directions = math.prod(self._sizes[a] - 1 for a in attributes)
-        if not directions or attributes in self._outside:
+        directions = math.prod(sizes[a] - 1 for a in attributes)
+        if not directions or attributes in outside:
             return None
-        if release.estimator.is_split:
+        if estimator.is_split:
             if not reconstruction.is_whole(attributes):
                 return None
             uniform = all(release.centres[a].is_uniform for a in attributes)
             residual = reconstruction.residual(attributes) if uniform else None
             if residual is not None:
-                shaped = residual.reshape([self._sizes[a] for a in attributes])
-                return Noisy(attributes, shaped, self._stored_error(attributes) / directions)
+                shaped = residual.reshape([sizes[a] for a in attributes])
+                return Noisy(attributes, shaped, stored_error(attributes) / directions)
         try:
             marginal = reconstruction.marginal(attributes)
         except OutsideMeasuredSpaceError:
-            self._outside.add(attributes)
+            outside.add(attributes)
             return None
-        return Noisy(attributes, centred(marginal[None])[0], max(self._error(attributes), 0.0) / directions)
+        return Noisy(attributes, centred(marginal[None])[0], max(error(attributes), 0.0) / directions)
 
-    def _stored_error(self, attributes: Place) -> float:
-        """Return the expected squared error of a residual that is stored as it is."""
-        estimator = self._release.estimator
-        for number in {number for m in estimator.measured[attributes] for _, number in m.blocks}:
-            if number not in self._traces:
-                strategy = estimator.strategies[number]
-                centring = [((axis,), np.eye(n) - 1 / n) for axis, n in enumerate(strategy.shape)]
-                self._traces[number] = float(strategy.variances(centring).sum())
-        return math.fsum(
-            m.variance * math.prod(self._traces[number] for _, number in m.blocks)
-            for m in estimator.measured[attributes]
-        )
-
-    def _error(self, attributes: Place) -> float:
-        """Return the expected squared error of the residual of a marginal."""
-        if attributes not in self._errors:
-            schema = self._release.plan.schema
-            families = tuple(Identity.of(self._sizes[a]) for a in attributes)
-            below = math.fsum(
-                self._error(some) / math.prod(self._sizes[a] for a in attributes if a not in some)
-                for some in subsets(attributes)
-                if some != attributes
-            )
-            group = Group(tuple(schema.names[a] for a in attributes), families)
-            self._errors[attributes] = self._release.estimator.total(group) - below
-        return self._errors[attributes]
-
-
-Mask = NDArray[np.bool_]
+    return noisy
 
 
 class Zeros:
@@ -155,33 +143,29 @@ class Zeros:
         """Read the predicates of the schema."""
         self._sizes = schema.sizes
         self._stated = [conditions(schema, predicate) for predicate in schema.impossible_where]
-        self._known: dict[Place, Mask | None] = {}
+        self.possible: Callable[[AttributeSet], Mask | None] = cache(self._possible)
+        """Returns which cells of the table on increasing attributes are possible, or None if all are."""
 
-    def possible(self, place: Place) -> Mask | None:
-        """Return which cells of the table on increasing attributes are possible, or None if all are.
-
-        A cell is impossible if every record in it satisfies one of the predicates.
-        """
-        if place not in self._known:
-            found = [one for masks in self._stated if (one := self._impossible(masks, place)) is not None]
-            self._known[place] = ~reduce(np.logical_or, found) if found else None
-        return self._known[place]
-
-    def _impossible(self, masks: list[tuple[Place, Mask]], place: Place) -> Mask | None:
-        """Return the cells of which all records satisfy conditions on disjoint attributes."""
-        result = np.ones([self._sizes[a] for a in place], dtype=bool)
-        for on, mask in masks:
-            dropped = tuple(axis for axis, a in enumerate(on) if a not in place)
-            kept = mask.all(axis=dropped)
-            result &= kept.reshape([self._sizes[a] if a in on else 1 for a in place])
-        return result if result.any() else None
-
-    def allowed(self, columns: NDArray[np.int64]) -> Mask:
-        """Return which records, given by the index of the value of each attribute, are possible."""
-        result = np.ones(len(columns), dtype=bool)
+    def _possible(self, attributes: AttributeSet) -> Mask | None:
+        """A cell is impossible if every record in it satisfies all conditions of one of the predicates."""
+        impossible = np.zeros([self._sizes[a] for a in attributes], dtype=bool)
         for masks in self._stated:
-            hit = np.ones(len(columns), dtype=bool)
+            cells = np.ones_like(impossible)
             for on, mask in masks:
-                hit &= mask[tuple(columns[:, a] for a in on)]
-            result &= ~hit
-        return result
+                kept = mask.all(axis=tuple(axis for axis, a in enumerate(on) if a not in attributes))
+                cells &= kept.reshape([self._sizes[a] if a in on else 1 for a in attributes])
+            impossible |= cells
+        return ~impossible if impossible.any() else None
+
+    def mask(self, attributes: AttributeSet) -> Array:
+        """Return ones in possible cells and zeros in others."""
+        possible = self.possible(attributes)
+        return np.ones([self._sizes[a] for a in attributes]) if possible is None else possible.astype(float)
+
+    def allowed(self, records: NDArray[np.int64]) -> Mask:
+        """Return which records, given by the index of the value of each attribute, are possible."""
+        impossible = [
+            np.logical_and.reduce([mask[tuple(records[:, a] for a in on)] for on, mask in masks])
+            for masks in self._stated
+        ]
+        return ~np.logical_or.reduce(impossible) if impossible else np.ones(len(records), dtype=bool)

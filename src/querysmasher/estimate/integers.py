@@ -22,9 +22,9 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, fitted, quotient, with_margins
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 
 LARGEST_PAIR = 250_000
 """Maximum number of cells of a pair that is rounded."""
@@ -45,72 +45,67 @@ class IntegerModel:
         self._seed = seed
         self.schema = model.schema
         self.zeros = model.zeros
-        self._known: dict[Place, Array] = {}
+        self._known: dict[AttributeSet, Array] = {}
 
     @property
     def total(self) -> float:
         """The number of records."""
         return float(self.table(()))
 
-    def table(self, place: Place) -> Array:
+    def table(self, subset: AttributeSet) -> Array:
         """Return the table on increasing attributes."""
-        (table,) = self.tables([place])
+        (table,) = self.tables([subset])
         return table
 
-    def tables(self, places: Sequence[Place]) -> Iterator[Array]:
+    def tables(self, sets: Sequence[AttributeSet]) -> Iterator[Array]:
         """Iterate over the tables on several sets of increasing attributes, in the order given."""
-        for place, table in zip(places, self._model.tables(places), strict=True):
-            yield self._rounded(place, table)
+        for subset, table in zip(sets, self._model.tables(sets), strict=True):
+            yield self._rounded(subset, table)
 
-    def _rounded(self, place: Place, table: Array) -> Array:
+    def _rounded(self, subset: AttributeSet, table: Array) -> Array:
         """Return the integers of a table."""
-        if place in self._known:
-            return self._known[place]
-        rng = np.random.default_rng([self._seed, len(place), *place])
-        if not place:
-            found = np.floor(table + rng.random())
-        elif len(place) == 1:
-            found = along(table * (self.total / max(float(table.sum()), 1e-300)), rng)
-        elif len(place) == 2:
-            found = self._pair(place, table, rng)
-        else:
-            pair = self.table(place[:2])
-            return along(self._shares(place, table, pair) * pair[..., None], rng).reshape(table.shape)
-        self._known[place] = found
-        return found
+        if len(subset) > 2:
+            pair = self.table(subset[:2])
+            shares = self._shares(subset, table, pair)
+            return along(shares * pair[..., None], self._generator(subset)).reshape(table.shape)
+        if subset not in self._known:
+            rng = self._generator(subset)
+            if not subset:
+                self._known[()] = np.floor(table + rng.random())
+            elif len(subset) == 1:
+                self._known[subset] = along(table * (self.total / max(float(table.sum()), 1e-300)), rng)
+            else:
+                self._known[subset] = self._pair(subset, table, rng)
+        return self._known[subset]
 
-    def _shares(self, place: Place, table: Array, pair: Array) -> Array:
+    def _generator(self, subset: AttributeSet) -> np.random.Generator:
+        return np.random.default_rng([self._seed, len(subset), *subset])
+
+    def _shares(self, subset: AttributeSet, table: Array, pair: Array) -> Array:
         """Return how each cell of a pair is spread over the values of the other attributes.
 
         Integer margins may put a record where the estimate has none: it is then spread as all records are.
         """
         cells = table.reshape(*table.shape[:2], -1)
-        sums = cells.sum(axis=2)
-        lost = (sums <= 0) & (pair > 0)
-        if lost.any():
-            possible = self.zeros.possible(place)
-            allowed = (
-                np.ones(cells.shape) if possible is None else possible.reshape(cells.shape).astype(float)
-            )
-            everybody = cells.sum(axis=(0, 1))
-            for likely in (everybody * allowed, allowed, np.ones(cells.shape)):  # the first that has any
-                none = lost & (sums <= 0)
-                cells = np.where(none[..., None], likely, cells)
-                sums = cells.sum(axis=2)
-        return quotient(cells, sums[..., None])
+        allowed = self.zeros.mask(subset).reshape(cells.shape)
+        likely = cells.sum(axis=(0, 1)) * allowed
+        for spread in (likely, allowed, np.ones(cells.shape)):  # the first that has any
+            lost = (cells.sum(axis=2) <= 0) & (pair > 0)
+            cells = np.where(lost[..., None], spread, cells)
+        return quotient(cells, cells.sum(axis=2)[..., None])
 
-    def _pair(self, place: Place, table: Array, rng: np.random.Generator) -> Array:
+    def _pair(self, subset: AttributeSet, table: Array, rng: np.random.Generator) -> Array:
         """Return the integers of a pair, with the integers of its attributes as margins."""
         if table.size > LARGEST_PAIR:
-            names = ", ".join(self.schema.names[a] for a in place)
+            names = ", ".join(self.schema.names[a] for a in subset)
             msg = (
                 f"attributes: the pair ({names}) has {table.size:,} cells; integers() allows at most "
                 f"{LARGEST_PAIR:,}"
             )
             raise TooLargeError(msg)
-        rows, columns = (self.table((a,)) for a in place)
+        rows, columns = (self.table((a,)) for a in subset)
         moved = moved_to(table, rows, columns)
-        possible = self.zeros.possible(place)
+        possible = self.zeros.possible(subset)
         if possible is None:
             return within_margins(moved, rng)
         moved = moved * possible
@@ -213,8 +208,8 @@ def _turn(
     forward = min(*(1 - parts[c] for c in up), *(parts[c] for c in down))
     backward = min(*(parts[c] for c in up), *(1 - parts[c] for c in down))
     step = forward if draw * (forward + backward) < backward else -backward
-    for place, cell in enumerate(cycle):
-        parts[cell] += step if place % 2 == 0 else -step
+    for number, cell in enumerate(cycle):
+        parts[cell] += step if number % 2 == 0 else -step
         if parts[cell] <= CLOSE or parts[cell] >= 1 - CLOSE:
             whole[cell] += round(parts[cell])
             parts[cell] = 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError, WorkloadError
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
-from querysmasher.estimate.model import Model
-from querysmasher.files import replacing
+from querysmasher.estimate.table_model import Model
+from querysmasher.files import check_ending, replacing
 from querysmasher.formatting import one_line
 from querysmasher.progress import Bar
 from querysmasher.release.outputs import format_of
@@ -68,10 +67,10 @@ STEEP = 10.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Microdata:
-    """Synthetic records: nobody's, drawn from an estimate so that their low-order tables follow it.
+    """Synthetic records, drawn from an estimate so that their low-order tables follow it.
 
-    Iterating yields Arrow tables, one block after the other, in constant memory: always the same ones. The
-    columns are the attributes; a binned attribute has the middle of its bin.
+    They do not describe real people. Iterating yields Arrow tables, one block after the other, in constant
+    memory: always the same ones. The columns are the attributes; a binned one has the middle of its bin.
     """
 
     model: Model
@@ -79,7 +78,7 @@ class Microdata:
     seed: int
     about: Mapping[str, Any]
 
-    note: ClassVar[str] = "synthetic records that follow an estimate: shrunk, not unbiased, and nobody's"
+    note: ClassVar[str] = "synthetic records of nobody, drawn from an estimate: shrunk, not unbiased"
 
     def __len__(self) -> int:
         """Count the records."""
@@ -114,7 +113,7 @@ class Microdata:
             Bar("Writing", None, progress),
         ):
             for table in self:
-                write(table if form.safe is str else self._safe(table, form.safe))
+                write(_safe(table, form.safe))
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -124,13 +123,14 @@ class Microdata:
     def _schema(self) -> Any:
         return pa.schema([(one_line(a.name), _column(a).type) for a in self.model.schema])
 
-    def _safe(self, table: Any, safe: Callable[[str], str]) -> Any:
-        """Return a table whose texts are safe to read for the programs that open such a file."""
-        for place, field in enumerate(table.schema):
-            if field.type == pa.string():
-                texts = pa.array([safe(value) for value in table.column(place).to_pylist()], pa.string())
-                table = table.set_column(place, field, texts)
-        return table
+    @property
+    def _pairs(self) -> list[AttributeSet]:
+        """The pairs of attributes whose tables are not too large."""
+        pairs: Iterable[AttributeSet] = combinations(range(len(self._sizes)), 2)
+        return [pair for pair in pairs if self._cells(pair) <= PARENT_CELLS]
+
+    def _cells(self, attributes: Iterable[int]) -> int:
+        return math.prod(self._sizes[a] for a in attributes)
 
     def __repr__(self) -> str:
         """Say what the records are."""
@@ -139,36 +139,30 @@ class Microdata:
     @cached_property
     def _strengths(self) -> Array:
         """How far each pair is from independence, as a share of the records."""
-        count = len(self._sizes)
-        result = np.zeros((count, count))
-        places = [
-            place
-            for place in combinations(range(count), 2)
-            if math.prod(self._sizes[a] for a in place) <= PARENT_CELLS
-        ]
-        for place, table in zip(places, self.model.tables(places), strict=True):
-            distance = np.abs(table - self.model.pairs.independent(place)).sum()
-            result[place] = result[place[::-1]] = distance / max(self.model.total, 1e-300)
+        result = np.zeros((len(self._sizes),) * 2)
+        for pair, table in zip(self._pairs, self.model.tables(self._pairs), strict=True):
+            distance = np.abs(table - self.model.pairs.independent(pair)).sum()
+            result[pair] = result[pair[::-1]] = distance / max(self.model.total, 1e-300)
         return result
 
     @cached_property
-    def _order(self) -> list[tuple[int, Place]]:
+    def _order(self) -> list[tuple[int, AttributeSet]]:
         """Attributes in the order in which they are drawn, each with up to two on which it depends."""
         strengths = self._strengths
         first = int(strengths.sum(axis=1).argmax())
-        found: list[tuple[int, Place]] = [(first, ())]
+        order: list[tuple[int, AttributeSet]] = [(first, ())]
         left = set(range(len(self._sizes))) - {first}
         while left:
-            placed = [a for a, _ in found]
-            nearest = max(sorted(left), key=lambda a: strengths[a, placed].max())
+            drawn = [a for a, _ in order]
+            nearest = max(sorted(left), key=lambda a: strengths[a, drawn].max())
             parents: list[int] = []
-            for parent in sorted(placed, key=lambda p: -strengths[nearest, p]):
-                cells = math.prod(self._sizes[a] for a in (nearest, parent, *parents))
-                if len(parents) < 2 and strengths[nearest, parent] > 0 and cells <= PARENT_CELLS:
+            for parent in sorted(drawn, key=lambda p: -strengths[nearest, p]):
+                fits = self._cells((nearest, parent, *parents)) <= PARENT_CELLS
+                if len(parents) < 2 and strengths[nearest, parent] > 0 and fits:
                     parents.append(parent)
-            found.append((nearest, tuple(sorted(parents))))
+            order.append((nearest, tuple(sorted(parents))))
             left.remove(nearest)
-        return found
+        return order
 
     def _block(self, count: int, rng: np.random.Generator) -> Codes:
         pool = self._pool(POOL * count + 100, rng)
@@ -193,15 +187,15 @@ class Microdata:
             order = np.lexsort([rng.random(count), codes])
             cells, counts = np.unique(codes, return_counts=True)
             expected = shares[cells] * counts[:, None]
-            mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its place
+            mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its index
             drawn = along(expected[:, mixed], rng).astype(np.int64)
             pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())
         return pool[self.model.zeros.allowed(pool)]
 
-    def _conditional(self, attribute: int, parents: Place) -> Array:
+    def _conditional(self, attribute: int, parents: AttributeSet) -> Array:
         """Return the distribution of an attribute in every cell of its parents."""
-        place = tuple(sorted((attribute, *parents)))
-        table = np.moveaxis(self.model.table(place), place.index(attribute), -1)
+        subset = tuple(sorted((attribute, *parents)))
+        table = np.moveaxis(self.model.table(subset), subset.index(attribute), -1)
         single = self.model.single(attribute)
         even = single if single.sum() > 0 else np.ones_like(single)
         faint = table.reshape(-1, self._sizes[attribute]) + 1e-9 * even / even.sum()
@@ -209,18 +203,15 @@ class Microdata:
 
     def _raked(self, pool: Codes) -> Array:
         """Return weights with which the candidates follow the pairs."""
-        total = max(self.model.total, 1e-300)
-        strengths = self._strengths
-        ordered = sorted(combinations(range(len(self._sizes)), 2), key=lambda p: strengths[p])[-PAIRS:]
-        places = [p for p in ordered if math.prod(self._sizes[a] for a in p) <= PARENT_CELLS]
-        targets = [table.ravel() / total for table in self.model.tables(places)]
-        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in places]
+        pairs = sorted(self._pairs, key=lambda pair: self._strengths[pair])[-PAIRS:]
+        targets = [table.ravel() / max(self.model.total, 1e-300) for table in self.model.tables(pairs)]
+        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in pairs]
         weights = np.full(len(pool), 1 / len(pool))
         for _ in range(SWEEPS):
-            for target, own in zip(targets, codes, strict=True):
-                sums = np.bincount(own, weights=weights, minlength=len(target))
+            for target, cells in zip(targets, codes, strict=True):
+                sums = np.bincount(cells, weights=weights, minlength=len(target))
                 ratio = np.divide(target, sums, out=np.ones_like(sums), where=sums > 0)
-                weights *= np.clip(ratio, 1 / STEEP, STEEP)[own]
+                weights *= np.clip(ratio, 1 / STEEP, STEEP)[cells]
             weights /= weights.sum()
         return weights
 
@@ -231,3 +222,12 @@ def _column(attribute: Attribute) -> Any:
         return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
     kind = value_type(attribute.values)
     return pa.array(list(map(str, attribute.values)) if kind == pa.string() else list(attribute.values), kind)
+
+
+def _safe(table: Any, safe: Callable[[str], str]) -> Any:
+    """Return a table whose texts are safe to read for the programs that open such a file."""
+    for index, field in enumerate(table.schema):
+        if safe is not str and field.type == pa.string():
+            texts = pa.array([safe(value) for value in table.column(index).to_pylist()], pa.string())
+            table = table.set_column(index, field, texts)
+    return table

@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy
 from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.lifting import subsets
 
 LARGEST = 100_000
@@ -60,63 +60,63 @@ ROUNDS, CLOSE = 200, 1e-3
 Indexes = NDArray[np.int64]
 
 
-def settled(model: Model, asked: Iterable[Place]) -> Model:
+def settled(model: Model, asked_for: Iterable[AttributeSet]) -> Model:
     """Return a model whose tables are no farther from the unbiased ones than their estimated risk allows.
 
-    `asked` are the sets whose tables are asked for.
+    `asked_for` are the sets whose tables are asked for.
     """
-    places = _small(model.schema.sizes, set(asked))
-    tables = _measured(model, places)
+    sets = _small(model.schema.sizes, set(asked_for))
+    tables = _measured(model, sets)
     if not tables:
         return model
-    smallest = min(len(place) for place in (*tables, *places) if place)
+    smallest = min(len(subset) for subset in (*tables, *sets) if subset)
     space = Space(model.evidence, tables, smallest)
     moves, coordinates = _moved(model, space)
     weights = space.means(moves)
     if (moves == 1).all():
         model.weights = weights
         return model
-    space = Space(model.evidence, sorted({(), *tables}))  # the total counts as a table of its own
+    space = Space(model.evidence, sorted({(), *tables}))  # the total counts as a table, too
     known = space.tables(space.nearest(coordinates, model), model)
     return Model(model.evidence, model.least, known, weights)
 
 
-def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
+def _small(sizes: Sequence[int], sets: set[AttributeSet]) -> set[AttributeSet]:
     """Return the sets of the fewest attributes, as long as their tables are not too large together."""
-    cells, found = 0, set[Place]()
-    for _, own in groupby(sorted(places, key=len), key=len):
-        some = set(own)
-        cells += sum(math.prod(sizes[a] for a in place) for place in some)
+    cells, small = 0, set[AttributeSet]()
+    for _, alike in groupby(sorted(sets, key=len), key=len):
+        level = set(alike)
+        cells += sum(math.prod(sizes[a] for a in subset) for subset in level)
         if cells > LARGEST:
             break
-        found |= some
-    return found
+        small |= level
+    return small
 
 
-def _measured(model: Model, places: set[Place]) -> list[Place]:
+def _measured(model: Model, sets: set[AttributeSet]) -> list[AttributeSet]:
     """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
 
     @cache
-    def follows(place: Place) -> bool:
-        is_known = model.evidence.noisy(place) is not None or not math.prod(sizes[a] - 1 for a in place)
-        return is_known and all(map(follows, combinations(place, len(place) - 1 if place else 1)))
+    def follows(subset: AttributeSet) -> bool:
+        is_known = model.evidence.noisy(subset) is not None or not math.prod(sizes[a] - 1 for a in subset)
+        return is_known and all(map(follows, combinations(subset, len(subset) - 1 if subset else 1)))
 
-    found: set[Place] = set()
-    for place in places:
-        level: list[Place] = [()] if follows(()) else []
+    known: set[AttributeSet] = set()
+    for subset in sets:
+        level: set[AttributeSet] = set(filter(follows, [()]))
         while level:  # up from the empty set, as far as measured sets go
-            larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
-            found |= set(level)
-            level = list(filter(follows, larger))
-    inside = {some for place in found for some in subsets(place) if some != place}
-    largest = found - inside - {()}
-    return sorted(largest | (found & places)) if largest else []
+            known |= level
+            larger = {(*part, a) for part in level for a in subset if a > max(part, default=-1)}
+            level = set(filter(follows, larger))
+    inside = {part for subset in known for part in subsets(subset) if part != subset}
+    largest = known - inside - {()}
+    return sorted(largest | (known & sets)) if largest else []
 
 
 def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     """Return how far coordinates may move towards the model's, as parts of the way, and where they end."""
-    noisy = space.coordinates([space.noisy[place].values for place in space.sets])
+    noisy = space.coordinates([space.noisy[subset].values for subset in space.sets])
     std = np.sqrt(space.variances)
     away = noisy - space.coordinates(model.tables(space.sets))
     slopes = np.zeros_like(away)
@@ -125,22 +125,22 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
-        again = Model(_changed(model.evidence, space.residuals(step)), model.least)
-        further = noisy + step - space.coordinates(again.tables(space.sets))
+        moved = Model(_changed(model.evidence, space.residuals(step)), model.least)
+        further = noisy + step - space.coordinates(moved.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
     squares, noise = space.weights * away**2, space.weights * space.variances
     gains = space.weights * slopes
 
-    def reach(own: NDArray[np.bool_] | slice) -> float:
-        length, most = float(squares[own].sum()), float(noise[own].sum())
-        gain = min(float(gains[own].sum()), most)  # derivatives are at most 1, and estimates of few are rough
-        spare = gain - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
+    def reach(chosen: NDArray[np.bool_] | slice) -> float:
+        length, most = float(squares[chosen].sum()), float(noise[chosen].sum())
+        gain = min(float(gains[chosen].sum()), most)  # derivatives are at most 1, and estimates are rough
+        spare = gain - 2 * float(squares[chosen] @ noise[chosen]) / max(length, 1e-300)
         return _reach(length, spare, TOLERATED * most)
 
     moves = np.ones_like(away)
     for orders in space.blocks:
-        own = np.isin(space.orders, orders)
-        moves[own] = reach(own)
+        block = np.isin(space.orders, orders)
+        moves[block] = reach(block)
     for alone in space.slices.values():
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
@@ -148,14 +148,14 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     return moves, noisy - moves * away
 
 
-def _changed(evidence: Evidence, changes: Mapping[Place, Array]) -> Evidence:
+def _changed(evidence: Evidence, changes: Mapping[AttributeSet, Array]) -> Evidence:
     """Return evidence whose residuals of some sets differ by given numbers."""
 
-    def noisy(place: Place) -> Noisy | None:
-        known = evidence.noisy(place)
-        if known is None or place not in changes:
+    def noisy(subset: AttributeSet) -> Noisy | None:
+        known = evidence.noisy(subset)
+        if known is None or subset not in changes:
             return known
-        return replace(known, values=known.values + changes[place])
+        return replace(known, values=known.values + changes[subset])
 
     return Evidence(evidence.schema, noisy, evidence.distances)
 
@@ -170,36 +170,37 @@ def _reach(length: float, spare: float, allowed: float) -> float:
 class Space:
     """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
 
-    def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
+    def __init__(self, evidence: Evidence, tables: Sequence[AttributeSet], smallest: int = 1) -> None:
         """Take what was measured, tables of which all parts were, and the least size of those asked for."""
         self._sizes = evidence.schema.sizes
-        self._asked = tables
+        self._tables = tables
         self._smallest = smallest
-        found = {some for place in tables for some in subsets(place)}
-        self.sets = sorted(found, key=lambda place: (len(place), place))
-        nothing = {p: Noisy(p, np.zeros([self._sizes[a] for a in p]), 0.0) for p in self.sets}
-        self.noisy = {place: evidence.noisy(place) or nothing[place] for place in self.sets}
-        counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
-        self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
-        ends = np.cumsum(counts).tolist()
-        self.slices = {p: slice(end - n, end) for p, end, n in zip(self.sets, ends, counts, strict=True)}
-        """The coordinates of each set."""
-        self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
-        above = dict.fromkeys(self.sets, 0.0)
+        above: dict[AttributeSet, float] = {}
         for table in tables:
-            for place in subsets(table):
-                above[place] += 1 / math.prod(self._sizes[a] for a in table if a not in place)
-        self.weights = np.repeat([above[place] for place in self.sets], counts)
+            for part in subsets(table):
+                others = math.prod(self._sizes[a] for a in table if a not in part)
+                above[part] = above.get(part, 0.0) + 1 / others
+        self.sets = sorted(above, key=lambda subset: (len(subset), subset))
+        nothing = (Noisy(subset, np.zeros(self._shape(subset)), 0.0) for subset in self.sets)
+        self.noisy = {none.attributes: evidence.noisy(none.attributes) or none for none in nothing}
+        counts = [math.prod(self._shape(subset, 1)) for subset in self.sets]
+        ends = np.cumsum(counts).tolist()
+        self.slices = {s: slice(end - n, end) for s, end, n in zip(self.sets, ends, counts, strict=True)}
+        """The coordinates of each set."""
+        self.variances = np.repeat([self.noisy[subset].variance for subset in self.sets], counts)
+        self.orders = np.repeat([max(len(subset), 1) for subset in self.sets], counts)
+        self.weights = np.repeat([above[subset] for subset in self.sets], counts)
         """What a squared error in each coordinate weighs, over all tables."""
+
+    def _shape(self, subset: AttributeSet, less: int = 0) -> list[int]:
+        return [self._sizes[a] - less for a in subset]
 
     def means(self, moves: Array) -> dict[int, float]:
         """Return the means of numbers per coordinate, weighted by the noise, by the number of attributes."""
-        noise, rest = self.weights[1:] * self.variances[1:], 1.0 - moves[1:]
-        orders = self.orders[1:]
+        noise, orders = (self.weights * self.variances)[1:], self.orders[1:]
         return {
-            order: 1.0 - float(rest[own] @ noise[own] / noise[own].sum())
+            order: float(np.average(moves[1:][orders == order], weights=noise[orders == order]))
             for order in np.unique(orders[noise > 0]).tolist()
-            if (own := orders == order).any()
         }
 
     @property
@@ -209,111 +210,104 @@ class Space:
         Each has many directions, if possible. The smallest tables asked for consist of sets of their own size
         and of all smaller ones, so that these are moved together.
         """
-        found: list[list[int]] = []
+        blocks: list[list[int]] = []
         count = 0
         orders = self.orders[self.variances > 0]
         for order in np.unique(orders).tolist():
-            if not found or (count >= DIRECTIONS and order > self._smallest):
-                found.append([])
+            if not blocks or (count >= DIRECTIONS and order > self._smallest):
+                blocks.append([])
                 count = 0
-            found[-1].append(order)
+            blocks[-1].append(order)
             count += int((orders == order).sum())
-        if len(found) > 1 and count < DIRECTIONS:
-            found[-2:] = [found[-2] + found[-1]]
-        return found
+        if len(blocks) > 1 and count < DIRECTIONS:
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+        return blocks
 
     def coordinates(self, tables: Iterable[Array]) -> Array:
         """Return the coordinates of tables, one per set."""
         pairs = zip(self.sets, tables, strict=True)
-        parts = [along_axes(table, 0, [_basis(self._sizes[a]) for a in place]) for place, table in pairs]
+        parts = [along_axes(table, 0, [_basis(n) for n in self._shape(subset)]) for subset, table in pairs]
         return np.concatenate([part.ravel() for part in parts])
 
-    def residuals(self, coordinates: Array) -> dict[Place, Array]:
+    def residuals(self, coordinates: Array) -> dict[AttributeSet, Array]:
         """Return the residuals with given coordinates."""
-        found = {}
-        for place, own in self.slices.items():
-            shaped = coordinates[own].reshape([self._sizes[a] - 1 for a in place])
-            found[place] = along_axes(shaped, 0, [_basis(self._sizes[a]).T for a in place])
-        return found
+        return {
+            subset: along_axes(
+                coordinates[chosen].reshape(self._shape(subset, 1)),
+                0,
+                [_basis(n).T for n in self._shape(subset)],
+            )
+            for subset, chosen in self.slices.items()
+        }
 
     @cached_property
-    def _stacks(self) -> list[tuple[list[Place], Indexes]]:
+    def _stacks(self) -> list[tuple[list[AttributeSet], Indexes]]:
         """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
-        found: dict[tuple[int, ...], list[Place]] = {}
-        for table in self._asked:
-            found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
-        return [(own, np.stack(list(map(self._indexes, own)))) for own in found.values()]
+        return [(batch, self._indexes(batch)) for batch in batches(self._tables, self._sizes)]
 
-    def _indexes(self, table: Place) -> Indexes:
-        """Return which coordinate belongs to each element of a table in its bases."""
-        result = np.zeros([self._sizes[a] for a in table], dtype=np.int64)
-        for place in subsets(table):
-            own = self.slices[place]
-            at = tuple(slice(1, None) if a in place else 0 for a in table)
-            result[at] = np.arange(own.start, own.stop).reshape([self._sizes[a] - 1 for a in place])
+    def _indexes(self, tables: Sequence[AttributeSet]) -> Indexes:
+        """Return which coordinate belongs to each element of tables of one shape in their bases."""
+        result = np.zeros([len(tables), *self._shape(tables[0])], dtype=np.int64)
+        for number, table in enumerate(tables):
+            for part in subsets(table):
+                at = tuple(slice(1, None) if a in part else 0 for a in table)
+                chosen = self.slices[part]
+                result[(number, *at)] = np.arange(chosen.start, chosen.stop).reshape(self._shape(part, 1))
         return result
 
-    def _lifted(self, values: Array, table: Place) -> Array:
+    def _lifted(self, values: Array, table: AttributeSet) -> Array:
         """Return the cells of tables of one shape from their elements in the bases."""
-        return along_axes(values, 1, [_lifting(self._sizes[a]).T for a in table])
+        return along_axes(values, 1, [_lifting(n).T for n in self._shape(table)])
 
     def cells(self, coordinates: Array) -> list[Array]:
         """Return the cells of the tables asked for, in stacks of one shape."""
-        return [self._lifted(coordinates[indexes], own[0]) for own, indexes in self._stacks]
+        return [self._lifted(coordinates[indexes], tables[0]) for tables, indexes in self._stacks]
 
     def _fitted(self, stacks: Sequence[Array]) -> Array:
         """Return the coordinates of the consistent tables nearest to given ones."""
         sums = np.zeros(len(self.weights))
-        for (own, indexes), cells in zip(self._stacks, stacks, strict=True):
-            values = along_axes(cells, 1, [_lifting(self._sizes[a]) for a in own[0]])
+        for (tables, indexes), cells in zip(self._stacks, stacks, strict=True):
+            values = along_axes(cells, 1, [_lifting(n) for n in self._shape(tables[0])])
             sums += np.bincount(indexes.ravel(), values.ravel(), len(sums))
         return sums / self.weights
 
     def nearest(self, coordinates: Array, model: Model) -> Array:
         """Return the nearest coordinates of which all tables are non-negative, with structural zeros."""
-        masks = [np.stack([_mask(model, place) for place in own]) for own, _ in self._stacks]
+        masks = [np.stack(list(map(model.zeros.mask, tables))) for tables, _ in self._stacks]
         public = self.variances == 0
         close = CLOSE * math.sqrt(float(self.variances @ self.weights) / sum(mask.size for mask in masks))
         stacks = self.cells(coordinates)
-        excess = [np.zeros_like(own) for own in stacks]
+        excess = [np.zeros_like(stack) for stack in stacks]
         for _ in range(ROUNDS):  # Dykstra's algorithm: only the cone needs a correction
-            before = [own + more for own, more in zip(stacks, excess, strict=True)]
-            kept = [np.maximum(own, 0.0) * mask for own, mask in zip(before, masks, strict=True)]
-            excess = [own - after for own, after in zip(before, kept, strict=True)]
+            before = [stack + more for stack, more in zip(stacks, excess, strict=True)]
+            kept = [np.maximum(stack, 0.0) * mask for stack, mask in zip(before, masks, strict=True)]
+            excess = [stack - after for stack, after in zip(before, kept, strict=True)]
             coordinates = np.where(public, coordinates, self._fitted(kept))
             stacks = self.cells(coordinates)
             if all(float(np.abs(a - b).max()) <= close for a, b in zip(stacks, kept, strict=True)):
                 break
         return coordinates
 
-    def tables(self, coordinates: Array, model: Model) -> dict[Place, Array]:
+    def tables(self, coordinates: Array, model: Model) -> dict[AttributeSet, Array]:
         """Return the table of every set: non-negative, with the margins of the others."""
-        found: dict[Place, Array] = {(): np.array(max(coordinates[0], 0.0))}
-        for order in range(1, len(self.sets[-1]) + 1):
-            for some in batches([place for place in self.sets if len(place) == order], self._sizes):
-                masks = np.stack([_mask(model, place) for place in some])
-                indexes = np.stack(list(map(self._indexes, some)))
-                tables = np.maximum(self._lifted(coordinates[indexes], some[0]), 0.0) * masks
-                margins: dict[Axes, Array] = {
-                    axes: np.stack([found[tuple(place[a] for a in axes)] for place in some])
-                    for axes in combinations(range(order), order - 1)
-                }
-                tables = fitted(tables, margins)
-                if order == 2 and masks.all():
-                    tables = with_margins(tables, margins[0,], margins[1,])
-                elif order > 1:
-                    singles = [np.stack([found[place[axis],] for place in some]) for axis in range(order)]
-                    tables = filled(tables, singles, masks)
-                tables.flags.writeable = False
-                found.update(zip(some, tables, strict=True))
-        return found
-
-
-def _mask(model: Model, place: Place) -> Array:
-    """Return ones in possible cells and zeros in others."""
-    possible = model.zeros.possible(place)
-    shape = [model.schema.sizes[a] for a in place]
-    return np.ones(shape) if possible is None else possible.astype(float)
+        known: dict[AttributeSet, Array] = {(): np.array(max(coordinates[0], 0.0))}
+        for batch in batches([subset for subset in self.sets if subset], self._sizes):
+            order = len(batch[0])
+            masks = np.stack(list(map(model.zeros.mask, batch)))
+            tables = np.maximum(self._lifted(coordinates[self._indexes(batch)], batch[0]), 0.0) * masks
+            margins: dict[Axes, Array] = {
+                axes: np.stack([known[tuple(subset[a] for a in axes)] for subset in batch])
+                for axes in combinations(range(order), order - 1)
+            }
+            tables = fitted(tables, margins)
+            if order == 2 and masks.all():
+                tables = with_margins(tables, margins[0,], margins[1,])
+            elif order > 1:
+                singles = [np.stack([known[subset[axis],] for subset in batch]) for axis in range(order)]
+                tables = filled(tables, singles, masks)
+            tables.flags.writeable = False
+            known.update(zip(batch, tables, strict=True))
+        return known
 
 
 @cache

@@ -26,20 +26,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, arranged, fitted
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.release.release import Release
+from querysmasher.release.store import MemoryStore
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
@@ -103,21 +104,20 @@ def rotation_of(
     """
     axes, matrices, bases, weights, multiples = [], [], [], np.ones(()), np.ones(())
     for (on, _), strategy in zip(measured.blocks, strategies, strict=True):
-        own = np.ones(())
+        squares = np.ones(())
         for inner, factor in strategy.factors:
             matrix = factor.written_out()
             if strategy.multipliers is None:
-                basis, squares = _directions(
-                    matrix, None if len(inner) > 1 else (grams or {}).get(on[inner[0]])
-                )
+                gram = None if len(inner) > 1 else (grams or {}).get(on[inner[0]])
+                basis, lengths = _directions(matrix, gram)
             else:  # rows with different noise stay as they are
-                basis, squares = np.eye(len(matrix)), (matrix**2).sum(axis=1)
+                basis, lengths = np.eye(len(matrix)), (matrix**2).sum(axis=1)
             axes.append(tuple(on[a] for a in inner))
             matrices.append(matrix)
             bases.append(basis)
-            own = np.multiply.outer(own, squares)
-        noise = np.ones(own.shape) if strategy.multipliers is None else strategy.multipliers.astype(float)
-        weights = np.multiply.outer(weights, own / noise)
+            squares = np.multiply.outer(squares, lengths)
+        noise = np.ones(squares.shape) if strategy.multipliers is None else strategy.multipliers.astype(float)
+        weights = np.multiply.outer(weights, squares / noise)
         multiples = np.multiply.outer(multiples, noise)
     return Rotation(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
 
@@ -149,17 +149,16 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
     return change * kept[block].reshape(change.shape)
 
 
-class ShrunkStore:
+class ShrunkStore(MemoryStore):
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
-    def __init__(self, release: Release, model: Model, asked: Mapping[int, Family | None]) -> None:
+    def __init__(self, release: Release, model: Model, families: Mapping[int, Family | None]) -> None:
         """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
         self._release = release
         self._model = model
-        self._asked = asked
-        self._grams: dict[object, Array] = {}
+        self._families = families
         self._rotations: dict[object, Rotation] = {}
-        self._singles: dict[int, Array] = {}
+        self._single = cache(self._shrunk_single)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -167,7 +166,7 @@ class ShrunkStore:
         release = self._release
         return Reconstruction(release.plan, release.centres, self, release.public_total, release.estimator)
 
-    def __getitem__(self, number: int) -> Array:
+    def __missing__(self, number: int) -> Array:
         """Return the shrunk answers of one attribute set."""
         plan = self._release.plan
         measured = plan.measured[number]
@@ -177,11 +176,11 @@ class ShrunkStore:
         entries = [factor.rows * factor.cells for s in strategies for _, factor in s.factors]
         if not measured.attributes or max(cells, *entries) > LARGEST:
             return answers
-        known = {axis: own for axis, a in enumerate(measured.attributes) if (own := self._asked.get(a))}
+        known = {i: family for i, a in enumerate(measured.attributes) if (family := self._families.get(a))}
         centres = [self._release.centres[a] for a in measured.attributes]
-        key = (measured.blocks, *((axis, own.key, centres[axis]) for axis, own in known.items()))
+        key = (measured.blocks, *((axis, family.key, centres[axis]) for axis, family in known.items()))
         if key not in self._rotations:
-            grams = {axis: self._gram(own, centres[axis]) for axis, own in known.items()}
+            grams = {axis: _gram(family, centres[axis]) for axis, family in known.items()}
             self._rotations[key] = rotation_of(measured, strategies, grams)
         rotation = self._rotations[key]
         predicted = rotation.predicted(self._target(measured.attributes))
@@ -190,33 +189,28 @@ class ShrunkStore:
         kept = shrink(change, rotation.weights, variance * rotation.multiples + extra)
         return (predicted + rotation.rotated_back(kept)).ravel()
 
-    def _gram(self, family: Family, centre: Centre) -> Array:
-        """Return the Gram matrix of queries, as they act on residuals around a centre."""
-        key = (family.key, centre)
-        if key not in self._grams:
-            around = np.eye(family.cells) - centre.weights[:, None]
-            self._grams[key] = around.T @ family.gram() @ around
-        return self._grams[key]
-
-    def _target(self, place: Place) -> Array:
+    def _target(self, subset: AttributeSet) -> Array:
         """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
-        target = self._model.target(place)
-        if len(place) == 1:
+        target = self._model.target(subset)
+        if len(subset) == 1:
             return target
-        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(place)}
+        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(subset)}
         return fitted(target[None].copy(), singles, SWEEPS)[0]
 
-    def _single(self, attribute: int) -> Array:
+    def _shrunk_single(self, attribute: int) -> Array:
         """Return the shrunk table on one attribute, made non-negative through its prefix sums."""
-        if attribute not in self._singles:
-            single = self._model.single(attribute)
-            if [m.attributes for m in self._release.plan.measured].count((attribute,)) == 1:
-                values = self.reconstruction.marginal((attribute,), complete=False)
-                sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
-                sums[-1] = self._model.total
-                single = np.diff(sums, prepend=0.0)
-            self._singles[attribute] = single
-        return self._singles[attribute]
+        if [m.attributes for m in self._release.plan.measured].count((attribute,)) != 1:
+            return self._model.single(attribute)
+        values = self.reconstruction.marginal((attribute,), complete=False)
+        sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
+        sums[-1] = self._model.total
+        return np.diff(sums, prepend=0.0)
+
+
+def _gram(family: Family, centre: Centre) -> Array:
+    """Return the Gram matrix of queries, as they act on residuals around a centre."""
+    around = np.eye(family.cells) - centre.weights[:, None]
+    return np.asarray(around.T @ family.gram() @ around)
 
 
 class Sums:
@@ -246,9 +240,9 @@ class Sums:
             is_small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
             for a in release.plan.schema.positions(names):
                 wanted[a] = family if is_small else None
-        for asked, made in self._known:
-            if all(_key(family) == _key(asked.get(a, family)) for a, family in wanted.items()):
-                asked.update(wanted)
+        for families, made in self._known:
+            if all(_key(family) == _key(families.get(a, family)) for a, family in wanted.items()):
+                families.update(wanted)
                 return made
         made = ShrunkStore(release, self._model, wanted).reconstruction
         self._known.append((wanted, made))
@@ -258,7 +252,7 @@ class Sums:
         """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
         families = [family.original for family in group.families]
         if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
-            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
+            answers = plausible(answers, [i for i, family in enumerate(families) if family.is_growing])
         public_total = self._release.public_total
         if public_total is not None and all(map(_counts, families)):
             answers = np.minimum(answers, float(public_total))
@@ -273,8 +267,8 @@ def _key(family: Family | None) -> object:
 
 def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
-    places = release.plan.schema.positions(group.attributes)
-    return summed(group, reconstruction.marginal(places, complete=False))
+    positions = release.plan.schema.positions(group.attributes)
+    return summed(group, reconstruction.marginal(positions, complete=False))
 
 
 def largest_count(release: Release) -> float:
@@ -287,10 +281,9 @@ def largest_count(release: Release) -> float:
     return float(max(counts, default=0.0))
 
 
-def of_cells(group: Group, positions: Place, values: Array) -> Array:
+def of_cells(group: Group, positions: AttributeSet, values: Array) -> Array:
     """Return answers as sums of the cells of a table on increasing attributes."""
-    result = arranged(values, positions)
-    return result if all(family.counts_values for family in group.families) else summed(group, result)
+    return summed(group, arranged(values, positions))
 
 
 def with_total(group: Group, answers: Array, total: float) -> Array:
@@ -320,6 +313,6 @@ def plausible(answers: Array, axes: Sequence[int]) -> Array:
         for axis in axes:
             answers = np.apply_along_axis(lambda line: isotonic_regression(line).x, axis, answers)
     answers = np.maximum(answers, 0.0)
-    for axis in axes if len(axes) > 1 else ():
+    for axis in axes:
         answers = np.maximum.accumulate(answers, axis=axis)
     return answers

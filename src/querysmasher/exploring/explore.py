@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, explained
+from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.exploring.shares import (
     AGAIN,
     FLOOR,
@@ -43,11 +45,17 @@ from querysmasher.exploring.shares import (
     first_share,
     later_share,
 )
-from querysmasher.journal import Journal, check_error_share
-from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
-from querysmasher.planning.asking import check_asked
-from querysmasher.planning.estimating import Place, cell_cost
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.guarantees import Counted
+from querysmasher.measuring import (
+    Journal,
+    asked_dropped,
+    check_ledger,
+    check_options,
+    noting,
+    with_left_out,
+)
+from querysmasher.planning.checks import check_arguments
+from querysmasher.planning.estimating import cell_cost, check_error_share
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce
@@ -55,10 +63,8 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.exploration import PAIRS, request_digest
-from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.provenance import PAIRS, NoiseRecord, request_digest
 from querysmasher.release.release import Release
-from querysmasher.report.left_out import Counted
 from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
@@ -120,7 +126,7 @@ def explore(
         report_dropped: measure, too, how many records were left out, with 1% of the budget.
         progress: show progress bars.
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     request = Request(workload)
     check_options(budget, unknown, max_records)
     check_error_share(error_share)
@@ -168,7 +174,7 @@ class Course:
         budget = whole - reserve
         total = journal.measure_size(TOTAL * budget)
         spare = budget - float(phases.spent - before)
-        sizes = {place: self.request.schema.sizes[place[0]] for place in self.request.singles}
+        sizes = {subset: self.request.schema.sizes[subset[0]] for subset in self.request.singles}
         self._direct = Direct.of(self.request, journal.budget, total, budget)
         if self._direct.weight == 1:
             journal.measure("all parts", self._direct.missing(journal.spent, spare))
@@ -178,10 +184,10 @@ class Course:
             first = first_share(total, budget, list(sizes.values())) * budget
             costs = by_size(sizes, first)
             if journal.public_total is None and math.sqrt(self._change / (TOTAL * budget)) > ROUGH * total:
-                costs = {place: (1 - AGAIN) * cost for place, cost in costs.items()} | {(): AGAIN * first}
+                costs = {subset: (1 - AGAIN) * cost for subset, cost in costs.items()} | {(): AGAIN * first}
             journal.measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
-        return journal.ended([place for place in self.request.sets if place], reserve)
+        return journal.ended([subset for subset in self.request.sets if subset], reserve)
 
     def _share_out(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
@@ -198,32 +204,32 @@ class Course:
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)
         distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
-        errors = dict(zip(parts.places, parts.errors, strict=True))
-        known = [
-            sum(errors.get(some, 0.0) ** 2 for some in subsets(place) if len(some) == 2) for place in triples
-        ]
-        own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), (FLOOR * sd) ** 2))
-        parts += Parts.of_distances(triples, own, profiles)
+        errors = dict(zip(parts.sets, parts.errors, strict=True))
+        known = [sum(errors.get(pair, 0.0) ** 2 for pair in combinations(t, 2)) for t in triples]
+        beyond = np.maximum(distances - sd, 0.0) ** 2 - np.array(known)  # what pairs do not explain
+        parts += Parts.of_distances(triples, np.sqrt(np.maximum(beyond, (FLOOR * sd) ** 2)), profiles)
         self._fill("triples, pairs and single attributes", parts, later - scores)
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
         """Measure parts by water-filling; return what is left of their variances."""
         costs = np.array(
-            [cell_cost(self.request.schema, place, self.journal.budget) for place in parts.places]
+            [cell_cost(self.request.schema, subset, self.journal.budget) for subset in parts.sets]
         )
         looking = 1 - self._direct.weight
         precisions = filled(parts, self.request.weights, costs, looking * cost)
-        spent = dict(zip(parts.places, (precisions * costs).tolist(), strict=True))
-        for place, own in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
-            spent[place] = spent.get(place, 0.0) + own
-        spent = {place: own for place, own in spent.items() if own > LEAST * cost}
+        spent = dict(zip(parts.sets, (precisions * costs).tolist(), strict=True))
+        for subset, more in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
+            spent[subset] = spent.get(subset, 0.0) + more
+        spent = {subset: share for subset, share in spent.items() if share > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
             spent = by_size(dict.fromkeys(self.request.singles, 1), cost)
         self.journal.measure(name, spent)
-        precise = np.array([spent.get(place, 0.0) for place in parts.places]) / costs
+        precise = np.array([spent.get(subset, 0.0) for subset in parts.sets]) / costs
         return parts.after(precise)
 
-    def _compare(self, name: str, sets: Sequence[Place], cost: float) -> tuple[Array, float, list[Profile]]:
+    def _compare(
+        self, name: str, sets: Sequence[AttributeSet], cost: float
+    ) -> tuple[Array, float, list[Profile]]:
         """Measure how far tables are from their estimates.
 
         Return the distances, their standard error, and the profiles of the estimates.

@@ -25,31 +25,27 @@ where g_k(0) <= λ c_k: a table without enough signal gets nothing. One bisectio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
-from querysmasher.estimate.model import LARGEST, Model
+from querysmasher.estimate.evidence import AttributeSet
+from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.estimating import Place, directions
 from querysmasher.planning.options import Options
 from querysmasher.privacy.budget import Budget
-from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
 EXACT = 1e-10
-"""Relative accuracy at which both stop."""
+"""Relative accuracy of precisions."""
 
 
-def fill(
-    variances: Array, counts: Array, weights: Array, costs: Array, budget: float, accuracy: float = EXACT
-) -> Array:
+def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: float) -> Array:
     """Return the precision of every table, at least zero, whose costs add up to the budget.
 
     Args:
@@ -58,36 +54,26 @@ def fill(
         weights: how much the errors of each table count.
         costs: the privacy cost of a precision of 1.
         budget: the privacy cost to spend.
-        accuracy: the relative accuracy of the precisions; their costs add up to the budget in any case.
 
     If no cell has prior variance, nothing is worth measuring, and all precisions are zero.
     """
     roots = counts * variances * np.sqrt(variances) * (weights / 2 / costs)[:, None]  # g(0)/c, by class
-    first = roots.sum(axis=1)
-    active = first > 0
-    result = np.zeros(len(first))
-    if not active.any():
-        return result
-    roots, own, start = roots[active], variances[active], first[active]
+    start = roots.sum(axis=1)
+    precisions = np.zeros(len(start))
     low, high = 0.0, float(start.max())  # the multiplier; at `high` nothing is measured
-    found = np.zeros(len(start))
-    for _ in range(100):
+    for _ in range(100 if high else 0):
         middle = np.sqrt(low * high) if low else high / 1e3
-        found = _precisions(roots, own, start, middle, found, accuracy)
-        spent = float(found @ costs[active])
-        if abs(spent - budget) <= accuracy * budget:
+        precisions = _precisions(roots, variances, start, middle, precisions)
+        spent = float(precisions @ costs)
+        if abs(spent - budget) <= EXACT * budget:
             break
         low, high = (low, middle) if spent < budget else (middle, high)
-        if low and high / low - 1 <= accuracy:
+        if low and high / low - 1 <= EXACT:
             break
-    spent = float(found @ costs[active])
-    result[active] = found * (budget / spent) if spent > 0 else 0.0
-    return result
+    return precisions * (budget / max(float(precisions @ costs), 1e-300))
 
 
-def _precisions(
-    roots: Array, variances: Array, start: Array, level: float, guess: Array, accuracy: float
-) -> Array:
+def _precisions(roots: Array, variances: Array, start: Array, level: float, guess: Array) -> Array:
     """Return b with g(b)/c = level, and zero where g(0)/c is below, by Newton's method from a guess.
 
     The method solves for g^(-2/3), which is linear in b for one class of cells, and concave for several (a
@@ -98,13 +84,12 @@ def _precisions(
     for _ in range(60):
         if not busy.size:
             break
-        own = variances[busy]
-        factor = 1.0 / (1.0 + own * b[busy, None])
+        factor = 1.0 / (1.0 + variances[busy] * b[busy, None])
         gains = roots[busy] * factor * np.sqrt(factor)
-        gain, slope = gains.sum(axis=1), -1.5 * (gains * own * factor).sum(axis=1)
+        gain, slope = gains.sum(axis=1), -1.5 * (gains * variances[busy] * factor).sum(axis=1)
         steps = -1.5 * gain * ((gain / level) ** (2 / 3) - 1) / slope
         moved = np.maximum(b[busy] + steps, 0.0)
-        still = np.abs(moved - b[busy]) > accuracy * moved
+        still = np.abs(moved - b[busy]) > EXACT * moved
         b[busy] = moved
         busy = busy[still]
     return b
@@ -145,82 +130,55 @@ MOST_TRIPLES = 20_000
 PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
 
 
-@dataclass(frozen=True, eq=False)
 class Request:
-    """The tables of a workload, and their parts on one, two and three attributes."""
+    """The tables of a workload, and their parts on one, two and three attributes, with weights."""
 
-    workload: Workload
-
-    def __post_init__(self) -> None:
+    def __init__(self, workload: Workload) -> None:
         """Refuse queries other than cells of tables, and tables that are too large."""
-        for group in self.workload:
+        self.workload = workload
+        self.schema = schema = workload.schema
+        self.weights: dict[AttributeSet, float] = {}
+        """The weight of every table, of groups on the same attributes together."""
+        for group in workload:
             if not group.is_marginal:
                 msg = (
                     f"workload: expected marginals only, got {group.describe()}; other queries are answered "
                     "best from an unbiased release"
                 )
                 raise PlanError(msg, PLAN)
-        for place in self.sets:
-            cells = math.prod(self.schema.sizes[a] for a in place)
-            if cells > LARGEST:
-                names = ", ".join(self.schema.names[a] for a in place)
-                msg = f"workload: the table on ({names}) has {cells:,} cells; at most {LARGEST:,} are allowed"
+            if group.rows > LARGEST:
+                names = ", ".join(group.attributes)
+                msg = (
+                    f"workload: the table on ({names}) has {group.rows:,} cells; at most {LARGEST:,} are "
+                    "allowed"
+                )
                 raise TooLargeError(msg)
+            subset = tuple(sorted(schema.positions(group.attributes)))
+            self.weights[subset] = self.weights.get(subset, 0.0) + group.weight
+        self.sets = list(self.weights)
+        """The attribute sets of the tables, in the order of the workload."""
+        self.singles, self.pairs = self._parts(1), self._parts(2)
+        """The attributes, and pairs, that tables consist of, and the weight of all tables with each."""
         if not self.singles:
             msg = "workload: expected tables on attributes with at least two values, got none"
             raise PlanError(msg)
-
-    @property
-    def schema(self) -> Schema:
-        """The domain."""
-        return self.workload.schema
-
-    @cached_property
-    def weights(self) -> dict[Place, float]:
-        """The weight of every table, of groups on the same attributes together."""
-        found: dict[Place, float] = {}
-        for group in self.workload:
-            place = tuple(sorted(self.schema.positions(group.attributes)))
-            found[place] = found.get(place, 0.0) + group.weight
-        return found
-
-    @property
-    def sets(self) -> list[Place]:
-        """The attribute sets of the tables, in the order of the workload."""
-        return list(self.weights)
-
-    @cached_property
-    def singles(self) -> dict[Place, float]:
-        """The attributes that tables consist of, and the weight of all tables with each."""
-        return self._parts(1)
-
-    @cached_property
-    def pairs(self) -> dict[Place, float]:
-        """The pairs of attributes that tables consist of, and the weight of all tables with each."""
-        return self._parts(2)
-
-    @cached_property
-    def triples(self) -> dict[Place, float]:
+        several = sum(math.comb(len(subset), 3) for subset in self.sets) <= 10 * MOST_TRIPLES
+        triples = self._parts(3) if several else {}
+        self.triples = triples if len(triples) <= MOST_TRIPLES else {}
         """The sets of three attributes that tables consist of: empty if there are too many."""
-        most = sum(math.comb(len(place), 3) for place in self.sets)
-        return self._parts(3) if most <= MOST_TRIPLES * 10 else {}
-
-    def _parts(self, order: int) -> dict[Place, float]:
-        found: dict[Place, float] = {}
-        for place, weight in self.weights.items():
-            for part in combinations(self._several(place), order):
-                found[part] = found.get(part, 0.0) + weight
-        return found if order < 3 or len(found) <= MOST_TRIPLES else {}
-
-    def _several(self, place: Place) -> Iterator[int]:
-        """Iterate over the attributes of a set that have several values: others carry nothing."""
-        return (a for a in place if directions(self.schema, (a,)))
-
-    @property
-    def counted(self) -> list[tuple[str, ...]]:
+        self.counted = [
+            tuple(schema.names[a] for a in subset)
+            for subset in (*self.sets, *self.singles, *self.pairs, *self.triples)
+        ]
         """The attribute sets, by name, that some phase may count: all others follow from them."""
-        sets = [*self.sets, *self.singles, *self.pairs, *self.triples]
-        return [tuple(self.schema.names[a] for a in place) for place in sets]
+
+    def _parts(self, order: int) -> dict[AttributeSet, float]:
+        parts: dict[AttributeSet, float] = {}
+        for subset, weight in self.weights.items():
+            varying = (a for a in subset if self.schema.sizes[a] > 1)  # others carry nothing
+            for part in combinations(varying, order):
+                parts[part] = parts.get(part, 0.0) + weight
+        return parts
 
 
 def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
@@ -252,10 +210,10 @@ def later_share(noise: float, total: float) -> float:
     return 0.7 if noise < CLEAR * total else 0.5
 
 
-def by_size(sizes: Mapping[Place, int], cost: float) -> dict[Place, float]:
+def by_size(sizes: Mapping[AttributeSet, int], cost: float) -> dict[AttributeSet, float]:
     """Return a share of a privacy cost for each attribute: as the root of its number of values."""
-    roots = {place: math.sqrt(size) for place, size in sizes.items()}
-    return {place: cost * root / sum(roots.values()) for place, root in roots.items()}
+    roots = {subset: math.sqrt(size) for subset, size in sizes.items()}
+    return {subset: cost * root / sum(roots.values()) for subset, root in roots.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,9 +233,9 @@ class Profile:
         if not largest:
             return cls(np.zeros(CLASSES), np.zeros(CLASSES))
         levels = (np.log10(np.maximum(cells / largest, 1e-300)) + DECADES) * (CLASSES / DECADES)
-        place = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
-        counts = np.bincount(place, minlength=CLASSES).astype(float)
-        sums = np.bincount(place, weights=np.sqrt(cells), minlength=CLASSES)
+        classes = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
+        counts = np.bincount(classes, minlength=CLASSES).astype(float)
+        sums = np.bincount(classes, weights=np.sqrt(cells), minlength=CLASSES)
         return cls(counts, sums / np.maximum(counts, 1.0))
 
     def prior(self, distance: float) -> Array:
@@ -295,25 +253,27 @@ class Profile:
 class Parts:
     """Parts of tables with prior variances: what water-filling shares a budget among."""
 
-    places: tuple[Place, ...]
+    sets: tuple[AttributeSet, ...]
     variances: Array
     """By part, and class of cells."""
     counts: Array
 
     @classmethod
-    def of_distances(cls, places: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
+    def of_distances(
+        cls, sets: Iterable[AttributeSet], distances: Array, profiles: Sequence[Profile]
+    ) -> Parts:
         """Return parts whose priors have the given expected distances."""
-        variances = [own.prior(float(d)) for own, d in zip(profiles, distances, strict=True)]
-        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+        variances = [profile.prior(float(d)) for profile, d in zip(profiles, distances, strict=True)]
+        return cls(tuple(sets), np.array(variances), np.array([profile.counts for profile in profiles]))
 
     @classmethod
-    def of_noise(cls, places: Iterable[Place], model: Model) -> Parts:
+    def of_noise(cls, singles: Iterable[AttributeSet], model: Model) -> Parts:
         """Return single attributes, with the variances that their noise leaves."""
-        profiles = [Profile.of(model.single(a)) for (a,) in places]
-        measured = map(model.evidence.noisy, places)
-        noises = [0.0 if noisy is None else noisy.variance for noisy in measured]
-        variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
-        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
+        profiles = [Profile.of(model.single(a)) for (a,) in singles]
+        residuals = map(model.evidence.noisy, singles)
+        noises = [0.0 if noisy is None else noisy.variance for noisy in residuals]
+        variances = [profile.noise(variance) for profile, variance in zip(profiles, noises, strict=True)]
+        return cls(tuple(singles), np.array(variances), np.array([profile.counts for profile in profiles]))
 
     @property
     def errors(self) -> Array:
@@ -323,7 +283,7 @@ class Parts:
     def __add__(self, other: Parts) -> Parts:
         """Return both."""
         return Parts(
-            self.places + other.places,
+            self.sets + other.sets,
             np.concatenate([self.variances, other.variances]),
             np.concatenate([self.counts, other.counts]),
         )
@@ -331,32 +291,32 @@ class Parts:
     def after(self, precisions: Array) -> Parts:
         """Return what is left of the variances after parts were measured at these precisions."""
         left = self.variances / (1 + self.variances * precisions[:, None])
-        return Parts(self.places, left, self.counts)
+        return Parts(self.sets, left, self.counts)
 
 
-ROUNDS, ROUGHLY = 5, 1e-3
-"""Number of rounds, and the relative accuracy of precisions before the last."""
+ROUNDS = 5
+"""Number of rounds of weighting parts by their share in the errors of tables."""
 
 
-def filled(parts: Parts, tables: Mapping[Place, float], costs: Array, budget: float) -> Array:
+def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, budget: float) -> Array:
     """Return the precision of every part, whose costs add up to the budget.
 
     `tables` are the sets of the tables and their weights, and `costs` the privacy costs of a precision of 1.
     """
-    number = {place: i for i, place in enumerate(parts.places)}
+    number = {subset: i for i, subset in enumerate(parts.sets)}
     inside = [
-        (table, number[some])
-        for table, place in enumerate(tables)
-        for order in range(1, min(len(place), 3) + 1)
-        for some in combinations(place, order)
-        if some in number
+        (table, number[part])
+        for table, subset in enumerate(tables)
+        for order in range(1, min(len(subset), 3) + 1)
+        for part in combinations(subset, order)
+        if part in number
     ]
     which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
-    own = np.array(list(tables.values()))[which]
+    importance = np.array(list(tables.values()))[which]
     shares = np.ones(len(part))
-    for left in reversed(range(ROUNDS)):
-        weights: Array = np.bincount(part, weights=own * shares, minlength=len(number)).astype(float)
-        precisions = fill(parts.variances, parts.counts, weights, costs, budget, ROUGHLY if left else EXACT)
+    for _ in range(ROUNDS):
+        weights: Array = np.bincount(part, weights=importance * shares, minlength=len(number)).astype(float)
+        precisions = fill(parts.variances, parts.counts, weights, costs, budget)
         errors = parts.after(precisions).errors[part]
         whole = np.sqrt(np.bincount(which, weights=errors**2, minlength=len(tables)))[which]
         if not whole.any():
@@ -375,14 +335,14 @@ class Direct:
 
     weight: float = 0.0
     """The share of the budget that is spent in this way."""
-    costs: Mapping[Place, float] = field(default_factory=dict)
+    costs: Mapping[AttributeSet, float] = field(default_factory=dict)
     """The privacy cost of each set in the plan."""
 
     @classmethod
     def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
         """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
         schema, unit = request.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in place) for place in request.sets]
+        sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.sets]
         records = max(total, 1.0)
         alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
         if alone > SURELY * DENSE:
@@ -391,11 +351,11 @@ class Direct:
         scale = math.sqrt(budget.privacy_cost / cost)
         weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
         costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}
-        return cls(weight, {place: own * cost / budget.privacy_cost for place, own in costs.items()})
+        return cls(weight, {subset: share * cost / budget.privacy_cost for subset, share in costs.items()})
 
-    def missing(self, spent: Mapping[Place, float], cost: float) -> dict[Place, float]:
+    def missing(self, spent: Mapping[AttributeSet, float], cost: float) -> dict[AttributeSet, float]:
         """Return a privacy cost for each set that the plan spends more on than was spent already."""
-        missing = {place: own - spent.get(place, 0.0) for place, own in self.costs.items()}
-        short = {place: own for place, own in missing.items() if own > 0}
+        missing = {subset: planned - spent.get(subset, 0.0) for subset, planned in self.costs.items()}
+        short = {subset: more for subset, more in missing.items() if more > 0 and cost > 0}
         whole = math.fsum(short.values())
-        return {place: own * cost / whole for place, own in short.items()} if cost > 0 and whole > 0 else {}
+        return {subset: more * cost / whole for subset, more in short.items()}

@@ -8,22 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import mul
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
-from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
-from querysmasher.planning.mechanisms import DEFAULT, Task
+from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
+from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
+from querysmasher.planning.split import Subworkload
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -38,8 +37,7 @@ def allocate(root_losses: Sequence[float], sensitivities: Sequence[int], privacy
     r = np.asarray(root_losses, dtype=float)
     c = np.sqrt(np.asarray(sensitivities, dtype=float))
     if not (np.all(np.isfinite(r)) and np.all(r > 0) and np.all(c > 0)):
-        msg = "allocation: expected positive losses and sensitivities; a zero would leave no noise"
-        raise PlanError(msg)
+        raise PlanError("allocation: expected positive losses and sensitivities; a zero would leave no noise")
     variances: Array = c / r * float(c @ r) / privacy_cost
     while (spent := math.fsum(c**2 / variances)) > privacy_cost:  # by rounding error
         variances *= max(spent / privacy_cost, 1 + 1e-15)
@@ -53,24 +51,20 @@ def allocated(
     solutions: Sequence[Solution],
     measured: Sequence[Measured],
     bound: float,
-    *,
-    centering: str,
-    tolerance: float,
-    mechanism: str = DEFAULT,
-    solver: str = "optimal",
+    options: Options,
 ) -> Plan:
     """Return the plan of least loss with these strategies, whatever noise `measured` has.
 
     `bound` is a lower bound on the sum of the root losses at unit cost, each times the root of its
-    sensitivity. The other arguments are the options that the plan states.
+    sensitivity.
     """
     factors = [budget.unit.change(m.attributes) for m in measured]
     variances = allocate([m.root_loss for m in measured], factors, budget.privacy_cost).tolist()
     noisy = tuple(replace(m, variance=v) for m, v in zip(measured, variances, strict=True))
     loss = math.fsum(m.variance * m.root_loss**2 for m in noisy)
     certificate = Certificate(loss, bound**2 / budget.privacy_cost)
-    options = mechanism, solver, centering, tolerance
-    return Plan(workload, budget, centres, tuple(solutions), noisy, loss, certificate, *options)
+    stated = options.mechanism.name, options.solver, options.centering, options.tolerance
+    return Plan(workload, budget, centres, tuple(solutions), noisy, loss, certificate, *stated)
 
 
 WAYS = (1.5, 2.0)
@@ -80,95 +74,66 @@ Affine queries on CPS gain 1.0%, on [20]^40 0.8%.
 """
 
 
-def plan_around_best(
-    workload: Workload,
-    budget: Budget,
-    options: Options,
-    bases: Sequence[Solution],
-    far_apart: bool,
-    progress: bool | None,
-    lines: Places = (),
-) -> Plan:
-    """Plan with the best centres found; `lines` are attributes that bring centres of their own."""
+def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Plan:
+    """Plan with the best centres found."""
 
     def at(centres: Centres) -> Plan:
-        return plan_at(centres, workload, budget, options, bases, progress, lines)
+        return plan_at(centres, workload, budget, options)
 
     if options.centering == "uniform":
         return at(uniform(workload.schema))
-    with Bar("Choosing centres", None, progress):
-        found = search_centres(without_lines(workload, lines), budget.unit)
-    best = at(found.at(1.0))
-    if (found.is_exact and not far_apart and not lines) or best.centres == found.uniform:
+    with Bar("Choosing centres", None, options.progress):
+        search = search_centres(without_lines(workload, options.lines), budget.unit)
+    best = at(search.at(1.0))
+    if options.lines or (search.is_exact and not options.far_apart) or best.centres == search.uniform:
         return best
-    for way in WAYS if not lines else ():
-        trial = at(found.at(way))
+    for way in WAYS:
+        trial = at(search.at(way))
         if trial.weighted_loss >= best.weighted_loss:
             break
         best = trial
-    even = at(found.uniform)
-    return even if even.weighted_loss < best.weighted_loss else best
+    return min(best, at(search.uniform), key=lambda plan: plan.weighted_loss)
 
 
-def plan_at(
-    centres: Centres,
-    workload: Workload,
-    budget: Budget,
-    options: Options,
-    bases: Sequence[Solution] = (),
-    progress: bool | None = None,
-    lines: Places = (),
-) -> Plan:
+def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Options) -> Plan:
     """Plan with given centres."""
     public = budget.unit.total_is_public
     if options.mechanism.splits:
-        sets = split_sets(workload, centres, lines, public_total=public)
+        every = split_sets(workload, centres, options.lines, public_total=public)
     else:
-        asked = sorted({p for group in workload for p in workload.schema.positions(group.attributes)})
-        sets = [SplitSet(tuple(asked) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
-    known = len(sets)
-    sets = [
-        own for own in sets if own.others or own.strategies or not public
-    ]  # what is public is not measured
+        attributes = sorted({a for group in workload for a in workload.schema.positions(group.attributes)})
+        every = [SplitSet(tuple(attributes) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
+    sets = [s for s in every if s.others or s.strategies or not public]  # what is public is not measured
     if not sets:
-        raise nothing_to_measure(public=bool(known))
-    asked_sets = [Subworkload(own.others, own.terms) for own in sets]
-    task = Task(workload, asked_sets, options.tolerance, options.solver, bases, progress)
-    found, choices = options.mechanism.choose(task)
-    solutions = list(found)
+        raise nothing_to_measure(public=bool(every))
+    subworkloads = [Subworkload(s.others, s.terms) for s in sets]
+    task = Task(workload, subworkloads, options.tolerance, options.solver, options.bases, options.progress)
+    solutions, choices = options.mechanism.choose(task)
+    solutions = list(solutions)
     numbers: dict[Strategy, int] = {}
-    for own in sets:
-        for strategy in own.strategies.values():
+    for s in sets:
+        for strategy in s.strategies.values():
             if strategy not in numbers:
                 numbers[strategy] = len(solutions)
-                solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
-    bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
-    weigh = [math.sqrt(budget.unit.change(own.attributes)) for own in sets]
+                solutions.append(Solution(strategy, 1.0, s.quality, strategy.kind))
+    bounds = (
+        math.sqrt(budget.unit.change(s.attributes)) * choice.bound * s.quality
+        for s, choice in zip(sets, choices, strict=True)
+    )
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = [
-        Measured(own.attributes, _blocks(own, choice.blocks, numbers), 1.0, choice.reached, whole)
-        for own, choice in zip(sets, choices, strict=True)
+        Measured(s.attributes, _blocks(s, choice.blocks, numbers), 1.0, choice.reached, whole)
+        for s, choice in zip(sets, choices, strict=True)
     ]
-    return allocated(
-        workload,
-        budget,
-        centres,
-        solutions,
-        measured,
-        math.fsum(map(mul, weigh, bounds)),
-        mechanism=options.mechanism.name,
-        solver=options.solver,
-        centering=options.centering,
-        tolerance=options.tolerance,
-    )
+    return allocated(workload, budget, centres, solutions, measured, math.fsum(bounds), options)
 
 
-def _blocks(own: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
+def _blocks(split: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
     """Return the strategies on all attributes of a set, given those on its other attributes."""
-    if not own.strategies:
+    if not split.strategies:
         return blocks
-    place = {attribute: axis for axis, attribute in enumerate(own.attributes)}
+    axis_of = {attribute: axis for axis, attribute in enumerate(split.attributes)}
     return (
-        *((tuple(place[own.others[a]] for a in axes), number) for axes, number in blocks),
-        *(((place[a],), numbers[strategy]) for a, strategy in own.strategies.items()),
+        *((tuple(axis_of[split.others[a]] for a in axes), number) for axes, number in blocks),
+        *(((axis_of[a],), numbers[strategy]) for a, strategy in split.strategies.items()),
     )

@@ -1,7 +1,7 @@
 """Which queries are measured as they are, and which are split over residual spaces.
 
 Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
-whole, at the optimum over all mechanisms (`mechanisms.whole`). A candidate says which groups stay whole, and
+whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
 in which clusters; the others are split. There are three: nothing is whole; the queries given by their rows
 (predicates, `linear`, `a + b <= c`) are, beside tables that are split; all queries are, together. Each has a
 lower bound on its error. They are planned in order of bounds, except those whose bound shows that
@@ -12,14 +12,14 @@ their queries distinguish are few. Every cluster would learn the number of recor
 are centred: q − α·1 is measured, and the total once for all of them, from which α·1 follows.
 
 Bounds take one square root of a Gram matrix each (`solvers.bounds`). On every attribute set, the parts of
-queries that are split are rows over its cells, or over classes of cells that are alike. The root losses of
-all sets and of all clusters add up.
+queries that are split are rows over its cells. The root losses of all sets and of all clusters add up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -27,18 +27,21 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError
 from querysmasher.planning.around import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
-from querysmasher.planning.centre import Centre, Centres, uniform
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.grading import LOST, NOTHING
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import root_of, solve_whole
+from querysmasher.planning.mechanisms import root_of, solve_whole
+from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
-from querysmasher.planning.solvers.bounds import independent_root, least_root, root_diagonal
-from querysmasher.planning.split import Kept, PlacedFamily, split_rows
+from querysmasher.planning.solvers.bounds import least_root
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
+from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -46,14 +49,8 @@ from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 
-Place = tuple[int, ...]
-"""An attribute set: increasing indexes in the schema."""
-
-HIDDEN = 1e-9
-"""A variance below this fraction of what is known before other answers lower it is rounding error."""
-
-GRID = 16
-"""Shares α are multiples of 1/16, so that centred rows stay ratios of small integers."""
+AttributeSet = tuple[int, ...]
+"""Increasing indexes in the schema."""
 
 
 # --- what is measured whole ---
@@ -63,7 +60,7 @@ GRID = 16
 class Cluster:
     """Queries that may be measured together, each less a multiple α of the total."""
 
-    places: tuple[int, ...]
+    groups: tuple[int, ...]
     """Indexes of their groups in the workload."""
     merged: MergedRows
     """The queries on the distinct columns of their cells."""
@@ -93,7 +90,7 @@ class Cluster:
         small = min(self.merged.rows.shape) <= limits().threaded_cells
         with Bar("Solving", None, progress), one_core() if small else nullcontext():
             solution = solve_whole(self.shifted, tolerance, vars(self).get("root"))  # if it is known
-        return Unsplit(self.places, self.merged, self.alpha, solution)
+        return Unsplit(self.groups, self.merged, self.alpha, solution)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +104,9 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 """Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
 
 
-def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -> MergedRows | None:
+def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
-    groups = [workload.groups[place] for place in places]
+    groups = [workload.groups[i] for i in indexes]
     positions = workload.schema.positions
     attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
     merged = merge(workload.schema, groups, attributes, most_work)
@@ -118,8 +115,8 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     """Return the groups that are split, or None if there are none."""
-    whole = {place for some in unsplit for place in some.places}
-    groups = tuple(group for place, group in enumerate(workload) if place not in whole)
+    whole = {i for cluster in unsplit for i in cluster.groups}
+    groups = tuple(group for i, group in enumerate(workload) if i not in whole)
     return Workload(workload.schema, groups) if groups else None
 
 
@@ -136,39 +133,28 @@ class Candidate:
     is_optimal: bool = False
     """Whether no mechanism is better."""
 
-    @property
-    def handicap(self) -> float:
-        """Factor of its loss in comparisons: a plan that measures queries whole must be clearly better."""
-        return 1 / limits().worthwhile if self.clusters else 1.0
-
 
 def best_candidate(
-    workload: Workload,
-    budget: Budget,
-    tolerance: float,
-    planned: Planned,
-    progress: bool | None = None,
-    *,
-    centred: bool = True,
-    lines: Place = (),
+    workload: Workload, budget: Budget, options: Options, planned: Planned, *, centred: bool = True
 ) -> Plan:
     """Return the best plan among those that split all groups, some, or none.
 
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
-    `lines`, which have a centre for every set, are split if others are.
+    lines, which have a centre for every set, are split if others are.
     """
     best: Plan | None = None
-    least = math.inf
+    least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
-    for candidate in _candidates(workload, budget.unit, centred, lines):
-        if best is not None and candidate.bound(best) >= math.sqrt(limits().worthwhile) * root_loss(best):
+    for candidate in _candidates(workload, budget.unit, centred, options.lines):
+        if best is not None and candidate.bound(best) >= math.sqrt(worthwhile) * root_loss(best):
             continue
-        made = planned([cluster.solved(tolerance, progress) for cluster in candidate.clusters])
-        if isinstance(made, PlanError):
-            refusals[bool(candidate.clusters)] = made
+        plan = planned([c.solved(options.tolerance, options.progress) for c in candidate.clusters])
+        if isinstance(plan, PlanError):
+            refusals[bool(candidate.clusters)] = plan
             continue
-        if made.weighted_loss * candidate.handicap < least:
-            best, least = made, made.weighted_loss * candidate.handicap
+        value = plan.weighted_loss / (worthwhile if candidate.clusters else 1.0)
+        if value < least:
+            best, least = plan, value
         if candidate.is_optimal:
             break
     if best is None:
@@ -181,38 +167,31 @@ def root_loss(plan: Plan) -> float:
     return math.sqrt(plan.weighted_loss * plan.budget.privacy_cost)
 
 
-def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> Iterator[Candidate]:
+def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
     """Iterate over the candidates in order of their bounds; all queries whole come first only if quick."""
     count, most = len(workload.groups), limits()
-    named = {workload.schema.names[attribute] for attribute in lines}
-    given = [i for i, group in enumerate(workload) if _is_few(group) and named.isdisjoint(group.attributes)]
+    names = {workload.schema.names[a] for a in lines}
+    given = [i for i, group in enumerate(workload) if _is_few(group) and names.isdisjoint(group.attributes)]
     work = most.whole_work if len(given) == count else min(most.whole_work, most.beside_work)
-    merged = merged_groups(workload, range(count), work) if given or _is_quick(workload) else None
+    merged = merged_groups(workload, range(count), work) if given or _are_light(workload) else None
     if merged is not None and merged.rows.shape[1] == 1:  # all queries ask for the number of records
         given, merged = [], None
-    every = None
+    every = []
     if merged is not None:
         cluster = Cluster(tuple(range(count)), merged, None)
-        every = Candidate(
-            [cluster],
-            lambda _: math.sqrt(unit.change()) * least_root(cluster.root),
-            is_optimal=not unit.total_is_public,  # of which rows measured whole make no use
-        )
-        quick = len(given) == count or work_of(*merged.rows.shape) <= most.quick_whole_work
-        if every.is_optimal and given and quick:
-            yield every
-            every = None
-    choice = Given(workload, given, unit, centred)
-    whole, split = Candidate(choice.clusters, choice.bound_whole), Candidate([], choice.bound_split)
-    if choice.clusters:
-        yield from sorted((split, whole), key=lambda candidate: candidate.bound(None))
-    else:
-        yield split
-    if every is not None:
-        yield every
+        bound = cache(lambda: math.sqrt(unit.change()) * least_root(cluster.root))
+        every = [Candidate([cluster], lambda _: bound(), is_optimal=not unit.total_is_public)]
+        quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
+        if given and quick and every[0].is_optimal:
+            yield every.pop()
+    beside = Beside(workload, given, unit, centred)
+    split = Candidate([], beside.bound_split)
+    whole = [Candidate(beside.clusters, beside.bound_whole)] if beside.clusters else []
+    yield from sorted([split, *whole], key=lambda candidate: candidate.bound(None)) if whole else [split]
+    yield from every
 
 
-class Given:
+class Beside:
     """Queries given by their rows beside tables: what they lose at least in clusters, or split."""
 
     def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
@@ -220,83 +199,78 @@ class Given:
         self.schema, self.unit = workload.schema, unit
         self.groups = [workload.groups[i] for i in given]
         self.maps = (value_classes(self.schema, self.groups) if given else None) or []
-        places = grown(self.schema, self.groups, self.maps) if self.maps else []
-        kept = {given[j] for cluster in places for j in cluster}
-        self.tables = [group for i, group in enumerate(workload) if i not in kept]
-        centred = len(places) > 1 and (not self.tables or (centred and _know_total(self.tables)))
-        whole = (tuple(given[j] for j in cluster) for cluster in places)
-        self.clusters = self._clusters(workload, whole, centred)
+        members = [[given[i] for i in cluster] for cluster in grown(self.schema, self.groups, self.maps)]
+        whole = {i for cluster in members for i in cluster}
+        self.tables = [group for i, group in enumerate(workload) if i not in whole]
+        centred = len(members) > 1 and (not self.tables or (centred and _know_total(self.tables)))
+        self.clusters = self._clusters(workload, members, centred)
         self.split = cache(self._split)
 
-    def _clusters(self, workload: Workload, whole: Iterable[tuple[int, ...]], centred: bool) -> list[Cluster]:
+    def _clusters(self, workload: Workload, members: Sequence[list[int]], centred: bool) -> list[Cluster]:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
         clusters, rows, cells = [], 0, self._shared_cells()
-        for indexes in whole:
+        for indexes in members:
             merged = merged_groups(workload, indexes, limits().beside_work)
             if merged is None:
                 continue
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
             if rows**2 * cells > limits().beside_work:
                 return []
-            clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
+            clusters.append(Cluster(tuple(indexes), merged, shares(merged) if centred else None))
         return clusters
 
-    def _change(self, attributes: Place) -> float:
+    def _change(self, attributes: AttributeSet) -> float:
         return math.sqrt(self.unit.change(attributes))
 
-    def _split(self, centres: Centres) -> dict[Place, float]:
+    def _split(self, centres: Centres) -> dict[AttributeSet, float]:
         """Return what the queries lose at least on every set if they are split."""
-        roots = split_roots(split_groups(centres, self.schema, self.groups, self.maps))
+        roots = split_roots(centres, self.schema, self.groups)
         return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
 
-    def _tables(self, best: Plan | None) -> dict[Place, float]:
+    def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
         """Return what the tables lose on every set, given a plan of all queries."""
         if best is None or not self.tables:
             return {}
         given = {} if best.whole else self.split(best.centres)
-        split = [m for m in best.measured if not m.whole]
-        roots = {m.attributes: m.root_loss * self._change(m.attributes) for m in split}
+        roots = {m.attributes: m.root_loss * self._change(m.attributes) for m in best.measured if not m.whole}
         return {a: math.sqrt(max(root**2 - given.get(a, 0.0) ** 2, 0.0)) for a, root in roots.items()}
 
     def bound_whole(self, best: Plan | None) -> float:
         """Return what all queries lose at least with these in clusters."""
-        total = math.sqrt(self.unit.change(()) * sum(c.total_loss for c in self.clusters))
+        total = self._change(()) * math.sqrt(sum(c.total_loss for c in self.clusters))
         clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
     def bound_split(self, best: Plan | None) -> float:
         """Return what all queries lose at least if all are split; infinite if that takes long."""
-        if self.clusters and self._shared_cells() > limits().tried_cells:
+        entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
+        if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf
-        tables = self._tables(best)
-        if best is None or not tables:
-            return limits().recentred * math.fsum(self.split(uniform(self.schema)).values())
-        given = self.split(best.centres)
+        given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
     def _shared_cells(self) -> float:
         """Return the most cells of a set on which both tables and these queries leave something."""
-        asked = np.zeros((2, max(len(self.tables), len(self.maps)), len(self.schema)))
+        uses = np.zeros((2, max(len(self.tables), len(self.maps)), len(self.schema)))
         for number, group in enumerate(self.tables):
-            asked[0, number, self.schema.positions(group.attributes)] = 1.0
+            uses[0, number, self.schema.positions(group.attributes)] = 1.0
         for number, classes in enumerate(self.maps):
-            asked[1, number, list(classes)] = 1.0
-        shared = (asked[0] * np.log(self.schema.sizes)) @ asked[1].T
+            uses[1, number, list(classes)] = 1.0
+        shared = (uses[0] * np.log(self.schema.sizes)) @ uses[1].T
         return float(np.exp(shared.max())) if self.tables else 0.0
 
 
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_small)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
 
 
-def _is_quick(workload: Workload) -> bool:
+def _are_light(tables: Workload) -> bool:
     """Return whether tables, which distinguish all values, take little time to plan as they are."""
-    names = {name for group in workload for name in group.attributes}
-    cells = math.prod(workload.schema.sizes[place] for place in workload.schema.positions(sorted(names)))
-    rows = sum(math.prod(map(height, group.families)) for group in workload)
-    return cells * min(rows, cells) ** 2 <= limits().quick_whole_work
+    cells = math.prod(tables.schema.shape(sorted({name for group in tables for name in group.attributes})))
+    rows = sum(math.prod(map(height, group.families)) for group in tables)
+    return work_of(rows, cells) <= limits().light_work
 
 
 def _know_total(groups: Iterable[Group]) -> bool:
@@ -312,7 +286,10 @@ def _know_total(groups: Iterable[Group]) -> bool:
 
 
 def shares(merged: MergedRows) -> Array:
-    """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left."""
+    """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left.
+
+    Centred rows stay ratios of small integers.
+    """
     ones = np.ones((1, merged.rows.shape[1]))
     beside = np.concatenate([merged.rows, ones])
     weighed = replace(merged, rows=beside, weights=np.append(merged.weights, merged.weights.sum()))
@@ -320,15 +297,16 @@ def shares(merged: MergedRows) -> Array:
     cells = ones[0] if diagonal is None else diagonal**2
     scale = np.abs(merged.rows).max(axis=1)
     scale[scale == 0] = 1.0
-    alpha = np.round(GRID * (merged.rows @ (cells / cells.sum())) / scale) / GRID * scale
+    grid = limits().centre_integers
+    alpha = np.round(grid * (merged.rows @ (cells / cells.sum())) / scale) / grid * scale
     return alpha if np.any(merged.rows != alpha[:, None]) else np.zeros(len(alpha))
 
 
 def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. The two clusters are joined whose union
-    distinguishes the fewest cells relative to the larger one, as far as is known: an attribute of which the
+    `maps` has the class of every value in each group, by attribute. Groups of many cells come first. Each
+    joins the cluster of which it multiplies the cells least, as far as is known: an attribute of which the
     class changes c times from one value to the next has at most c + 1 classes, and changes add up.
     """
     attributes = sorted({a for classes in maps for a in classes})
@@ -339,41 +317,26 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     changes = np.array(
         [[np.count_nonzero(np.diff(classes.get(a, ()))) for a in attributes] for classes in maps]
     )
-    counted = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
+    sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
     rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(changes: Array, rows: Array) -> Array:
-        """Return the number of cells of clusters, infinite where they or the work are too many."""
-        count = np.minimum(changes + 1.0, joint).prod(axis=-1)
-        fits = (count <= min(limits().cluster_cells, limits().merged_cells)) & (
-            count * rows**2 <= limits().beside_work
-        )
-        return np.where(fits, count, np.inf)
+    def cells(members: list[int]) -> float:
+        """Return the number of cells that groups distinguish, infinite if they or the work are too many."""
+        count = float(np.minimum(changes[members].sum(axis=0) + 1.0, joint).prod())
+        counted = sizes[members].max(axis=0).prod() if len(members) > 1 else 0.0
+        queries, most = rows[members].sum(), limits()
+        fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
+        return count if fits and count * queries**2 <= most.beside_work else math.inf
 
-    def unions(place: int) -> Array:
-        """Return by which factor the unions of one cluster with all others have more cells."""
-        count = cells(changes + changes[place], rows + rows[place])
-        count[np.maximum(counted, counted[place]).prod(axis=1) > limits().counted_cells] = np.inf
-        count[place] = np.inf
-        alone = cells(changes, rows)
-        return count / np.maximum(alone, alone[place])
-
-    alone = np.isfinite(cells(changes, rows))
-    members = [[number] for number in np.flatnonzero(alone).tolist()]
-    changes, counted, rows = changes[alone], counted[alone], rows[alone]
-    sizes = np.array([unions(place) for place in range(len(members))])
-    while np.isfinite(sizes.min(initial=np.inf)):
-        first, second = sorted(divmod(int(np.argmin(sizes)), len(members)))
-        members[first] += members.pop(second)
-        changes[first] += changes[second]
-        counted[first] = np.maximum(counted[first], counted[second])
-        rows[first] += rows[second]
-        changes, counted, rows, sizes = (
-            np.delete(each, second, 0) for each in (changes, counted, rows, sizes)
-        )
-        sizes = np.delete(sizes, second, 1)
-        sizes[first] = sizes[:, first] = unions(first)
-    return [sorted(cluster) for cluster in members]
+    alone = [cells([i]) for i in range(len(maps))]
+    clusters: list[list[int]] = []
+    for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
+        growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]
+        if math.isfinite(min(growth, default=math.inf)):
+            clusters[growth.index(min(growth))].append(i)
+        else:
+            clusters.append([i])
+    return [sorted(members) for members in sorted(clusters, key=min)]
 
 
 # --- whole measurements beside split ones ---
@@ -411,12 +374,11 @@ def beside(
         blocks = ((tuple(range(len(cluster.merged.attributes))), len(solutions)),)
         solutions.append(cluster.solution)
         measured.append(
-            Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.places)
+            Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    plan = allocated(
-        workload, budget, centres, solutions, measured, bound, centering="optimized", tolerance=tolerance
-    )
+    options = Options.of(tolerance=tolerance)
+    plan = allocated(workload, budget, centres, solutions, measured, bound, options)
     if len(measured) == 1 or not combined:
         return plan
     loss = _combined_loss(plan, [] if split is None else split.workload.groups, unsplit)
@@ -445,9 +407,9 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
         before = float(cluster.merged.weights @ variances)
-        variances += rows.weights.change(known, queries @ rows.gram)
+        variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
-        if losses[-1] < HIDDEN * before:
+        if losses[-1] < LOST * before:
             msg = "workload: rounding errors hide some queries beside others; use weights that differ less"
             raise PlanError(msg)
     return math.fsum(losses)
@@ -456,83 +418,26 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 # --- queries that are split ---
 
 
-@dataclass(frozen=True, eq=False)
-class SplitRows:
-    """What a group of queries leaves on an attribute set."""
-
-    rows: Array
-    """Weighted rows, with an axis over classes of values per attribute."""
-    classes: Sequence[Integers]
-    """The class of every value, by attribute."""
-
-
-def split_groups(
-    centres: Centres, schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]
-) -> list[dict[Place, SplitRows]]:
-    """Return what each group leaves on every set, given classes of its values.
-
-    What groups that ask the same of other attributes leave are the same objects: queries of one kind on many
-    sets are split once.
-    """
-    known: dict[Hashable, dict[Place, SplitRows]] = {}
-    left = []
-    for group, classes in zip(groups, maps, strict=True):
-        attributes = sorted(classes)
-        families = [(*map(attributes.index, schema.positions(n)), family.key) for n, family in group.parts()]
-        values = [(centres[a].weights.tobytes(), classes[a].tobytes()) for a in attributes]
-        key = group.weight, tuple(families), tuple(values)
-        if key not in known:
-            known[key] = dict(_split(group, schema, classes, [centres[a] for a in attributes]))
-        left.append({tuple(attributes[i] for i in kept): rows for kept, rows in known[key].items()})
-    return left
-
-
-def _split(
-    group: Group, schema: Schema, classes: Mapping[int, Integers], centres: Sequence[Centre]
-) -> Iterator[tuple[Kept, SplitRows]]:
-    """Iterate over what a group leaves on sets of its attributes, given their centres."""
-    order: list[int] = []
-    rows = np.ones(1)
-    for names, family in group.parts():
-        positions = schema.positions(names)
-        tensor = PlacedFamily.on(positions, family).tensor(weighted=True)
-        for axis, a in enumerate(sorted(positions), start=1):
-            tensor = np.take(tensor, np.unique(classes[a], return_index=True)[1], axis=axis)
-        outer = np.multiply.outer(rows, tensor)  # earlier queries and their axes, then these
-        outer = np.moveaxis(outer, 1 + len(order), 1)
-        rows = outer.reshape(-1, *outer.shape[2:])
-        order += sorted(positions)
-    rows = np.sqrt(group.weight) * rows.transpose(0, *(1 + order.index(a) for a in sorted(order)))
-    maps = [classes[a] for a in sorted(order)]
-    coarse = [
-        Centre(np.bincount(one, weights=centre.weights).astype(float))
-        for one, centre in zip(maps, centres, strict=True)
-    ]
-    for kept, left in split_rows(rows, coarse).items():
-        sizes = (len(coarse[axis]) for axis in kept)
-        yield kept, SplitRows(left.reshape(len(rows), *sizes), [maps[axis] for axis in kept])
-
-
-def split_roots(groups: Iterable[Mapping[Place, SplitRows]]) -> dict[Place, float]:
-    """Return lower bounds of the root loss at unit cost on every set, given what groups leave there."""
-    together: dict[Place, list[SplitRows]] = {}
+def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
+    """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
+    together: defaultdict[AttributeSet, list[Array]] = defaultdict(list)
     for group in groups:
-        for place, rows in group.items():
-            together.setdefault(place, []).append(rows)
-    root = cache(_root_of_all)
-    return {place: root(*rows) for place, rows in together.items()}
+        rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
+        for names, family in group.parts():
+            positions = schema.positions(names)
+            rows = np.multiply.outer(rows, PlacedFamily.on(positions, family).weighted)
+            rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
+            rows = rows.reshape(-1, *rows.shape[2:])
+            order += sorted(positions)
+        attributes = sorted(order)
+        rows = rows.transpose(0, *(1 + order.index(a) for a in attributes))
+        for kept, left in split_rows(rows, [centres[a] for a in attributes]).items():
+            together[tuple(attributes[axis] for axis in kept)].append(left)
+    return {attributes: _root_of(np.concatenate(rows)) for attributes, rows in together.items()}
 
 
-def _root_of_all(*parts: SplitRows) -> float:
-    """Return the bound for all rows on a set."""
-    common = []
-    for maps in zip(*(part.classes for part in parts), strict=True):
-        joint = np.unique(np.stack(maps), axis=1, return_inverse=True)[1].ravel()
-        common.append(np.unique(joint, return_index=True)[1])
-    every = []
-    for part in parts:
-        rows = part.rows
-        for axis, (classes, firsts) in enumerate(zip(part.classes, common, strict=True), start=1):
-            rows = rows.take(classes[firsts], axis=axis)
-        every.append(rows.reshape(len(rows), -1))
-    return least_root(independent_root(np.concatenate(every)))
+def _root_of(rows: Array) -> float:
+    """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
+    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=NOTHING, keepdims=True), 9)
+    _, firsts = np.unique(rounded, axis=1, return_index=True)
+    return least_root(independent_root(rows[:, firsts]))

@@ -16,30 +16,21 @@ different columns share both sums with probability 2⁻¹²⁸.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
-CHUNK = 1 << 20
-"""Maximum number of entries of an intermediate array."""
-
-LARGEST = 1e150
-"""Products of larger coefficients are not used: their squares overflow."""
-
 Words = NDArray[np.uint64]
-
-MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-"""Those of the generator SplitMix64, which turns any two words into unrelated ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +54,7 @@ class MergedRows:
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the attributes."""
-        return tuple(one.size for one in self.maps)
+        return tuple(classes.size for classes in self.maps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +64,6 @@ class _Columns:
     labels: Integers
     matrix: Array
     spanning: Array
-
-    @property
-    def largest(self) -> float:
-        """The largest absolute value of an entry."""
-        return float(np.abs(self.matrix).max())
 
 
 def work_of(queries: int, columns: int) -> float:
@@ -92,27 +78,24 @@ def merge(
 
     `attributes` are increasing indexes and include those of every group. Two cells have the same label if and
     only if every query has the same coefficient at both. Return None if the queries or the coarse cells are
-    too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`, or coefficients
-    overflow. Whether they are too many is known before any of them is written out.
+    too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`. Whether they are too
+    many is known before any of them is written out.
     """
     axes = [[list(attributes).index(a) for a in schema.positions(group.attributes)] for group in groups]
     most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
-    sizes = [schema.sizes[place] for place in attributes]
-    if count > most.merged_rows and count * math.prod(sizes) > most.merged_small:
+    sizes = [schema.sizes[a] for a in attributes]
+    if count > most.merged_rows and count * math.prod(sizes) > most.merged_entries:
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = _distinct_columns(groups, generator)
     if columns is None:
-        return None
-    if not all(math.prod(columns[f.key].largest for f in group.families) < LARGEST for group in groups):
         return None
     maps, firsts = _classes(sizes, groups, axes, columns, generator)
     shape = tuple(map(len, firsts))
     if math.prod(shape) > most.merged_cells:
         return None
     coarse = [list(_coarse(group, on, columns, firsts)) for group, on in zip(groups, axes, strict=True)]
-    digest = _digest_of_cells(coarse, axes, shape, generator)
-    labels, cells = numbered(digest)
+    labels, cells = _numbered(_digest_of_cells(coarse, axes, shape, generator))
     if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
         return None
     spanning = rows = _rows(coarse, axes, cells, shape)
@@ -133,10 +116,10 @@ def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Int
         return None
     every = []
     for group in groups:
-        places = schema.positions(group.attributes)
-        sizes = [schema.sizes[a] for a in places]
-        maps, _ = _classes(sizes, [group], [range(len(places))], columns, generator)
-        every.append(dict(zip(places, maps, strict=True)))
+        attributes = schema.positions(group.attributes)
+        sizes, axes = [schema.sizes[a] for a in attributes], [range(len(attributes))]
+        maps, _ = _classes(sizes, [group], axes, columns, generator)
+        every.append(dict(zip(attributes, maps, strict=True)))
     return every
 
 
@@ -145,15 +128,12 @@ def height(family: Family) -> int:
     return min(family.rows, family.cells) if family.closed_form else family.rows
 
 
-def _is_tall(family: Family) -> bool:
-    return height(family) < family.rows
-
-
 def _weights(group: Group) -> Array:
     """Return the weight of every row that represents the group."""
     weights = np.full(1, group.weight)
     for family in group.families:
-        by_row = None if _is_tall(family) else family.weights  # which its Gram matrix contains
+        tall = height(family) < family.rows
+        by_row = None if tall else family.weights  # which its Gram matrix contains
         weights = np.multiply.outer(weights, np.ones(height(family)) if by_row is None else by_row).ravel()
     return weights
 
@@ -169,29 +149,20 @@ def _distinct_columns(
     """Return the distinct columns of all families, by key, or None if one is too large."""
     families = {family.key: family for group in groups for family in group.families}
     for family in families.values():
-        if height(family) * family.cells > limits().merged_entries:
-            return None
-        if not (_is_tall(family) or family.fits_memory):
+        entries = height(family) * family.cells
+        if entries > limits().merged_entries or (height(family) == family.rows and not family.fits_memory):
             return None
     return {key: _distinct(family, generator) for key, family in families.items()}
 
 
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
-    tall = _is_tall(family)
+    tall = height(family) < family.rows
     matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
-    if len(matrix) == 1:
-        digest = as_words(matrix)
-    else:
-        keys = new_keys(generator, len(matrix))
-        step = max(1, CHUNK // len(matrix))
-        digest = np.concatenate(
-            [column_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
-        )
-    labels, cells = numbered(digest)
+    keys = _new_keys(generator, len(matrix))
+    labels, cells = _numbered(_column_digest(lambda at: matrix[:, at], matrix.shape[1], keys))
     distinct = matrix[:, cells]
-    return _Columns(
-        labels.reshape(family.shape), distinct, np.eye(len(distinct))[:, cells] if tall else distinct
-    )
+    spanning = np.eye(len(distinct))[:, cells] if tall else distinct
+    return _Columns(labels.reshape(family.shape), distinct, spanning)
 
 
 def _classes(
@@ -208,17 +179,14 @@ def _classes(
     digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
     seen = set()
     for group, on in zip(groups, axes, strict=True):
-        for (family, axis), place in zip(_family_axes(group), on, strict=True):
-            if (place, family.key, axis) not in seen:
-                seen.add((place, family.key, axis))
+        parts = [(family, axis) for family in group.families for axis in range(len(family.shape))]
+        for (family, axis), index in zip(parts, on, strict=True):
+            if (index, family.key, axis) not in seen:
+                seen.add((index, family.key, axis))
                 sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
-                digests[place] += column_digest(sides, new_keys(generator, len(sides)))
-    classes = [numbered(digest) for digest in digests]
+                digests[index] += _mixed_sum(sides, _new_keys(generator, len(sides)))
+    classes = [_numbered(digest) for digest in digests]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
-
-
-def _family_axes(group: Group) -> Iterator[tuple[Family, int]]:
-    return ((family, axis) for family in group.families for axis in range(len(family.shape)))
 
 
 def _coarse(
@@ -243,20 +211,15 @@ def _digest_of_cells(
     """Return two sums per coarse cell, of all groups: first for each attribute set, then over all cells."""
     sums: dict[tuple[int, ...], Words] = {}
     for parts, on in zip(coarse, axes, strict=True):
-        counts = [part.matrix.shape[1] for part in parts]
-        keys = new_keys(generator, math.prod(len(part.matrix) for part in parts))
-        every = math.prod(counts)
-        step = max(1, CHUNK // keys.shape[1])
-        pieces = [
-            column_digest(_product(parts, np.arange(i, min(i + step, every))), keys)
-            for i in range(0, every, step)
-        ]
+        keys = _new_keys(generator, math.prod(len(part.matrix) for part in parts))
+        count = math.prod(part.matrix.shape[1] for part in parts)
+        digest = _column_digest(partial(_product, parts), count, keys)
+        digest = np.take(digest, _combinations(parts, on), axis=1)
         key = tuple(sorted(on))
-        own_sums = np.take(np.concatenate(pieces, axis=1), _combinations(parts, on), axis=1)
-        sums[key] = sums[key] + own_sums if key in sums else own_sums
+        sums[key] = sums[key] + digest if key in sums else digest
     total = np.zeros((2, *shape), dtype=np.uint64)
-    for key, own_sums in sums.items():
-        total += own_sums.reshape(2, *(n if axis in key else 1 for axis, n in enumerate(shape)))
+    for key, digest in sums.items():
+        total += digest.reshape(2, *(n if axis in key else 1 for axis, n in enumerate(shape)))
     return total.reshape(2, -1)
 
 
@@ -286,10 +249,10 @@ def _rows(
     """Return the rows of all groups at some coarse cells."""
     heights = [math.prod(len(part.matrix) for part in parts) for parts in coarse]
     result = np.empty((sum(heights), len(cells)))
-    places = np.unravel_index(cells, shape) if shape else ()
+    indexes = np.unravel_index(cells, shape) if shape else ()
     start = 0
     for parts, on, height in zip(coarse, axes, heights, strict=True):
-        which = _combinations(parts, on)[tuple(places[axis] for axis in sorted(on))]
+        which = _combinations(parts, on)[tuple(indexes[axis] for axis in sorted(on))]
         which = np.broadcast_to(which, len(cells))  # also where nothing is asked about
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):
@@ -301,35 +264,34 @@ def _rows(
 # --- digests ---
 
 
-def new_keys(generator: np.random.Generator, count: int) -> Words:
+def _new_keys(generator: np.random.Generator, count: int) -> Words:
     """Draw two words per row."""
     return np.asarray(generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
 
 
-def column_digest(rows: Array | Integers, keys: Words) -> Words:
-    """Return two sums per column, of one pseudo-random word for every row and entry."""
-    return _mixed(as_words(rows) + keys[:, :, None]).sum(axis=1, dtype=np.uint64)
+def _column_digest(columns: Callable[[Integers], Array], count: int, keys: Words) -> Words:
+    """Return two sums per column, given a function that returns some columns of a matrix."""
+    step = max(1, CHUNK // (4 * keys.shape[1]))  # a sum takes several words per entry
+    every = np.arange(count)
+    digests = [_mixed_sum(columns(every[i : i + step]), keys) for i in range(0, count, step)]
+    return np.concatenate(digests, axis=1)
 
 
-def as_words(rows: Array | Integers) -> Words:
-    """Return the bits of every entry: different ones for different numbers, the same for 0.0 and -0.0."""
-    return np.ascontiguousarray(rows + rows.dtype.type(0)).view(np.uint64)
+def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
+    """Return two sums per column, of the finaliser of SplitMix64 for every row and entry.
 
-
-def _mixed(words: Words) -> Words:
-    """Return the finaliser of SplitMix64, in place: a bijection without structure."""
-    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
-        words ^= words >> shift
-        words *= multiplier
-    words ^= words >> SHIFTS[-1]
-    return words
-
-
-def numbered(digest: Words) -> tuple[Integers, Integers]:
-    """Number different columns by first appearance; return all columns' numbers, and the first of each.
-
-    `digest` holds a few words per column.
+    It turns words with equal bits only into equal words, and others into unrelated ones.
     """
+    entries = np.ascontiguousarray(columns + columns.dtype.type(0)).view(np.uint64)  # -0.0 becomes 0.0
+    words = entries + keys[:, :, None]
+    for shift, multiplier in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(multiplier)
+    return words.sum(axis=1, dtype=np.uint64)
+
+
+def _numbered(digest: Words) -> tuple[Integers, Integers]:
+    """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]
     new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))

@@ -30,8 +30,6 @@ class Centre:
 
     weights: Array
     integers: NDArray[np.int64] | None = None
-    start: Array | None = None
-    """Weights of the values that were best when the centre was found: a solver may start from them."""
 
     def __post_init__(self) -> None:
         """Refuse weights that do not sum to one, and make the arrays read-only."""
@@ -39,11 +37,13 @@ class Centre:
         if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all():
             msg = "centre: a centre does not fit its attribute: expected one finite number per value"
             raise PlanError(msg)
-        if abs(float(weights.sum()) - 1) > 1e-9 * max(1.0, float(np.abs(weights).sum())):
-            msg = "centre: a centre does not sum to one"
-            raise PlanError(msg)
+        size = float(np.abs(weights).sum())
+        if size > len(weights) * limits().largest_centre or abs(float(weights.sum()) - 1) > 1e-9 * max(
+            1.0, size
+        ):
+            raise PlanError("centre: a centre does not sum to one")
         object.__setattr__(self, "weights", weights)
-        for array in (self.weights, self.integers, self.start):
+        for array in (self.weights, self.integers):
             if array is not None:
                 array.flags.writeable = False
 
@@ -55,46 +55,31 @@ class Centre:
     @classmethod
     def ratio(cls, integers: NDArray[np.int64]) -> Centre:
         """Return the centre k / Σk."""
-        if (
-            integers.size
-            and not -limits().largest_centre <= integers.min() <= integers.max() <= limits().largest_centre
-        ):
-            msg = f"centre: expected integers of at most {limits().largest_centre} in absolute value"
-            raise PlanError(msg)
+        largest = limits().largest_centre
+        if integers.size and not -largest <= integers.min() <= integers.max() <= largest:
+            raise PlanError(f"centre: expected integers of at most {largest} in absolute value")
         if not integers.sum() > 0:
-            msg = "centre: a centre does not sum to one: expected integers with a positive sum"
-            raise PlanError(msg)
+            raise PlanError("centre: a centre does not sum to one: expected integers with a positive sum")
         k = integers // np.gcd.reduce(integers)
         return cls(k / k.sum(), k)
 
     @classmethod
-    def near(cls, weights: Array, fineness: int) -> Centre:
-        """Return a nearby centre that is a ratio of integers of at most `fineness`.
+    def near(cls, weights: Array, most: int) -> Centre:
+        """Return a nearby centre that is a ratio of integers of at most `most`.
 
         Of the integers nearest to some multiples of the weights, it takes those in the most similar ratios.
         """
-        largest = np.linspace(fineness, fineness / 2, 65)
+        largest = np.linspace(most, most / 2, 65)
         rounded = np.round(weights * (largest / np.abs(weights).max())[:, None])
         usable = rounded[rounded.sum(axis=1) > 0]
         distances = np.linalg.norm(usable / usable.sum(axis=1, keepdims=True) - weights, axis=1)
         return cls.ratio(usable[distances.argmin()].astype(np.int64))
 
-    @classmethod
-    def of(cls, weights: Array) -> Centre:
-        """Return the centre with these weights, and with integers in the same ratios if they are small."""
-        plain = cls(np.array(weights, dtype=float))
-        shares = plain.weights / np.abs(plain.weights).max()
-        for largest in range(1, limits().largest_centre + 1):
-            k = np.round(shares * largest)
-            if np.allclose(k, shares * largest, rtol=0, atol=1e-9 * largest):
-                return cls(plain.weights, k.astype(np.int64))
-        return plain
-
     def positive(self) -> Centre:
         """Return the centre, with a little weight for values that have none."""
         if self.weights.min() > 0:
             return self
-        finer = self.exact * max(1, limits().coarse_centre // int(self.exact.max()))
+        finer = self.exact * max(1, limits().centre_integers // int(self.exact.max()))
         return Centre.ratio(np.maximum(finer, 1))
 
     @cached_property

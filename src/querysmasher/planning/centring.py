@@ -13,189 +13,38 @@ is the ratio at the present centre. A few sweeps over the attributes converge. F
 single product of families; elsewhere it ranks centres well but overrates what is kept together, so that the
 planner also tries centres further from uniform.
 
-A workload on a hundred attributes asks a few kinds of questions many times. Attributes that it treats alike
-have one *role*, and attribute sets that therefore cost the same are one class. They are found once, without
-any centre; the search then evaluates only distinct classes.
+A workload on a hundred attributes asks a few kinds of questions many times. Attributes of one size that are
+asked by the same families have one *role*, and share a centre (own centres for different weights gain 0.2 %).
+Attribute sets that therefore cost the same are one class, and F is a sum over classes.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.dense import RANK, is_circulant_gram
-from querysmasher.planning.solvers.design import LEAST, Design, fixed_point
+from querysmasher.planning.solvers.design import Design, fixed_point
+from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
-
-class Use(NamedTuple):
-    """A part of a role family in a Kronecker product."""
-
-    family: int
-    """The index of the role family."""
-    kept: Kept
-    """The axes that the part keeps."""
-    axes: tuple[int, ...]
-    """Their indices in the attribute set."""
-
-
-class Coefficient(NamedTuple):
-    """A product that a coefficient is a sum of."""
-
-    weight: float
-    """Weight × multiplicity."""
-    dropped: tuple[int, ...]
-    """The role families that keep nothing."""
-
-
-class RoleTerm(NamedTuple):
-    """A Kronecker product of parts, and what its coefficient is the sum of."""
-
-    uses: tuple[Use, ...]
-    coefficients: tuple[Coefficient, ...]
-
-
-@dataclass(frozen=True)
-class RoleFamily:
-    """A family of queries and the roles of its attributes, in the schema's order."""
-
-    roles: tuple[int, ...]
-    queries: PlacedFamily
-
-    @property
-    def family(self) -> Family:
-        """The family of queries."""
-        return self.queries.family
-
-
-@dataclass(frozen=True)
-class SetClass:
-    """Attribute sets with the same share of the workload."""
-
-    roles: tuple[int, ...]
-    count: int
-    terms: tuple[RoleTerm, ...]
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The roles of a workload's attributes, and its classes of attribute sets."""
-
-    role_of: tuple[int, ...]
-    sizes: tuple[int, ...]
-    families: tuple[RoleFamily, ...]
-    classes: tuple[SetClass, ...]
-
-
-def few_roles(workload: Workload, most: int) -> Roles:
-    """Return the roles of a workload, coarse ones if finer ones make more than `most` classes."""
-    role_of = attribute_roles(workload, coarse=False)
-    places = (sorted(workload.schema.positions(group.attributes)) for group in workload)
-    if len({tuple(role_of[p] for p in own) for own in places}) <= most:  # at least as many classes
-        roles = find_roles(workload)
-        if len(roles.classes) <= most:
-            return roles
-    return find_roles(workload, coarse=True)
-
-
-def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
-    """Find the roles and classes of a workload.
-
-    If `coarse`, attributes of the same size with the same families share a role, whatever the weights and the
-    other families of their groups; classes of sets still distinguish these.
-    """
-    schema = workload.schema
-    role_of = attribute_roles(workload, coarse=coarse)
-    role_sizes = dict(zip(role_of, schema.sizes, strict=True))
-    families: dict[Hashable, tuple[int, RoleFamily]] = {}
-    table: defaultdict[tuple[int, ...], Counter[Hashable]] = defaultdict(Counter)
-    for group in workload:
-        options = []
-        for names, family in group.parts():
-            given = schema.positions(names)
-            ordered = sorted(given)
-            roles = tuple(role_of[p] for p in ordered)
-            order = tuple(range(len(given)) if family.is_symmetric else map(given.index, ordered))
-            number, _ = families.setdefault(
-                (roles, order, family.key), (len(families), RoleFamily(roles, PlacedFamily(family, order)))
-            )
-            options.append(
-                [Use(number, kept, tuple(ordered[a] for a in kept)) for kept in subsets(range(len(ordered)))]
-            )
-        for chosen in product(*options):
-            attributes = tuple(sorted(a for use in chosen for a in use.axes))
-            axis_of = {a: i for i, a in enumerate(attributes)}
-            uses = tuple(
-                sorted(use._replace(axes=tuple(axis_of[a] for a in use.axes)) for use in chosen if use.kept)
-            )
-            dropped = tuple(sorted(use.family for use in chosen if not use.kept))
-            table[attributes][uses, dropped, group.weight] += 1
-    classes = Counter(
-        (tuple(role_of[a] for a in attributes), frozenset(terms.items()))
-        for attributes, terms in table.items()
-    )
-    return Roles(
-        role_of,
-        tuple(role_sizes[r] for r in range(len(role_sizes))),
-        tuple(f for _, f in families.values()),
-        tuple(_set_class(roles, terms, count) for (roles, terms), count in classes.items()),
-    )
-
-
-def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
-    """Return the role of every attribute."""
-    schema = workload.schema
-    numbers: dict[Hashable, int] = {}
-    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
-    for group in workload:
-        parts = [
-            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
-            for names, family in group.parts()
-        ]
-        for places, family, number in parts:
-            others = tuple(sorted(n for p, _, n in parts if p is not places))
-            for axis, place in enumerate(places):
-                asked = (number, 0 if family.is_symmetric else axis)
-                usage[place][asked if coarse else (*asked, group.weight, others)] += 1
-    kinds: dict[Hashable, int] = {}
-    return tuple(
-        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
-        for size, used in zip(schema.sizes, usage, strict=True)
-    )
-
-
-def _set_class(roles: tuple[int, ...], terms: Iterable[tuple[Any, int]], count: int) -> SetClass:
-    grouped: defaultdict[tuple[Use, ...], list[Coefficient]] = defaultdict(list)
-    for (uses, dropped, weight), times in terms:
-        grouped[uses].append(Coefficient(weight * times, dropped))
-    return SetClass(roles, count, tuple(RoleTerm(uses, tuple(grouped[uses])) for uses in sorted(grouped)))
-
-
 HEAVIEST = 1e4
 """Maximum weight of the total relative to the queries, and of these to the total: more hardly matters."""
 
-CLOSE = 1e-5
-"""Sweeps end when the error changes by less than this fraction."""
-
-FEW = 16
-"""Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.2%."""
-
-SWEEPS = 12
-"""Maximum number of sweeps."""
+CLOSE = 1e-4
+"""Sweeps end when the error changes by less than this fraction; strategies are solved as closely."""
 
 ENTRIES = 400_000
 """Maximum number of entries of the rows of a family on several attributes: of more, some are drawn."""
@@ -207,61 +56,72 @@ class CentreSearch:
 
     uniform: Centres
     best: tuple[Array, ...]
-    """The weights of every attribute's values, which sum to one."""
-    starts: tuple[Array | None, ...]
-    fineness: tuple[int, ...]
+    """The weights of every attribute's values, which sum to one; attributes of one role share them."""
     is_exact: bool
     """Whether no centres in their place can be clearly better, uniform ones included."""
 
     def at(self, way: float) -> Centres:
         """Return centres in ratios of small integers: uniform at 0, the best found at 1, others beyond."""
-        shared: dict[tuple[int, int], Centre] = {}
-        result = []
-        for even, best, start, fine in zip(self.uniform, self.best, self.starts, self.fineness, strict=True):
-            key = id(best), fine
-            if key not in shared:
-                shared[key] = even
-                if start is not None:
-                    further = 1 + (way - 1) * (1 + FEW / len(even))
-                    weights = even.weights + further * (best - even.weights)
-                    positive = np.maximum(weights, 0.0)
-                    shared[key] = replace(Centre.near(positive / positive.sum(), fine), start=start)
-            result.append(shared[key])
-        return tuple(result)
+        shared: dict[int, Centre] = {}
+        for even, best in zip(self.uniform, self.best, strict=True):
+            if id(best) not in shared:
+                weights = np.maximum(even.weights + way * (best - even.weights), 0.0)
+                shared[id(best)] = Centre.near(weights / weights.sum(), limits().centre_integers)
+        return tuple(shared[id(best)] for best in self.best)
 
 
 def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     """Return the best centres found for a workload and a unit of privacy."""
     even = uniform(workload.schema)
-    weights = tuple(centre.weights for centre in even)
-    none = (None,) * len(even)
-    keep = CentreSearch(even, weights, none, (1,) * len(even), is_exact=True)
-    if all(_looks_alike(f) for f in {f.key: f for g in workload for f in g.families}.values()):
-        return keep
-    roles = few_roles(workload, limits().many_classes)
-    free = [role for role in range(len(roles.sizes)) if not _is_symmetric(roles, role)]
-    if not free:
-        return keep
+    alike = {f.key: _looks_alike(f) for group in workload for f in group.families}
+    if all(alike.values()):
+        return CentreSearch(even, tuple(c.weights for c in even), is_exact=True)
     with one_core():
-        model = _Model(roles, unit, free)
-        model.search()
-    axes = [model.axes[role] for role in roles.role_of]
-    return CentreSearch(
-        even,
-        tuple(axis.centre for axis in axes),
-        tuple(axis.start for axis in axes),
-        tuple(_fineness(roles, role) for role in roles.role_of),
-        is_exact=model.is_exact,
+        model = _Model(workload, unit)
+        model.search(alike)
+    best = tuple(model.axes[role].centre for role in model.role_of)
+    return CentreSearch(even, best, model.is_exact)
+
+
+def _looks_alike(family: Family) -> bool:
+    """Return whether a family looks the same from every value; few queries on many values never do."""
+    if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
+        return False
+    return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))
+
+
+def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
+    """Return the role of every attribute.
+
+    Attributes of one role have the same size and families and, unless `coarse`, the same weights and the same
+    other families in their groups.
+    """
+    schema = workload.schema
+    numbers: dict[Hashable, int] = {}
+    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
+    for group in workload:
+        parts = [
+            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
+            for names, family in group.parts()
+        ]
+        for attributes, family, number in parts:
+            others = tuple(sorted(n for them, _, n in parts if them is not attributes))
+            for axis, attribute in enumerate(attributes):
+                use = (number, 0 if family.is_symmetric else axis)
+                usage[attribute][use if coarse else (*use, group.weight, others)] += 1
+    kinds: dict[Hashable, int] = {}
+    return tuple(
+        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
+        for size, used in zip(schema.sizes, usage, strict=True)
     )
 
 
 @dataclass(eq=False)
-class _Axis:
-    """The strategy of an attribute: its centre w, M, and the weights of values that proved it best."""
+class _RoleStrategy:
+    """The strategy of a role: its centre w and M."""
 
     size: int
     centre: Array = field(init=False)
-    start: Array | None = None
 
     def __post_init__(self) -> None:
         self.centre = np.full(self.size, 1.0 / self.size)
@@ -276,13 +136,6 @@ class _Axis:
         """wwᵀ."""
         return np.outer(self.centre, self.centre)
 
-    def measure(self, inverse: Array) -> None:
-        """Take another strategy, given V⁻¹ for V with V[j,j] = 1."""
-        ones = inverse.sum(axis=1)
-        total = float(ones.sum())
-        self.centre = ones / total
-        self.kept = (1 - 1 / total) * (inverse - np.outer(ones, ones) / total)
-
     def improve(self, kept: Array, dropped: Array) -> None:
         """Take the best strategy for Λ and Γ, as far as their ratio at the present centre tells."""
         if np.trace(kept) <= 0:  # only its total is asked for, up to rounding errors
@@ -292,61 +145,60 @@ class _Axis:
         mean = float(np.trace(kept)) / self.size
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
-        start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
-        gap = 1e-5 if self.size <= limits().light_cells else 1e-3
+        even = np.full(self.size, 1.0 / self.size)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, 40)
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), even, CLOSE, 40)
         half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
-        self.measure(half.T @ half)
-        better = design.weights * np.maximum(design.leverages / design.value, LEAST) ** 2
+        inverse = half.T @ half  # V⁻¹ for V with V[j,j] = 1
+        ones = inverse.sum(axis=1)
+        tau = float(ones.sum())
+        self.centre = ones / tau
+        self.kept = (1 - 1 / tau) * (inverse - np.outer(ones, ones) / tau)
+        better = design.weights * np.maximum(design.leverages / design.value, ROUNDING) ** 2
         self.start = better / better.sum()
 
 
-class _Asked:
+class _RoleFamily:
     """A family of queries and the roles of its attributes: what it costs, kept or dropped on each."""
 
-    def __init__(self, asked: RoleFamily) -> None:
+    def __init__(self, roles: tuple[int, ...], queries: PlacedFamily) -> None:
         """Write out rows only of families on several attributes, and only some of very many."""
-        self.roles = asked.roles
-        self._gram = asked.family.gram() if len(asked.roles) == 1 else None
+        self.roles, self.key = roles, queries.family.key
+        self.sets = list(subsets(range(len(roles))))
+        self._gram = queries.family.gram() if len(roles) == 1 else None
         self._rows = np.zeros(())
         if self._gram is None:
-            rows = asked.queries.weighted
+            rows = queries.weighted
             step = max(1, rows.size // ENTRIES)
             self._rows = math.sqrt(step) * rows[::step]
 
-    @cached_property
-    def sets(self) -> list[Kept]:
-        """All sets of axes that may be kept."""
-        return list(subsets(range(len(self.roles))))
-
-    def loss(self, axes: Sequence[_Axis], kept: Kept) -> float:
+    def loss(self, axes: Sequence[_RoleStrategy], kept: Kept) -> float:
         """Return the sum of weight × variance of what is left on the kept axes."""
         if self._gram is not None:
             axis = axes[self.roles[0]]
             return float(np.vdot(self._gram, axis.kept) if kept else axis.centre @ self._gram @ axis.centre)
         return float(np.vdot(self._rows, self._weighed(axes, kept, None)))
 
-    def gram(self, axes: Sequence[_Axis], kept: Kept, axis: int) -> Array:
+    def gram(self, axes: Sequence[_RoleStrategy], kept: Kept, axis: int) -> Array:
         """Return the Gram matrix of one axis, given which others are kept."""
         if self._gram is not None:
             return self._gram
         size = int(self._rows.shape[axis + 1])
-        own, other = (
+        left, right = (
             np.moveaxis(rows, axis + 1, -1).reshape(-1, size)
             for rows in (self._rows, self._weighed(axes, kept, axis))
         )
-        product = own.T @ other
+        product = left.T @ right
         return np.asarray((product + product.T) / 2)
 
-    def _weighed(self, axes: Sequence[_Axis], kept: Kept, skip: int | None) -> Array:
+    def _weighed(self, axes: Sequence[_RoleStrategy], kept: Kept, skip: int | None) -> Array:
         """Return the rows times the matrix of every axis but one."""
         rows = self._rows
-        for place, role in enumerate(self.roles):
-            if place != skip:
-                matrix = axes[role].kept if place in kept else axes[role].dropped
-                rows = np.moveaxis(np.tensordot(rows, matrix, axes=(place + 1, 0)), -1, place + 1)
+        for axis, role in enumerate(self.roles):
+            if axis != skip:
+                matrix = axes[role].kept if axis in kept else axes[role].dropped
+                rows = np.moveaxis(np.tensordot(rows, matrix, axes=(axis + 1, 0)), -1, axis + 1)
         return rows
 
 
@@ -357,32 +209,62 @@ Prices = Mapping[tuple[int, Kept], float]
 class _Model:
     """F as a function of one strategy per role."""
 
-    def __init__(self, roles: Roles, unit: Unit, free: Sequence[int]) -> None:
-        self.roles, self.free = roles, free
-        self.axes = [_Axis(size) for size in roles.sizes]
-        self.families = [_Asked(family) for family in roles.families]
-        factors = (math.sqrt(unit.change(c.roles)) * c.count for c in roles.classes)
-        self.classes = [(c, f) for c, f in zip(roles.classes, factors, strict=True) if f]
-        tied = any(len(family.roles) > 1 for family in roles.families)
-        self.is_exact = not tied and all(len(c.terms) == 1 for c, _ in self.classes)
+    def __init__(self, workload: Workload, unit: Unit) -> None:
+        schema = workload.schema
+        self.role_of = attribute_roles(workload, coarse=True)
+        sizes = dict(zip(self.role_of, schema.sizes, strict=True))
+        self.axes = [_RoleStrategy(sizes[role]) for role in range(len(sizes))]
+        families: dict[Hashable, tuple[int, _RoleFamily]] = {}
+        table: defaultdict[frozenset[int], dict[tuple[tuple[int, Kept], ...], float]] = defaultdict(dict)
+        for group in workload:
+            options = []
+            for names, family in group.parts():
+                positions = schema.positions(names)
+                ordered = sorted(positions)
+                order = range(len(ordered)) if family.is_symmetric else map(positions.index, ordered)
+                queries = PlacedFamily(family, tuple(order))
+                roles = tuple(self.role_of[a] for a in ordered)
+                key = roles, queries.order, family.key
+                if key not in families:
+                    families[key] = len(families), _RoleFamily(roles, queries)
+                number, known = families[key]
+                options.append([((number, kept), [ordered[a] for a in kept]) for kept in known.sets])
+            for chosen in product(*options):
+                attributes = frozenset(a for _, kept in chosen for a in kept)
+                keys = tuple(sorted(key for key, _ in chosen))
+                table[attributes][keys] = table[attributes].get(keys, 0.0) + group.weight
+        self.families = [family for _, family in families.values()]
+        self.classes = Counter(
+            (unit.change(tuple(attributes)), frozenset(products.items()))
+            for attributes, products in table.items()
+        )
+        roles_used = [role for family in self.families for role in family.roles]
+        untied = len(roles_used) == len(self.families)
+        self.is_exact = untied and len(set(roles_used)) == len(roles_used)
 
-    def search(self) -> None:
-        """Improve the strategies of all free roles in turn, until F settles."""
+    def search(self, alike: Mapping[Hashable, bool]) -> None:
+        """Improve the strategies of all roles in turn, until F settles.
+
+        Roles of which all families look `alike` from every value keep the uniform centre. So do two values:
+        what is left on them is a single number, whose largest weight is smallest at that centre.
+        """
+        free = {role for f in self.families if not alike[f.key] for role in f.roles}
         before = math.inf
-        for _ in range(SWEEPS):
+        while True:
             value, prices = self._prices()
             if not value > 0 or before - value < CLOSE * value:
                 break
             before = value
-            for role in self.free:
-                self.axes[role].improve(*self._grams(role, prices))
+            for role in sorted(free):
+                if self.axes[role].size > 2:
+                    self.axes[role].improve(*self._grams(role, prices))
 
     def _grams(self, role: int, prices: Prices) -> tuple[Array, Array]:
         """Return Λ and Γ of a role."""
-        size = self.roles.sizes[role]
+        size = self.axes[role].size
         kept, dropped = np.zeros((size, size)), np.zeros((size, size))
         for number, family in enumerate(self.families):
-            for axis in (place for place, own in enumerate(family.roles) if own == role):
+            for axis in (axis for axis, other in enumerate(family.roles) if other == role):
                 for on in family.sets:
                     price = prices.get((number, on), 0.0)
                     if price:
@@ -392,45 +274,16 @@ class _Model:
 
     def _prices(self) -> tuple[float, Prices]:
         """Return F and its derivatives by all losses."""
-        losses = [{on: f.loss(self.axes, on) for on in f.sets} for f in self.families]
+        losses = {(n, on): f.loss(self.axes, on) for n, f in enumerate(self.families) for on in f.sets}
         value, prices = 0.0, defaultdict[tuple[int, Kept], float](float)
-        for one, factor in self.classes:
-            terms = []
-            for term in one.terms:
-                parts = [((use.family, use.kept), losses[use.family][use.kept]) for use in term.uses]
-                for weight, dropped in term.coefficients:
-                    terms.append((weight, [*parts, *(((n, ()), losses[n][()]) for n in dropped)]))
-            loss = math.fsum(weight * math.prod(own for _, own in parts) for weight, parts in terms)
+        for (change, products), count in self.classes.items():
+            loss = math.fsum(weight * math.prod(losses[key] for key in keys) for keys, weight in products)
             if not loss > 0:
                 continue
-            value += factor * math.sqrt(loss)
-            price = factor / (2 * math.sqrt(loss))
-            for weight, parts in terms:
-                for place, (key, _) in enumerate(parts):
-                    others = math.prod(own for i, (_, own) in enumerate(parts) if i != place)
+            value += count * math.sqrt(change * loss)
+            price = count * math.sqrt(change / loss) / 2
+            for keys, weight in products:
+                for i, key in enumerate(keys):
+                    others = math.prod(losses[other] for other in keys[:i] + keys[i + 1 :])
                     prices[key] += price * weight * others
         return value, prices
-
-
-def _fineness(roles: Roles, role: int) -> int:
-    """Return the maximum integer of a rounded centre: less where rows on several attributes need the bits."""
-    own = [f for f in roles.families if role in f.roles]
-    if len({f.family.key for f in own}) > 1 or any(len(f.roles) > 1 for f in own):
-        return limits().coarse_centre
-    return min(max(limits().fine_centre, roles.sizes[role]), limits().largest_centre)
-
-
-def _is_symmetric(roles: Roles, role: int) -> bool:
-    """Return whether every family asked of a role looks the same from every value.
-
-    Two values always do: what is left on them is a single number, whose largest weight is smallest at the
-    uniform centre.
-    """
-    return roles.sizes[role] <= 2 or all(_looks_alike(f.family) for f in roles.families if role in f.roles)
-
-
-def _looks_alike(family: Family) -> bool:
-    """Return whether a family looks the same from every value; few queries on many values never do."""
-    if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
-        return False
-    return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))

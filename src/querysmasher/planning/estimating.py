@@ -14,21 +14,21 @@ themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a t
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
 at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
 logarithm. A plan is made without data. If nobody states N, `measure` learns it first, for 1% of the budget,
-and computes the shares of the rest from the noisy number (`journal`).
+and computes the shares of the rest from the noisy number (`measuring`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import combinations
 
-from querysmasher.errors import PlanError, as_given, not_one_of
+from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.integer import check_measurable, integer_plan
+from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
@@ -40,7 +40,7 @@ from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
 Place = tuple[int, ...]
-"""Increasing indexes of attributes."""
+"""An attribute set: increasing indexes of attributes."""
 
 
 def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
@@ -76,13 +76,9 @@ def residual_plan(
     `budget` states the unit of privacy; that of the returned plan is the sum of the costs.
     """
     total = math.fsum(costs.values())
-    if (
-        not costs
-        or min(costs.values()) <= 0
-        or not all(directions(schema, subset) for subset in costs if subset)
-    ):
-        msg = "costs: expected a positive privacy cost for sets of attributes with several values"
-        raise PlanError(msg)
+    sizes = [cost * directions(schema, subset) for subset, cost in costs.items()]
+    if not sizes or min(sizes) <= 0:
+        raise PlanError("costs: expected a positive privacy cost for sets of attributes with several values")
     unit = budget.unit
     spent = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
     return integer_plan(_at_costs(tables(schema, list(costs)), spent, costs), total, max_records)
@@ -130,12 +126,6 @@ def _key(strategy: IntegerStrategy) -> str:
     return canonical({"shape": strategy.shape, "factors": factors, "multipliers": strategy.multipliers})
 
 
-def rounded_up(variance: float) -> Fraction:
-    """Return a variance as a short fraction, never smaller."""
-    grain = 1 if variance >= 2**20 else 2**20
-    return max(Fraction(1), Fraction(math.ceil(Fraction(variance) * grain), grain))
-
-
 PURPOSES = ("answers", "estimate")
 """What a plan may be meant for."""
 
@@ -143,16 +133,17 @@ PURPOSES = ("answers", "estimate")
 def check_purpose(purpose: str, records: int | None) -> None:
     """Refuse an unknown purpose, and a number of records that is none or that nothing asks for."""
     if purpose not in PURPOSES:
-        msg = f"purpose: {not_one_of(PURPOSES, purpose)}"
-        raise PlanError(msg)
+        raise PlanError(f"purpose: {not_one_of(PURPOSES, purpose)}")
     if records is None:
         return
     if purpose != "estimate":
-        msg = "records: allowed only with purpose='estimate'; max_records caps the number of records"
-        raise PlanError(msg)
+        raise PlanError(
+            "records: allowed only with purpose='estimate'; max_records caps the number of records"
+        )
     if isinstance(records, bool) or not isinstance(records, int) or records < 1:
-        msg = f"records: expected a rough number of records, at least 1, or None, got {as_given(records)}"
-        raise PlanError(msg)
+        raise PlanError(
+            f"records: expected a rough number of records, at least 1, or None, got {as_given(records)}"
+        )
 
 
 def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_records: int) -> Plan:
@@ -161,14 +152,24 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
     Without a number of records, the plan is that for a usual number, and `measure` learns the true one first.
     """
     shares = estimate_shares(workload, budget, records or limits().usual_records)
-    sizes_first = records is None and bool(_measurable(workload.schema, shares, with_total=False))
+    sizes_first = records is None and any(subset and directions(workload.schema, subset) for subset in shares)
     learnt = size_share(budget) if sizes_first else 0.0
-    if learnt:
-        shares = {
-            subset: (1 - learnt) * share + (0.0 if subset else learnt) for subset, share in shares.items()
-        }
+    shares = {subset: (1 - learnt) * share for subset, share in shares.items()}
+    shares[()] += learnt
     made = plan_shares(workload.schema, budget, shares, max_records)
     return replace(made, asked=workload, sizes_first=sizes_first)
+
+
+MOST_SHARE = 0.5
+"""Maximum share of the budget for the errors of the estimate."""
+
+
+def check_error_share(share: float) -> None:
+    """Refuse what is no share of a budget for errors."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not is_number or not 0 <= share <= MOST_SHARE:
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        raise BudgetError(msg)
 
 
 def size_share(budget: Budget) -> float:
@@ -181,31 +182,25 @@ def sized_costs(workload: Workload, budget: Budget, records: float, cost: float)
 
     The costs add up to `cost`. The number of records is measured again, unless it is public.
     """
-    shares = estimate_shares(workload, budget, max(records, 1.0))
-    return _costs(workload.schema, budget, shares, cost)
+    return _costs(workload.schema, budget, estimate_shares(workload, budget, max(records, 1.0)), cost)
 
 
 def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: float) -> dict[Place, float]:
     """Return the costs of sets that have something to measure, in proportion to their shares."""
-    measured = _measurable(schema, shares, with_total=not budget.unit.total_is_public)
-    total = math.fsum(measured.values())
-    return {subset: share / total * cost for subset, share in measured.items()}
-
-
-def _measurable(schema: Schema, shares: Mapping[Place, float], with_total: bool) -> dict[Place, float]:
-    """Return the shares of sets that have something to measure."""
-    return {
+    measured = {
         subset: share
         for subset, share in shares.items()
-        if (directions(schema, subset) if subset else with_total)
+        if (directions(schema, subset) if subset else not budget.unit.total_is_public)
     }
+    total = math.fsum(measured.values())
+    return {subset: share / total * cost for subset, share in measured.items()}
 
 
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[Place, float]:
     """Return the share of the budget for each set that is worth measuring, given about so many records."""
     sets = _sets(workload)
     levels = level_shares(workload.schema, sets, budget.privacy_cost, records)
-    counts = {order: sum(len(subset) == order for subset in sets) for order in levels}
+    counts = Counter(map(len, sets))
     shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets if levels[len(subset)] > 0}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     kept = direct_weight(best, records)
@@ -233,14 +228,16 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     """
     costs = _costs(schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
     made = _at_costs(tables(schema, list(shares)), budget, costs)
-    check_measurable(made, max_records)
+    refused = refusal(made, max_records)
+    if refused is not None:
+        raise refused
     return made
 
 
 def level_shares(schema: Schema, sets: list[Place], cost: float, records: float) -> dict[int, float]:
     """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
-    asked = sorted({a for subset in sets for a in subset})
-    u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in asked))
+    attributes = {a for subset in sets for a in subset}
+    u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in attributes))
     orders = {len(subset) for subset in sets}
     first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
     shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}

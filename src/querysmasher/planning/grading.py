@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import CHUNK, Array, solve_upper
 
 FAR = 1e3
 """Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
@@ -19,13 +19,10 @@ GRADED = 1e-6
 """A root with rows shorter than this fraction of its longest is decomposed by Jacobi's method."""
 
 NOTHING = 1e-12
-"""A row with at most this fraction of its length outside the span of others lies in their span."""
+"""What is at most this fraction of a row, a query or a number is its rounding error."""
 
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
-
-SAFE = 1e-200
-"""Squared lengths above this and below its inverse are sums that neither underflow nor overflow."""
+SAFE = 1e-150
+"""Squared lengths above this and below its inverse: products of two neither underflow nor overflow."""
 
 LOST = 1e-7
 """A root loses a query if a larger fraction of the query lies outside its span."""
@@ -46,9 +43,9 @@ def lengths(rows: Array) -> Array:
 
 def are_far_apart(rows: Array) -> bool:
     """Return whether some rows are so much shorter than others that a Gram matrix would lose their digits."""
-    own = lengths(rows)
-    own = own[own > 0]
-    return bool(own.size) and float(own.max()) > FAR * float(own.min())
+    sizes = lengths(rows)
+    sizes = sizes[sizes > 0]
+    return bool(sizes.size) and float(sizes.max()) > FAR * float(sizes.min())
 
 
 def is_graded(root: Array) -> bool:
@@ -72,21 +69,21 @@ def graded_root(rows: Array) -> Array:
     """
     import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    own = lengths(rows)
-    order = np.argsort(-own, kind="stable")
-    order = order[own[order] > 0]
-    own, left = own[order], rows[order]
+    sizes = lengths(rows)
+    order = np.argsort(-sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    sizes, left = sizes[order], rows[order]
     basis: Array | None = None  # the unit vectors: writing these out would take cells²
     while True:
         turn, triangle, pivots = scipy.linalg.qr(left.T, mode="economic", pivoting=True, check_finite=False)
         left = np.empty_like(triangle.T)
         left[pivots] = triangle.T
         tails = np.sqrt(np.cumsum(left[:, ::-1] ** 2, axis=1)[:, ::-1])
-        left[tails <= NOTHING * own[:, None]] = 0.0
+        left[tails <= NOTHING * sizes[:, None]] = 0.0
         clean = bool(left[pivots[: left.shape[1]], np.arange(left.shape[1])].all())
         used = left.any(axis=0)
-        own_basis = np.asarray(turn[:, used].T, dtype=float)
-        basis, left = own_basis if basis is None else own_basis @ basis, left[:, used]
+        new_basis = np.asarray(turn[:, used].T, dtype=float)
+        basis, left = new_basis if basis is None else new_basis @ basis, left[:, used]
         if clean:
             return np.asarray(np.linalg.qr(left, mode="r"), dtype=float) @ basis
 
@@ -97,15 +94,15 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     With R = D·U, U of unit rows, and U diag(√p) = TᵀZ for an orthogonal Z, the singular values of T·D are s.
     If X are its left singular vectors then QᵀR = s Xᵀ T⁻ᵀ U, where no long row cancels to leave a short one.
     """
-    own = np.sqrt(np.einsum("ij,ij->i", root, root))
-    order = np.argsort(-own, kind="stable")
-    unit = root[order] / own[order, None]
+    sizes = np.sqrt(np.einsum("ij,ij->i", root, root))
+    order = np.argsort(-sizes, kind="stable")
+    unit = root[order] / sizes[order, None]
     triangle = np.asarray(np.linalg.qr((unit * np.sqrt(weights)).T, mode="r"), dtype=float)
     diagonal = np.diagonal(triangle)
     least = 1e-15 * float(np.abs(diagonal).max())
     faint = np.abs(diagonal) < least
     triangle[faint, faint] = np.where(diagonal[faint] < 0, -least, least)
-    s, X = _jacobi(triangle * own[order])
+    s, X = _jacobi(triangle * sizes[order])
     turned = solve_upper(triangle, X).T @ unit
     return s[::-1], s[::-1, None] * turned[::-1]
 

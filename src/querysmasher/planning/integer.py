@@ -22,21 +22,15 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies import Strategy
-from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix
+from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
+from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-
-WORD_BITS = 62
-"""Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
 MAX_RECORDS = 100_000_000
 """Default cap of `measure`: the planner refuses a plan that cannot be measured under it."""
 
 SAFETY = 1 + Fraction(1, 2**40)
 """Factor by which variances exceed the planned ones: more than all floating-point rounding errors."""
-
-MOST_VARIANCE = 2.0**100
-"""Maximum variance of noise that can be drawn; see `privacy.sampler`."""
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -46,45 +40,44 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     patterns: dict[Blocks, list[_Rounded]] = {}
     for m in plan.measured:
         if m.blocks not in patterns:
-            most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
+            most = LARGEST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
     _share_centres(plan, patterns)
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
-    number = {rounded: i for i, rounded in enumerate(used)}
-    blocks, squares = {}, {}
-    for planned, pattern in patterns.items():
-        axes = [axes for axes, _ in planned] or [()]  # the total has no solution
-        blocks[planned] = tuple(zip(axes, map(number.__getitem__, pattern), strict=True))
-        squares[planned] = math.prod((rounded.squared for rounded in pattern), start=Fraction(1))
     measured = []
     for m in plan.measured:
-        variance = Fraction(m.variance) * stretch * squares[m.blocks]
-        grain = 1 if variance >= 2**20 else 2**20
-        variance = max(Fraction(1), Fraction(math.ceil(variance * grain), grain))
-        measured.append(IntegerMeasured(m.attributes, blocks[m.blocks], variance))
+        pattern = patterns[m.blocks]
+        axes = [axes for axes, _ in m.blocks] or [()]  # the total has no solution
+        square = math.prod((rounded.squared for rounded in pattern), start=Fraction(1))
+        blocks = tuple(zip(axes, map(used.index, pattern), strict=True))
+        variance = rounded_up(Fraction(m.variance) * stretch * square)
+        measured.append(IntegerMeasured(m.attributes, blocks, variance))
     strategies = tuple(rounded.strategy for rounded in used)
     return IntegerPlan(plan.workload.schema, plan.budget, strategies, tuple(measured), max_records)
 
 
+def rounded_up(variance: Fraction | float) -> Fraction:
+    """Return a variance as a short fraction of at least 1, never smaller."""
+    grain = 1 if variance >= 2**20 else 2**20
+    return max(Fraction(1), Fraction(math.ceil(Fraction(variance) * grain), grain))
+
+
 def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
-    """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
-    try:
-        check_measurable(plan, max_records)
-    except PlanError as error:
-        return error
-    return None
-
-
-def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
-    """Refuse a plan that could not be measured in integers under a cap on the number of records.
+    """Return why a plan could not be measured in integers under a cap on the number of records, if so.
 
     All sets start with the bits that the largest set leaves, so that every solution is rounded once.
     """
-    rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
-    few = rounder.room // max([1, *map(len, largest)])
-    few = max(limits().least_bits, min(limits().most_bits, few))
-    for m in {m.blocks: m for m in plan.measured}.values():
-        rounder.blocks(m, MOST_VARIANCE / (largest[m.blocks] * 2), few)  # room for a smaller privacy cost
+    try:
+        rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
+        few = rounder.room // max([1, *map(len, largest)])
+        few = max(limits().least_bits, min(limits().most_bits, few))
+        for m in {m.blocks: m for m in plan.measured}.values():
+            rounder.blocks(
+                m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few
+            )  # room for a lower privacy cost
+    except PlanError as error:
+        return error
+    return None
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:
@@ -105,17 +98,15 @@ def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> Non
     The centre of an attribute must be the same on all sets that share it.
     """
     coarsest: dict[int, _Rounded] = {}
-    places = [
-        (pattern, place, solution)
-        for planned, pattern in patterns.items()
-        for place, (_, solution) in enumerate(planned)
-        if plan.solutions[solution].strategy.own_centre
-    ]
-    for pattern, place, solution in places:
-        best = coarsest.setdefault(solution, pattern[place])
-        coarsest[solution] = min(best, pattern[place], key=lambda rounded: rounded.strategy.bits)
-    for pattern, place, solution in places:
-        pattern[place] = coarsest[solution]
+    for last in (False, True):
+        for planned, pattern in patterns.items():
+            for block, (_, solution) in enumerate(planned):
+                if plan.solutions[solution].strategy.own_centre:
+                    best = coarsest.setdefault(solution, pattern[block])
+                    if last:
+                        pattern[block] = best
+                    elif pattern[block].strategy.bits < best.strategy.bits:
+                        coarsest[solution] = pattern[block]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +137,7 @@ class _Rounder:
 
     def __init__(self, plan: Plan, max_records: int) -> None:
         self.plan = plan
-        self.room = WORD_BITS - max_records.bit_length()
+        self.room = WORD.bit_length() - 1 - max_records.bit_length()
         """Number of bits that the strategies of a set have together."""
         self._known: dict[tuple[int, int], _Rounded] = {}
 
@@ -163,12 +154,12 @@ class _Rounder:
         if not measured.attributes:
             return [_total(min(self.room - 1, int(math.log2(most)) // 2))]
         why = "too few"
-        for own in range(min(bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1):
-            found = [self._rounded(measured, block, own) for block in range(len(measured.blocks))]
-            if self._fit(found, most):
-                self._refine(measured, found, own, most)
-                if all(rounded.loss <= limits().most_loss for rounded in found):
-                    return found
+        for start in range(min(bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1):
+            rounded = [self._rounded(measured, block, start) for block in range(len(measured.blocks))]
+            if self._fit(rounded, most):
+                self._refine(measured, rounded, start, most)
+                if all(block.loss <= limits().most_loss for block in rounded):
+                    return rounded
                 why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         raise PlanError(
@@ -177,34 +168,34 @@ class _Rounder:
             "of fewer digits"
         )
 
-    def _refine(self, measured: Measured, found: list[_Rounded], own: int, most: float) -> None:
+    def _refine(self, measured: Measured, rounded: list[_Rounded], start: int, most: float) -> None:
         """Give more bits to the block that loses most, while they fit, and keep what loses least.
 
         More bits may lose more: how well nearly dependent rows are rounded is a matter of chance.
         """
-        bits, tried = dict.fromkeys(range(len(found)), own), [[rounded] for rounded in found]
-        while losing := [block for block in bits if found[block].loss > limits().good_loss]:
-            worst = max(losing, key=lambda block: found[block].loss)
-            before = found[worst]
+        bits, tried = dict.fromkeys(range(len(rounded)), start), [[block] for block in rounded]
+        while losing := [block for block in bits if rounded[block].loss > limits().good_loss]:
+            worst = max(losing, key=lambda block: rounded[block].loss)
+            before = rounded[worst]
             for more in (4, 2) if before.loss > limits().most_loss else (1,):
                 try:
-                    found[worst] = self._rounded(measured, worst, bits[worst] + more)
-                    fits = self._fit(found, most)
+                    rounded[worst] = self._rounded(measured, worst, bits[worst] + more)
+                    fits = self._fit(rounded, most)
                 except (PlanError, PrivacyError):  # too many bits
                     fits = False
                 if fits:
                     bits[worst] += more
-                    tried[worst].append(found[worst])
+                    tried[worst].append(rounded[worst])
                     break
-                found[worst] = before
+                rounded[worst] = before
             else:
                 del bits[worst]
-        found[:] = [min(reversed(every), key=lambda rounded: rounded.loss) for every in tried]
+        rounded[:] = [min(reversed(every), key=lambda block: block.loss) for every in tried]
 
-    def _fit(self, found: list[_Rounded], most: float) -> bool:
+    def _fit(self, rounded: list[_Rounded], most: float) -> bool:
         """Return whether the strategies' answers fit in a word, and their noise can be drawn."""
-        noise = math.prod((rounded.noise for rounded in found), start=2.0)  # with room to round up
-        return sum(rounded.strategy.bits for rounded in found) <= self.room and noise <= most
+        noise = math.prod((block.noise for block in rounded), start=2.0)  # with room to round up
+        return sum(block.strategy.bits for block in rounded) <= self.room and noise <= most
 
     def _rounded(self, measured: Measured, block: int, bits: int) -> _Rounded:
         axes, solution = measured.blocks[block]

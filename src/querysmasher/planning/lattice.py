@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, pivoted, triangle_of
+from querysmasher.arrays import CHUNK, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR, lengths
-from querysmasher.planning.limits import limits
+from querysmasher.planning.grading import FAR, NOTHING, lengths
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -26,15 +25,6 @@ LARGEST = 2**40
 
 MOST_DENOMINATOR = 5_040
 """Maximum common denominator of fractions."""
-
-EXACT = 1e-14
-"""Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
-
-SURELY_DEPENDENT, SURELY_INDEPENDENT = 1e-6, 1e-4
-"""A Gram matrix decides on pivots below the first or above the second fraction of the largest."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
@@ -76,8 +66,9 @@ def lattice_rows(
 def integer_rows(matrix: Array) -> Integers | None:
     """Return integer multiples of the rows, or None if a row has no small one."""
     for denominator in (1, 2, 10, 16, 100, 1000, 1024):
-        if all(_are_multiples(matrix[part], denominator) for part in _parts(matrix)):
-            return _multiples(matrix, denominator)
+        multiples = _multiples(matrix, denominator)
+        if multiples is not None:
+            return multiples
     result = np.zeros(matrix.shape, dtype=np.int64)
     for row, whole_row in zip(matrix, result, strict=True):
         sizes = np.unique(np.abs(row[row != 0]))
@@ -89,19 +80,14 @@ def integer_rows(matrix: Array) -> Integers | None:
     return result
 
 
-def _are_multiples(matrix: Array, denominator: int) -> bool:
-    """Return whether all entries are multiples of 1/denominator, and none of its rows would round to zero."""
-    scaled = matrix * denominator
-    whole = np.round(scaled)
-    close = np.allclose(whole, scaled, rtol=0, atol=1e-12 * denominator)
-    return close and np.array_equal(whole.any(axis=1), matrix.any(axis=1))
-
-
 def _multiples(matrix: Array, denominator: int) -> Integers | None:
+    """Return the rows times a number, if that makes integers of them and rounds none to zero."""
     result = np.empty(matrix.shape, dtype=np.int64)
     for part in _parts(matrix):
-        whole = np.round(matrix[part] * denominator)
-        if np.abs(whole).max() > LARGEST:
+        scaled = matrix[part] * denominator
+        whole = np.round(scaled)
+        close = np.allclose(whole, scaled, rtol=0, atol=1e-12 * denominator)
+        if not close or np.any(whole.any(axis=1) != scaled.any(axis=1)) or np.abs(whole).max() > LARGEST:
             return None
         result[part] = whole
     return result
@@ -120,7 +106,7 @@ def _whole_multiple(sizes: Array) -> float | None:
         left = tried
         for size in sizes / unit:
             products = left * size
-            left = left[np.abs(products - np.round(products)) <= EXACT * products]
+            left = left[np.abs(products - np.round(products)) <= NOTHING * products]
         if left.size and left[0] * sizes[-1] / unit <= LARGEST:
             return float(left[0] / unit)
     return None
@@ -132,43 +118,17 @@ def independent(rows: Integers) -> Integers:
     if divisors.min(initial=1) < 1 or divisors.max(initial=1) > 1:
         rows = rows[divisors > 0]
         rows //= divisors[divisors > 0, None]
-    wide = rows.size > limits().lattice_entries
-    if wide:  # sorting wide rows takes longer than all that follows
-        first = {
-            hashlib.sha256(row.tobytes()).digest(): place for place, row in reversed(list(enumerate(rows)))
-        }
-        rows = rows if len(first) == len(rows) else rows[sorted(first.values())]
-    else:
-        rows = np.unique(rows, axis=0)
+    first = {hashlib.sha256(row.tobytes()).digest(): i for i, row in reversed(list(enumerate(rows)))}
+    rows = rows if len(first) == len(rows) else rows[sorted(first.values())]
     if not len(rows):
         return rows
-    own = np.concatenate([lengths(rows[part].astype(float)) for part in _parts(rows)])
-    scales = own if own.max() > FAR * own.min() else np.ones(len(rows))
-    kept = np.sort(_pivots(rows, scales, wide=wide))
-    return rows if len(kept) == len(rows) else np.ascontiguousarray(rows[kept])
-
-
-def _pivots(rows: Integers, scales: Array, *, wide: bool) -> NDArray[np.intp]:
-    """Return the places of independent rows, divided by their scales, that span the others.
-
-    Pivots of wide rows are those of their Gram matrix, or else of its root, which is found by pieces.
-    """
-    columns: Array
-    if wide:
-        import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
-
+    row_lengths = np.concatenate([lengths(rows[part].astype(float)) for part in _parts(rows)])
+    scales = row_lengths if row_lengths.max() > FAR * row_lengths.min() else np.ones(len(rows))
+    if rows.size > CHUNK:  # the triangle of their decomposition, found by pieces, has the same pivots
         step = max(8 * len(rows), CHUNK // len(rows))
-        starts = range(0, rows.shape[1], step)
-        gram = np.zeros((len(rows), len(rows)))
-        for i in starts:
-            piece = rows[:, i : i + step] / scales[:, None]
-            gram += piece @ piece.T
-        squares, places, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=SURELY_DEPENDENT**2 * gram.max())
-        own = np.diagonal(squares)[:rank]
-        if own.min() > SURELY_INDEPENDENT * own.max():
-            return np.asarray(places[:rank] - 1)
-        columns = triangle_of((rows[:, i : i + step].T / scales for i in starts), len(rows))
+        pieces = (rows[:, i : i + step].T / scales for i in range(0, rows.shape[1], step))
+        sizes, pivots = pivoted(triangle_of(pieces, len(rows)))
     else:
-        columns = rows.T / scales
-    sizes, pivots = pivoted(columns)
-    return pivots[: int(np.sum(sizes > RANK * sizes[0]))]
+        sizes, pivots = pivoted(rows.T / scales)
+    kept = np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])
+    return rows if len(kept) == len(rows) else np.ascontiguousarray(rows[kept])

@@ -37,43 +37,21 @@ class PlanningLimits:
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
     merged_rows: int = 4_000
-    """Maximum number of queries whose cells are merged."""
+    """Maximum number of queries whose cells are merged, or whose loss is recomputed when a plan is loaded."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 200_000_000
-    """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
-    merged_small: int = 64_000_000
-    """Maximum of queries × cells below which cells are merged for any number of queries."""
+    """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
     """The same where some of the queries are tables, which can also be split; also to combine both."""
-    quick_whole_work: float = 3e7
-    """The same for tables alone, and for any queries that are planned whole before anything is split."""
-    cluster_cells: int = 200_000
-    """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
-    counted_cells: int = 30_000_000
-    """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
-    tried_cells: int = 1_000
-    """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
-    recentred: float = 0.8
-    """Fraction of the error around uniform centres below which the best centres hardly ever lie."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
     """The same where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
-    straddling_entries: int = 100_000_000
-    """Maximum number of entries of product queries that straddle strategies, when written out."""
-    node_entries: int = 400_000_000
-    """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
-    completed_cells: int = 3_000
-    """Maximum number of cells on which rows without a lattice are completed to the whole space."""
-    checked_queries: int = 20_000
-    """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
-    checked_groups: int = 100
-    """The same of groups."""
     worthwhile: float = 0.99
     """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
 
@@ -96,30 +74,18 @@ class PlanningLimits:
 
     # --- the numerical methods that solve blocks ---
 
-    gram_values: int = 256
-    """Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
-    close_cells: int = 256
-    """Maximum number of cells of a block that is solved more closely than asked, which takes no time."""
-    double_cells: int = 400
-    """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
-    lattice_entries: int = 5_000_000
-    """Maximum number of entries of integer rows that are decomposed in one piece."""
+    close_cells: int = 300
+    """Maximum number of cells of a block solved more closely than asked, in double precision throughout."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
-    interior_work: float = 1e9
-    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
+    interior_work: float = 5e8
+    """Queries × active cells² of the interior point up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
-    bounded_work: float = 1e8
-    """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
-    wide_work: float = 4e10
-    """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
-    light_work: float = 1e7
-    """Cells × queries² up to which few queries on many cells are weighed in double precision."""
-    line_trials: int = 20
-    """Maximum number of points tried along one direction of a search."""
+    light_work: float = 3e7
+    """Columns × queries² up to which queries are weighed in double precision, and tables are tried whole."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
@@ -133,25 +99,11 @@ class PlanningLimits:
     """Factor by which rounding multiplies a variance above which more bits are tried."""
     most_loss: float = 4.0
     """The same above which a plan is refused."""
-    scaled_bits: int = 8
-    """With fewer bits, on few cells, the scale at which rows are rounded matters."""
-    scaled_cells: int = 40
-    """Maximum number of these cells."""
-    repaired_step: int = 2**12
-    """Maximum entry of a centre for which sums are repaired unit by unit; beyond, rows are projected."""
-    diagonal_bits: int = 10
-    """Minimum number of bits of a filter's diagonal: with fewer, it takes some bits of other strategies."""
-    filter_bits: int = 9
-    """The same of the filter itself."""
 
     # --- the search for the best centres ---
 
-    many_classes: int = 100
-    """Maximum number of classes of attribute sets; beyond, different weights may share a centre."""
-    fine_centre: int = 64
-    """Maximum size of the integers to which centres are rounded; for more values, their number up to 256."""
-    coarse_centre: int = 16
-    """The same for attributes measured together with others, where rows need the bits."""
+    centre_integers: int = 32
+    """Maximum size of the integers to which centres are rounded."""
     largest_centre: int = 256
     """Maximum size of the integers of any centre: exact measurement needs small ones."""
 
@@ -161,20 +113,8 @@ class PlanningLimits:
     """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
     product_cells: int = 200_000
     """Maximum number of cells of the attributes asked about for that bound."""
-    product_work: float = 2e10
-    """Maximum of cells × queries² for queries that tie attributes together, in that bound."""
-    quadrature_work: float = 2e9
-    """The same for a closer bound by quadrature."""
-    product_terms: int = 100
-    """Maximum number of other groups in that bound."""
-    large_limit_dimension: int = 1_200
-    """Maximum dimension for which mixtures are tried; beyond, the search also takes fewer steps."""
-    limit_steps: int = 60
-    """Maximum number of steps towards the limit."""
-    large_limit_steps: int = 8
-    """The same above `large_limit_dimension`."""
-    limit_gain: float = 1e-7
-    """The search for the limit ends when a step raises the logarithm of the bound by less than this."""
+    product_work: float = 5e8
+    """Maximum of cells × queries² for queries that tie attributes together, and of cells × products²."""
 
     # --- plans for the largest error, for targets and for the least budget ---
 

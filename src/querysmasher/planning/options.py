@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from querysmasher.errors import PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS, Mechanism
+from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import SOLVERS
 
 CENTERINGS = ("optimized", "uniform")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options:
-    """A valid combination of planning options."""
+    """A valid combination of planning options, and what they imply for a workload."""
 
     mechanism: Mechanism
     solver: str
     centering: str
     tolerance: float
-    bases: Mapping[str, Any] | None
+    bases: Sequence[Solution] = ()
+    """The basis of every attribute, if the mechanism has bases."""
+    lines: tuple[int, ...] = ()
+    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    far_apart: bool = False
+    """Whether some queries are so much shorter than others that the search for centres is not exact."""
+    progress: bool | None = None
 
     @property
-    def plans_large(self) -> bool:
-        """Whether attributes of very many values are planned without matrices."""
+    def are_default(self) -> bool:
+        """Whether the mechanism and the numerical method are the default ones."""
         return self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
 
     @property
     def keeps_whole(self) -> bool:
         """Whether queries may be measured as they are, not split, where that is better."""
-        default = self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
-        return default and self.centering == "optimized"
+        return self.are_default and self.centering == "optimized"
 
     @classmethod
     def of(
@@ -50,11 +56,9 @@ class Options:
         if mechanism is None:
             mechanism, solver = named(solver)
         if mechanism not in MECHANISMS:
-            msg = f"mechanism: {not_one_of(MECHANISMS, mechanism)}"
-            raise PlanError(msg)
+            raise PlanError(f"mechanism: {not_one_of(MECHANISMS, mechanism)}")
         if solver not in SOLVERS:
-            msg = f"solver: {not_one_of(SOLVERS, solver)}"
-            raise PlanError(msg)
+            raise PlanError(f"solver: {not_one_of(SOLVERS, solver)}")
         chosen = MECHANISMS[mechanism]
         if solver != SOLVERS[0] and mechanism != DEFAULT:
             msg = f"solver: expected {SOLVERS[0]!r}, as mechanism={mechanism!r} has its own method, got "
@@ -62,21 +66,19 @@ class Options:
         if centering is None:
             centering = "uniform" if chosen.uniform_only else "optimized"
         if centering not in CENTERINGS:
-            msg = f"centering: {not_one_of(CENTERINGS, centering)}"
-            raise PlanError(msg)
+            raise PlanError(f"centering: {not_one_of(CENTERINGS, centering)}")
         if centering == "optimized" and chosen.uniform_only:
             msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
             raise PlanError(msg)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
             got = f"{as_given(tolerance)}{as_share(tolerance)}"
-            msg = f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}"
-            raise PlanError(msg)
+            raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
         if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
             given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"
             having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
             msg = f"bases: expected a mapping of attributes to bases, and mechanism={having}, got {given}"
             raise PlanError(msg)
-        return cls(chosen, solver, centering, tolerance, bases)
+        return cls(chosen, solver, centering, tolerance)
 
 
 def named(solver: str) -> tuple[str, str]:

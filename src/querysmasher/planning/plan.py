@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,14 +19,42 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import DEFAULT
-from querysmasher.planning.methods import BlockMethod, methods_of
+from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import Extreme, extremes
 from querysmasher.planning.solution import Certificate, Measured, Solution
+from querysmasher.planning.solvers import METHODS
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class BlockMethod:
+    """The method that solved one distinct block."""
+
+    sizes: tuple[int, ...]
+    """Number of values of each of its attributes."""
+    attribute_sets: int
+    """Number of attribute sets that it belongs to."""
+    measurements: int
+    """Number of measurements for it."""
+    method: str
+    reason: str
+    gap: float
+    """Upper bound on how far its RMSE exceeds the optimum of the block, as a fraction."""
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of the block."""
+        return math.prod(self.sizes)
+
+    def __str__(self) -> str:
+        """Return one line of text."""
+        sizes = " × ".join(f"{n:,}" for n in self.sizes)
+        return f"{self.method} on {sizes} values, gap {self.gap:.1e}: {self.reason}"
+
 
 if TYPE_CHECKING:
     from querysmasher.report.expectations import Expectation
@@ -128,7 +156,7 @@ class Plan(Explained):
 
         None if a group has too many queries to search.
         """
-        return None if self.extremes is None else max(one.ratio for one in self.extremes)
+        return None if self.extremes is None else max(extreme.ratio for extreme in self.extremes)
 
     @property
     def least_cost(self) -> float | None:
@@ -141,7 +169,7 @@ class Plan(Explained):
     @property
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to search."""
-        return None if self.extremes is None else max(one.std for one in self.extremes)
+        return None if self.extremes is None else max(extreme.std for extreme in self.extremes)
 
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
@@ -149,7 +177,11 @@ class Plan(Explained):
         if any(solution.strategy.own_centre for solution in self.solutions):
             few = all(group.rows <= limits().large_worst_queries for group in self.workload)
         else:
-            few = all(f.fits_memory or f.is_tree for group in self.workload for f in group.families)
+            few = all(
+                f.fits_memory or f.structure is Structure.TREE
+                for group in self.workload
+                for f in group.families
+            )
         if not few:
             return None
         try:
@@ -164,22 +196,26 @@ class Plan(Explained):
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 solutions = [self.solutions[number] for _, number in m.blocks]
-                for method in dict.fromkeys(
-                    s.method for s in solutions if s.method in ("structured", "fourier")
-                ):
+                for method in {s.method for s in solutions} & {"structured", "fourier"}:
                     count, gap = methods.get(method, (0, 0.0))
-                    methods[method] = (count + 1, max(gap, *(s.gap for s in solutions if s.method == method)))
+                    methods[method] = count + 1, max(gap, *(s.gap for s in solutions if s.method == method))
         return methods
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
         """The numerical method chosen for every distinct block, and why; largest blocks first."""
-        return methods_of(self.solutions, self.measured)
+        reasons = {name: f"the mechanism {name} was asked for" for name in MECHANISMS} | METHODS
+        blocks = []
+        for number, sets in Counter(number for m in self.measured for _, number in m.blocks).items():
+            s = self.solutions[number]
+            reason, gap = reasons.get(s.method, "it was asked for"), s.gap if s.bound else 0.0
+            blocks.append(BlockMethod(s.strategy.shape, sets, s.strategy.rank, s.method, reason, gap))
+        return tuple(sorted(blocks, key=lambda block: (-block.cells, block.sizes)))
 
     @property
     def whole(self) -> tuple[int, ...]:
         """Indexes of the workload's groups that are measured as they are; the others are split."""
-        return tuple(sorted(place for m in self.measured for place in m.whole))
+        return tuple(sorted(group for m in self.measured for group in m.whole))
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -209,12 +245,12 @@ class Plan(Explained):
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
-        if workload.query_count > limits().variances:
-            msg = (
-                f"workload: {workload.query_count:,} variances do not fit in memory; ask for fewer at a time"
+        count = workload.query_count
+        if count > limits().variances:
+            raise TooLargeError(
+                f"workload: {count:,} variances do not fit in memory; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
-        result = np.empty(workload.query_count)
+        result = np.empty(count)
         start = 0
         self.estimator.prepare(workload)
         for group in workload:
@@ -250,13 +286,14 @@ class Plan(Explained):
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         size, most = dimension(self.workload), limits().limit_dimension
+        large = any(s.strategy.own_centre for s in self.solutions)
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
-        elif size > limits().large_limit_dimension and any(s.strategy.own_centre for s in self.solutions):
-            if len({a for m in self.measured for a in m.attributes}) > 1:
-                return Limit(None, None, "it is not computed for large attributes beside others")
+        elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
+        elif large and size > most:
+            return Limit(None, None, "it is not computed for large attributes beside others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
@@ -283,7 +320,7 @@ class Plan(Explained):
     @explained("plan.save('my.plan')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
-        from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - a view
+        from querysmasher.planning.plan_file import save_plan  # noqa: PLC0415 - a view
 
         save_plan(self, path)
 
@@ -309,6 +346,6 @@ class Plan(Explained):
     @explained("qs.Plan.load('my.plan')")
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a file; refuse a damaged or foreign file."""
-        from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - a view
+        from querysmasher.planning.plan_file import load_plan  # noqa: PLC0415 - a view
 
         return load_plan(path)

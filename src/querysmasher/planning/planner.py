@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from querysmasher.arrays import one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, as_given, explained
 from querysmasher.planning.around import plan_around_best, plan_at
-from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
 from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS, refusal
 from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
-from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.mechanisms import choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
     MET,
@@ -106,12 +106,11 @@ def plan(
     >>> print(round(qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0)).rmse, 3))
     1.805
     """
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
-    planner = _planner(
-        workload, mechanism, solver, centering, tolerance, bases, max_records, progress, objective
-    )
+    options = Options.of(mechanism, solver, centering, tolerance, bases)
+    planner = _planner(workload, options, bases, max_records, progress, objective)
     if purpose == "estimate":
         if not planner.options.keeps_whole or objective != "mean":
             msg = (
@@ -163,9 +162,10 @@ def least_budget(
     0.025 True
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
-    check_asked(workload, budget)
+    check_arguments(workload, budget)
     check_aimed(workload)
-    planner = _planner(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    options = Options.of(mechanism, solver, centering, tolerance, bases)
+    planner = _planner(workload, options, bases, max_records, progress)
     with Bar("Planning", None, progress):
         scaled, factor = normalised(workload)
         return planner.least(scaled, budget).weighing(workload, factor)
@@ -173,37 +173,32 @@ def least_budget(
 
 def _planner(
     workload: Workload,
-    mechanism: str | None,
-    solver: str,
-    centering: str | None,
-    tolerance: float,
+    options: Options,
     bases: Mapping[str, Any] | None,
     max_records: int,
     progress: bool | None,
     objective: str = "",
 ) -> Planner:
-    """Check the options, and return what makes plans with them."""
-    options = Options.of(mechanism, solver, centering, tolerance, bases)
+    """Refuse a workload that cannot be planned with these options, and return what plans it."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = (
-            f"max_records: expected an integer from 1 to 2^40, such as 1_000_000, got {as_given(max_records)}"
-        )
-        raise PlanError(msg)
-    large: tuple[int, ...] = ()
-    if options.plans_large:
-        mean = objective == "mean" and not workload.has_targets and options.centering == "optimized"
-        large = large_attributes(workload, mean=mean)
-    if objective != "mean" or workload.has_targets:
-        large = searched_without_matrices(workload, large)
-        check_written_out(workload, large)
-    check_sizes(workload, large)
-    check_cells(workload, large)
+        allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
+        raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
+    searched = objective != "mean" or workload.has_targets
+    lines: tuple[int, ...] = ()
+    if options.are_default:
+        lines = large_attributes(workload, mean=not searched and options.centering == "optimized")
+    if searched:
+        lines = searched_without_matrices(workload, lines)
+        check_written_out(workload, lines)
+    check_sizes(workload, lines)
+    check_cells(workload, lines)
     far_apart = check_scales(workload)
-    own_bases: list[Solution] = []
+    chosen: list[Solution] = []
     if options.mechanism.has_bases:
         with one_core():
-            own_bases = choose_bases(workload, bases)
-    return Planner(options, own_bases, max_records, far_apart, progress, large)
+            chosen = choose_bases(workload, bases)
+    options = replace(options, bases=chosen, lines=lines, far_apart=far_apart, progress=progress)
+    return Planner(options, max_records)
 
 
 P = TypeVar("P", Plan, Plan | None)
@@ -214,24 +209,19 @@ class Planner:
     """Makes plans with given options."""
 
     options: Options
-    bases: Sequence[Solution]
     max_records: int
-    far_apart: bool
-    progress: bool | None
-    large: tuple[int, ...] = ()
-    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
 
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
         joined = Joined.of(workload)
-        asked = joined.workload
+        rows = joined.workload
         if objective == "worst":
-            aims = targets_of(asked)
-            plan = self._measurable(lambda at: plan_worst(asked, aims, self._fresh(budget, at))[0])
+            aims = targets_of(rows)
+            plan = self._measurable(lambda at: plan_worst(rows, aims, self._fresh(budget, at))[0])
         elif workload.has_targets:
-            plan = self._within(asked, budget, insufficient)
+            plan = self._within(rows, budget, insufficient)
         else:
-            plan = self._arranged(asked, budget, partial(self._planned, asked, budget))
+            plan = self._arranged(rows, budget, partial(self._planned, rows, budget))
         return joined.restored(plan)
 
     def _within(self, workload: Workload, budget: Budget, insufficient: str) -> Plan:
@@ -276,14 +266,14 @@ class Planner:
 
     def _least(self, workload: Workload, budget: Budget) -> Least:
         """Return the plan of least cost that meets all targets, also as measured."""
-        found: list[Least] = []
+        tried: list[Least] = []
 
         def make(centres: Centres | None) -> Plan:
-            found.append(plan_least(workload, budget, self._around(centres)))
-            return found[-1].plan
+            tried.append(plan_least(workload, budget, self._around(centres)))
+            return tried[-1].plan
 
         plan = self._measurable(make)
-        return replace(found[-1], plan=at_measured_cost(plan, self.max_records))
+        return replace(tried[-1], plan=at_measured_cost(plan, self.max_records))
 
     def _measurable(self, make: Callable[[Centres | None], P]) -> P:
         """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
@@ -307,9 +297,9 @@ class Planner:
     def _fresh(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
         """Return what plans with other weights, around the best centres or around given ones."""
         return Replan(
-            lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
-            lambda asked, unsplit: self._planned(asked, budget, unsplit),
-            lambda asked, centres, tolerance: self._split(asked, budget, centres, tolerance),
+            lambda workload, planned: self._arranged(workload, budget, planned, centred=False),
+            lambda workload, unsplit: self._planned(workload, budget, unsplit),
+            lambda workload, centres, tolerance: self._split(workload, budget, centres, tolerance),
             budget,
             self.options.tolerance,
             centres,
@@ -321,14 +311,11 @@ class Planner:
     ) -> Plan:
         """Plan with the best choice of groups that are measured whole."""
         if self.options.keeps_whole:
-            tolerance = self.options.tolerance
-            return best_candidate(
-                workload, budget, tolerance, planned, self.progress, centred=centred, lines=self.large
-            )
-        made = planned([])
-        if isinstance(made, PlanError):
-            raise made
-        return made
+            return best_candidate(workload, budget, self.options, planned, centred=centred)
+        plan = planned([])
+        if isinstance(plan, PlanError):
+            raise plan
+        return plan
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         """Plan with some groups whole; return a plan that can be measured, or why there is none."""
@@ -353,7 +340,5 @@ class Planner:
         """Plan with all groups split, around given centres or the best ones."""
         options = replace(self.options, tolerance=tolerance)
         if centres is None:
-            return plan_around_best(
-                workload, budget, options, self.bases, self.far_apart, self.progress, self.large
-            )
-        return plan_at(centres, workload, budget, options, self.bases, self.progress, self.large)
+            return plan_around_best(workload, budget, options)
+        return plan_at(centres, workload, budget, options)

@@ -71,11 +71,16 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
 
 def check_budget(plan: IntegerPlan, noise: Distribution) -> None:
     """Refuse a plan whose exact cost exceeds its budget."""
-    spent, allowed = privacy_cost(plan), Fraction(noise.allowed_cost(plan.budget))
-    if spent > allowed:
+    check_cost("plan: its measurements cost", privacy_cost(plan), plan.budget, noise)
+
+
+def check_cost(what: str, cost: Fraction, budget: Budget, noise: Distribution) -> None:
+    """Refuse an exact cost that exceeds what a budget allows with this noise."""
+    allowed = Fraction(noise.allowed_cost(budget))
+    if cost > allowed:
         raise PrivacyError(
-            f"plan: its measurements cost {float(spent):.6g}, more than the {float(allowed):.6g} its budget "
-            f"allows with {noise.name} noise; nothing was measured"
+            f"{what} {float(cost):.6g}, more than the {float(allowed):.6g} its budget allows with "
+            f"{noise.name} noise; nothing was measured"
         )
 
 
@@ -112,7 +117,7 @@ class Distances:
 
     schema: Schema
     budget: Budget
-    asked: tuple[Distance, ...]
+    queries: tuple[Distance, ...]
     max_records: int
 
     def __post_init__(self) -> None:
@@ -122,28 +127,29 @@ class Distances:
         if type(self.max_records) is not int or not 1 <= self.max_records < LARGEST:
             msg = f"max_records: expected an integer from 1 to 2^61 - 1, got {self.max_records!r}"
             raise PrivacyError(msg)
-        if type(self.asked) is not tuple or not all(type(one) is Distance for one in self.asked):
+        if type(self.queries) is not tuple or not all(type(query) is Distance for query in self.queries):
             raise PrivacyError("distances: expected a tuple of Distance")
-        for one in self.asked:
-            self._check(one)
+        for query in self.queries:
+            self._check(query)
 
-    def _check(self, one: Distance) -> None:
-        is_tuple = type(one.attributes) is tuple and all(type(a) is int for a in one.attributes)
-        if not is_tuple or not one.attributes or one.attributes != tuple(sorted(set(one.attributes))):
+    def _check(self, query: Distance) -> None:
+        axes = query.attributes
+        is_tuple = type(axes) is tuple and all(type(a) is int for a in axes)
+        if not is_tuple or not axes or axes != tuple(sorted(set(axes))):
             msg = "distances: an attribute set does not list increasing indexes of attributes, at least one"
             raise PrivacyError(msg)
-        if not 0 <= one.attributes[0] <= one.attributes[-1] < len(self.schema):
+        if not 0 <= axes[0] <= axes[-1] < len(self.schema):
             raise PrivacyError("distances: an attribute set has indexes of no attributes")
-        if type(one.multiple) is not int or not 1 <= one.multiple * self.max_records < LARGEST:
+        if type(query.multiple) is not int or not 1 <= query.multiple * self.max_records < LARGEST:
             msg = "distances: a multiple is not a positive integer, or too large for this many records"
             raise PrivacyError(msg)
-        if type(one.variance) is not Fraction or one.variance <= 0:
+        if type(query.variance) is not Fraction or query.variance <= 0:
             msg = "distances: a noise variance is not a positive Fraction; zero noise is never allowed"
             raise PrivacyError(msg)
 
-    def names(self, one: Distance) -> tuple[str, ...]:
+    def names(self, query: Distance) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
-        return tuple(self.schema.names[a] for a in one.attributes)
+        return tuple(self.schema.names[a] for a in query.attributes)
 
 
 def distances_cost(distances: Distances) -> Fraction:
@@ -153,7 +159,7 @@ def distances_cost(distances: Distances) -> Fraction:
     over all distances of (change)²/(noise variance) is at most the returned number.
     """
     change = distances.budget.unit.change()
-    alike = Counter((one.multiple, one.variance) for one in distances.asked)
+    alike = Counter((query.multiple, query.variance) for query in distances.queries)
     total = sum(
         count * math.ceil(Fraction(change * multiple**2) / variance * GRAIN)
         for (multiple, variance), count in alike.items()

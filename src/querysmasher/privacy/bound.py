@@ -103,16 +103,16 @@ class Bound:
         Args:
             left: for each person, the number of records that are not counted, of all that the person has.
         """
-        places = np.searchsorted(np.array(ends(self.most)), left[left > 0])
-        return np.bincount(places, minlength=BINS)
+        bins = np.searchsorted(np.array(ends(self.most)), left[left > 0])
+        return np.bincount(bins, minlength=BINS)
 
     def _first(self, persons: NDArray[np.int64], name: Callable[[int], bytes], words: Sequence[Words]) -> Any:
         """Return the indexes of the `most` records of each person that have the smallest priority."""
         order = np.lexsort((*words[::-1], persons))
         persons, words = persons[order], [word[order] for word in words]
-        own, place = np.unique(persons, return_inverse=True)
-        seeds = np.array([self.number(name(person)) for person in own.tolist()], dtype=np.uint64)
-        priority = seeds[place]
+        numbers, inverse = np.unique(persons, return_inverse=True)
+        seeds = np.array([self.number(name(person)) for person in numbers.tolist()], dtype=np.uint64)
+        priority = seeds[inverse]
         for word in (*words, _runs(persons, *words).astype(np.uint64)):
             priority = _mixed(priority ^ word)
         best = np.lexsort((priority, persons))  # stable: equal priorities stay in the order of rows
@@ -138,11 +138,11 @@ def _words(columns: Sequence[NDArray[Any]]) -> list[Words]:
 
 def _runs(*keys: NDArray[Any]) -> NDArray[np.int64]:
     """Return the position of each record within its run of equal keys, from 0."""
-    places = np.arange(len(keys[0]))
-    starts = np.zeros(len(places), dtype=np.int64)
+    records = np.arange(len(keys[0]))
+    starts = np.zeros(len(records), dtype=np.int64)
     changed = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-    starts[1:][changed] = places[1:][changed]
-    return places - np.maximum.accumulate(starts)
+    starts[1:][changed] = records[1:][changed]
+    return records - np.maximum.accumulate(starts)
 
 
 def _mixed(values: Words) -> Words:

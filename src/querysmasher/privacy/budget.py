@@ -109,7 +109,7 @@ class Budget(Explained):
 
     def renyi(self, alpha: float) -> float:
         """Return the ε of Rényi DP of order `alpha` of a plan that spends the whole budget."""
-        return renyi(self.privacy_cost, alpha)
+        return number("alpha", alpha) * self.privacy_cost / 2
 
     def describe(self, person: str | None = None) -> str:
         """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`.
@@ -259,9 +259,8 @@ class ApproxDP(Budget):
         return 2 * self.rho_for_discrete
 
     def _claim(self) -> str:
-        return (
-            f"differential privacy with epsilon = {readable(self.epsilon)} and delta = {readable(self.delta)}"
-        )
+        epsilon, delta = readable(self.epsilon), readable(self.delta)
+        return f"differential privacy with epsilon = {epsilon} and delta = {delta}"
 
 
 KINDS: dict[str, type[Budget]] = {cls.__name__: cls for cls in (PrivacyCost, zCDP, GaussianDP, ApproxDP)}
@@ -294,11 +293,6 @@ def epsilon(cost: float, delta: float) -> float:
     """Return the smallest ε such that privacy cost β is (ε, δ)-DP with continuous noise, rounded up."""
     cost, delta = number("cost", cost), number("delta", delta)
     return 0.0 if exact_delta(cost, 0.0) <= delta else switch(lambda e: exact_delta(cost, e) > delta)[1]
-
-
-def renyi(cost: float, alpha: float) -> float:
-    """Return the ε of Rényi DP of order α > 1 of privacy cost β: α β/2."""
-    return number("alpha", alpha) * number("cost", cost) / 2
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:

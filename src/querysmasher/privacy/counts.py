@@ -1,9 +1,13 @@
-"""Exact counts, which leave `measurement` only with noise: how a table is asked for them, and which are."""
+"""Exact counts: how a table provides them, and which tables of counts suffice for all others.
+
+They leave `measurement` only with noise.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -40,14 +44,13 @@ def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
     >>> maximal_sets([(), ("a",), ("a", "b"), ("c",), ("b", "a")])
     [('a', 'b'), ('c',)]
     """
-    order = sorted(range(len(sets)), key=lambda place: -len(sets[place]))
     index = _Index()
     kept = []
-    for place in order:
-        if index.first_covering(sets[place]) is None:
-            index.add(sets[place])
-            kept.append(place)
-    return [sets[place] for place in sorted(kept)]
+    for number in sorted(range(len(sets)), key=lambda number: -len(sets[number])):
+        if index.first_covering(sets[number]) is None:
+            index.add(sets[number])
+            kept.append(number)
+    return [sets[number] for number in sorted(kept)]
 
 
 def smallest_covers(
@@ -85,11 +88,11 @@ def lower_marginals(
     array([4, 6])
     """
     wanted: dict[frozenset[str], list[AttributeSet]] = {}
-    for one in sets:
-        wanted.setdefault(frozenset(one), []).append(one)
-    for found, axes, counts in _summed(table, names, 0, list(wanted)):
-        for one in wanted[found]:
-            yield one, counts.transpose([axes.index(name) for name in one])
+    for subset in sets:
+        wanted.setdefault(frozenset(subset), []).append(subset)
+    for key, axes, counts in _summed(table, names, 0, list(wanted)):
+        for subset in wanted[key]:
+            yield subset, counts.transpose([axes.index(name) for name in subset])
 
 
 def _summed(
@@ -97,15 +100,15 @@ def _summed(
 ) -> Iterator[tuple[frozenset[str], AttributeSet, Counts]]:
     """Process axis by axis: sum over it for the sets without it, keep it for those with it."""
     if axis == len(names):
-        yield from ((found, names, table) for found in wanted)
+        yield from ((subset, names, table) for subset in wanted)
         return
     name = names[axis]
-    without = [one for one in wanted if name not in one]
+    without = [subset for subset in wanted if name not in subset]
     if without:
         rest = names[:axis] + names[axis + 1 :]
         yield from _summed(np.asarray(table.sum(axis=axis)), rest, axis, without)
     if len(without) < len(wanted):
-        yield from _summed(table, names, axis + 1, [one for one in wanted if name in one])
+        yield from _summed(table, names, axis + 1, [subset for subset in wanted if name in subset])
 
 
 class _Index:
@@ -131,9 +134,6 @@ class _Index:
 KEPT_CELLS = 2**26
 """Maximum number of cells kept between phases, 8 bytes each; beyond it, every phase counts again."""
 
-SMALL = 2
-"""Maximum number of attributes of a set that is kept, too, if it follows from larger ones."""
-
 
 class CountedOnce:
     """A table that is counted once, for several phases of measurement: smaller sets follow from the largest.
@@ -151,13 +151,7 @@ class CountedOnce:
         self._counter = counter
         self._sets = maximal_sets(list(sets))
         self._fits = sum(math.prod(schema.shape(names)) for names in self._sets) <= most
-        self._covers = {names: names for names in self._sets}
         self._kept: dict[AttributeSet, Counts] = {}
-
-    @property
-    def counts_once(self) -> bool:
-        """Whether the counts fit, so that the table is counted only once."""
-        return self._fits
 
     def records(self) -> int:
         """Return the number of counted records."""
@@ -169,28 +163,18 @@ class CountedOnce:
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
         """Yield the counts of each attribute set, in the order given."""
-        if not self._fits:
+        covers = None
+        with suppress(KeyError):  # if nobody expected a set
+            covers = smallest_covers(self._schema, sets, self._sets) if self._fits else None
+        if covers is None:
             yield from self._counter.marginals(sets)
             return
-        others = [names for names in sets if names not in self._covers]
-        try:
-            covers = smallest_covers(self._schema, others, self._sets) if others else {}
-        except KeyError:  # nobody expected a set
-            yield from self._counter.marginals(sets)
-            return
-        self._covers |= {names: own for own, asked in covers.items() for names in asked}
         if not self._kept:
-            found = zip(self._sets, self._counter.marginals(self._sets), strict=True)
-            self._kept = dict(found)
+            self._kept = dict(zip(self._sets, self._counter.marginals(self._sets), strict=True))
+        cover = {names: large for large, members in covers.items() for names in members}
         for names in sets:
-            if names not in self._kept:
-                own = self._covers[names]
-                ((_, counts),) = lower_marginals(own, self._kept[own], [names])
-                if len(names) > SMALL:
-                    yield counts
-                    continue
-                self._kept[names] = counts
-            yield self._kept[names]
+            ((_, counts),) = lower_marginals(cover[names], self._kept[cover[names]], [names])
+            yield counts
 
     def __repr__(self) -> str:
         """Say how often the table is counted, and nothing about it."""

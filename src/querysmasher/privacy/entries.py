@@ -1,4 +1,4 @@
-"""The entries of a ledger: a chain in which every entry fixes all entries before it, and what they add up to.
+"""The entries of a ledger, chained by their digests, and the sum of what they spend.
 
 The digest of an entry is SHA-256(digest of the previous entry + line feed + text of the entry), where the
 text is canonical JSON. Entry 0 states the limit, the unit of privacy and the label of the data; every other
@@ -64,12 +64,12 @@ def plan_digest(plan: IntegerPlan) -> str:
 def _plain(data: Any) -> Any:
     if isinstance(data, np.ndarray):
         little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-        whole = hashlib.sha256(little.tobytes()).hexdigest()
-        return {"dtype": little.dtype.newbyteorder("<").str, "shape": list(data.shape), "sha256": whole}
+        sha256 = hashlib.sha256(little.tobytes()).hexdigest()
+        return {"dtype": little.dtype.newbyteorder("<").str, "shape": list(data.shape), "sha256": sha256}
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_plain(one) for one in data]
+        return [_plain(value) for value in data]
     return data
 
 
@@ -308,19 +308,19 @@ class Chain:
         """
         opening: Opening | None = None
         entries: list[Entry] = []
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             try:
                 if opening is None:
-                    opening = _opening(_content(row, place, START))
+                    opening = _opening(_content(row, number, START))
                 else:
                     before = entries[-1].digest if entries else opening.digest
-                    entry = _entry(_content(row, place, before), opening, place, before)
+                    entry = _entry(_content(row, number, before), opening, number, before)
                     if entries and entry.person != entries[0].person:
                         raise ValueError  # noqa: TRY301 - reported below, as all that cannot be
                     entries.append(entry)
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 raise FileError(
-                    f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
+                    f"ledger: entry {number} of {path!r} was changed or removed after it was written; "
                     "the ledger can no longer be trusted, and nothing is measured with it"
                 ) from None
         if opening is None:
@@ -343,11 +343,11 @@ def linked(previous: str, content: Mapping[str, Any]) -> str:
     return digest(f"{previous}\n{canonical(content)}")
 
 
-def _content(row: Sequence[Any], place: int, before: str) -> dict[str, Any]:
+def _content(row: Sequence[Any], number: int, before: str) -> dict[str, Any]:
     """Return the content of a stored entry; raise ValueError unless it has the right number and digest."""
-    number, text, stored = row
+    position, text, stored = row
     data = json.loads(text)
-    if number != place or canonical(data) != text or linked(before, data) != stored:
+    if position != number or canonical(data) != text or linked(before, data) != stored:
         raise ValueError
     return data
 

@@ -119,9 +119,8 @@ class IntegerPlan:
                 sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
                 if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
                     raise PrivacyError("plan: a strategy does not fit its attributes")
-            if (
-                math.prod(largest[number] for _, number in m.blocks) >= WORD
-            ):  # otherwise the noise would be too small
+            # Otherwise the noise would be too small.
+            if math.prod(largest[number] for _, number in m.blocks) >= WORD:
                 raise PrivacyError("plan: the noise multipliers of a set exceed 64 bits")
 
     def _check_parts(self) -> None:
@@ -135,7 +134,7 @@ class IntegerPlan:
             ("strategies", self.strategies, IntegerStrategy),
             ("measured", self.measured, IntegerMeasured),
         ):
-            if type(given) is not tuple or not all(type(one) is kind for one in given):
+            if type(given) is not tuple or not all(type(part) is kind for part in given):
                 raise PrivacyError(f"plan: {name} is not a tuple of {kind.__name__}")
         for m in self.measured:
             _check_axes("plan: an attribute set", m.attributes)

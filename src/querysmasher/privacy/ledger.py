@@ -110,8 +110,6 @@ class Ledger:
         Formal guarantee: on return, the entry is on the disk, and the exact sum of all costs in the file,
         including this one, is at most the limit. If an error is raised, nothing may be measured.
         """
-        self._check_noise(noise)
-        self.check_unit(plan.budget)
         check_budget(plan, noise)
         return self._record(plan.budget, privacy_cost(plan), plan_digest(plan), noise, person)
 
@@ -123,21 +121,18 @@ class Ledger:
         `request` is the digest of what is asked for: 64 hexadecimal digits. The cost is all that the budget
         allows with this noise, whatever the phases spend of it.
         """
-        self._check_noise(noise)
-        self.check_unit(budget)
         if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
             raise PrivacyError("request: expected the SHA-256 of what is asked for, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
-
-    def _check_noise(self, noise: Distribution) -> None:
-        if not noise.is_private:
-            msg = f"noise: {noise.name!r} protects nobody, so it has no cost that a ledger could record"
-            raise PrivacyError(msg)
 
     def _record(
         self, budget: Budget, cost: Fraction, plan_id: str, noise: Distribution, person: str | None
     ) -> Entry:
         """Write an entry in one transaction; refuse a cost that would pass the limit."""
+        if not noise.is_private:
+            msg = f"noise: {noise.name!r} protects nobody, so it has no cost that a ledger could record"
+            raise PrivacyError(msg)
+        self.check_unit(budget)
         check_place(self.path, may_create=False)
         with opened(self.path, "rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -169,10 +164,10 @@ class Ledger:
     def check_unit(self, budget: Budget) -> None:
         """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
         if budget.unit != self.limit.unit:
-            own, other = self.limit.unit, budget.unit
+            unit, other = self.limit.unit, budget.unit
             raise PrivacyError(
-                f"ledger: {str(self.path)!r} is for {own.neighbours!r} neighbours and records_per_person = "
-                f"{own.records_per_person}, the budget for {other.neighbours!r} and "
+                f"ledger: {str(self.path)!r} is for {unit.neighbours!r} neighbours and records_per_person = "
+                f"{unit.records_per_person}, the budget for {other.neighbours!r} and "
                 f"{other.records_per_person}; their costs cannot be added. Nothing was measured"
             )
 
@@ -216,8 +211,8 @@ class Ledger:
     def _check_person(self, chain: Chain, person: str | None) -> None:
         if chain.entries and chain.entries[0].person != person:
             was, now = (
-                "all records" if one is None else f"persons by {one!r}"
-                for one in (chain.entries[0].person, person)
+                "all records" if column is None else f"persons by {column!r}"
+                for column in (chain.entries[0].person, person)
             )
             raise PrivacyError(
                 f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "

@@ -22,6 +22,7 @@ from querysmasher.privacy.accounting import (
     Distances,
     Dropped,
     check_budget,
+    check_cost,
     distances_cost,
 )
 from querysmasher.privacy.budget import Budget
@@ -68,23 +69,16 @@ def measure_distances(
     Formal guarantee: what is returned satisfies the budget of the distances, for its neighbours, on the same
     conditions as `measure_table`, for any targets.
     """
-    spent, allowed = distances_cost(distances), Fraction(noise.distribution.allowed_cost(distances.budget))
-    if spent > allowed:
-        raise PrivacyError(
-            f"distances: they cost {float(spent):.6g}, more than the {float(allowed):.6g} their budget "
-            f"allows with {noise.distribution.name} noise; nothing was measured"
-        )
-    names = [distances.names(one) for one in distances.asked]
+    check_cost("distances: they cost", distances_cost(distances), distances.budget, noise.distribution)
+    names = [distances.names(query) for query in distances.queries]
     tables = _counted(distances.schema, names, counter, distances.max_records, "Comparing", progress)
     exact = np.zeros(len(names), dtype=np.int64)
     for number, counts in tables:
-        exact[number] = exact_distance(distances.asked[number], counts, targets(number))
-    by_variance: dict[Fraction, list[int]] = {}
-    for number, one in enumerate(distances.asked):
-        by_variance.setdefault(one.variance, []).append(number)
+        exact[number] = exact_distance(distances.queries[number], counts, targets(number))
     drawn: Any = np.empty(len(names), dtype=noise.distribution.dtype)
-    for variance, own in by_variance.items():
-        drawn[own] = noise.draw(variance, len(own))
+    for variance in dict.fromkeys(query.variance for query in distances.queries):
+        alike = [number for number, query in enumerate(distances.queries) if query.variance == variance]
+        drawn[alike] = noise.draw(variance, len(alike))
     return _add(exact, drawn)
 
 
@@ -107,7 +101,7 @@ def measure_dropped(
     return _add(exact, noise.draw(dropped.variance, dropped.size))
 
 
-def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
+def exact_distance(query: Distance, counts: Counts, target: Integers) -> int:
     """Return Σ|multiple × counts - target| exactly; refuse targets that do not fit, whatever the counts.
 
     The counts sum to at most `max_records`, so the sum is below 2·LARGEST.
@@ -117,7 +111,7 @@ def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
         raise PrivacyError("distances: expected targets of 64-bit integers in the shape of their marginal")
     if max(int(target.max()), -int(target.min())) * target.size >= LARGEST:
         raise PrivacyError("distances: the targets of a set exceed 61 bits")
-    return int(np.abs(one.multiple * counts - target).sum())
+    return int(np.abs(query.multiple * counts - target).sum())
 
 
 def _counted(
@@ -135,28 +129,29 @@ def _counted(
         msg = f"data: the table has more than max_records = {max_records:,} records; nothing was measured"
         raise DataError(msg)
     numbers: dict[tuple[str, ...], list[int]] = {}
-    for number, own in enumerate(names):
-        numbers.setdefault(own, []).append(number)
+    for number, attributes in enumerate(names):
+        numbers.setdefault(attributes, []).append(number)
     sets = list(numbers)
     maximal = maximal_sets(sets)
     covers = smallest_covers(schema, sets, maximal)
     with Bar(what, len(sets), progress) as bar:
-        for own, table in zip(maximal, counter.marginals(maximal), strict=True):
-            whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == schema.shape(own)
+        for large, table in zip(maximal, counter.marginals(maximal), strict=True):
+            shape = schema.shape(large)
+            whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
             if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
                 msg = "data: the counts are inconsistent, as if the table had changed while it was read"
                 raise DataError(msg)  # it may exceed the cap
-            for one, counts in lower_marginals(own, table, covers[own]):
-                yield from ((number, counts) for number in numbers[one])
+            for attributes, counts in lower_marginals(large, table, covers[large]):
+                yield from ((number, counts) for number in numbers[attributes])
                 bar.advance()
 
 
 def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
     """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors."""
     factors = [
-        (tuple(axes[a] for a in own), factor)
-        for axes, number in measured.blocks
-        for own, factor in plan.strategies[number].factors
+        (tuple(block[a] for a in axes), factor)
+        for block, number in measured.blocks
+        for axes, factor in plan.strategies[number].factors
     ]
     order = sorted(range(len(factors)), key=lambda i: factors[i][1].largest)
     labels = [("cell", axis) for axis in range(counts.ndim)]
@@ -164,16 +159,16 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
     bound = plan.max_records
     if bound * math.prod(factor.largest for _, factor in factors) >= WORD:
         raise PrivacyError("plan: its answers exceed 64 bits for this many records")
-    for place in order:
-        axes, factor = factors[place]
+    for i in order:
+        axes, factor = factors[i]
         first = [labels.index(("cell", a)) for a in axes]
-        rest = [i for i in range(len(labels)) if i not in first]
+        rest = [axis for axis in range(len(labels)) if axis not in first]
         flat = tensor.transpose(first + rest).reshape(factor.cells, -1)
         product = factor.exact_answers(flat, bound)
         bound *= factor.largest
-        tensor = product.reshape(len(product), *(tensor.shape[i] for i in rest))
-        labels = [("row", place), *(labels[i] for i in rest)]
-    rows = [labels.index(("row", place)) for place in range(len(factors))]
+        tensor = product.reshape(len(product), *(tensor.shape[axis] for axis in rest))
+        labels = [("row", i), *(labels[axis] for axis in rest)]
+    rows = [labels.index(("row", i)) for i in range(len(factors))]
     return np.asarray(tensor).transpose(rows).astype(np.int64)
 
 
@@ -183,8 +178,8 @@ def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, n
         return _add(exact, noise.draw(measured.variance, exact.size).reshape(exact.shape))
     values, which = np.unique(multipliers.ravel(), return_inverse=True)
     drawn: Any = np.empty(exact.size, dtype=noise.distribution.dtype)
-    for place, value in enumerate(values.tolist()):
-        rows = np.flatnonzero(which == place)
+    for index, value in enumerate(values.tolist()):
+        rows = np.flatnonzero(which == index)
         drawn[rows] = noise.draw(measured.variance * value, rows.size)
     return _add(exact, drawn.reshape(exact.shape))
 
@@ -205,7 +200,7 @@ def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int,
         stop = start + len(strategy.factors)
         if strategy.multipliers is not None:
             spread = [n if start <= i < stop else 1 for i, n in enumerate(shape)]
-            own = strategy.multipliers.reshape(spread)
-            result = own if result is None else result * own
+            factor = strategy.multipliers.reshape(spread)
+            result = factor if result is None else result * factor
         start = stop
     return None if result is None else np.broadcast_to(result, shape)

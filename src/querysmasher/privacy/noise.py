@@ -1,4 +1,4 @@
-"""The noises of a measurement, above all two exact ones in integers: rounded and discrete Gaussian.
+"""The noise of a measurement: exact samplers of the rounded and the discrete Gaussian, and two others.
 
 The discrete Gaussian N_Z(σ²) gives the integer x the probability exp(-x²/2σ²) / Σ_y exp(-y²/2σ²).
 `DiscreteGaussian` draws from exactly this distribution; the proof is four short steps.
@@ -105,10 +105,10 @@ class _ExactSampler:
 
     def _trials(self, variance: Fraction, k: int, count: int) -> NDArray[np.int64]:
         """Make `count` trials and return the accepted values."""
-        place, coin = self._words(2 * count).reshape(2, count)
+        word, coin = self._words(2 * count).reshape(2, count)
         fraction = self._fractions(count)
-        negative = place >> np.uint64(63) == 1
-        offset = (place & np.uint64(2**k - 1)).astype(np.int64)
+        negative = word >> np.uint64(63) == 1
+        offset = (word & np.uint64(2**k - 1)).astype(np.int64)
         stream = coin & np.uint64(2**_STREAM_BITS - 1)
         power = stream & (~stream + np.uint64(1))  # 2^v, the lowest one of the stream
         v = np.bitwise_count(power - np.uint64(1)).astype(np.int64)
@@ -144,7 +144,7 @@ class _ExactSampler:
             v = _STREAM_BITS
             while (stream := self._word()) == 0:
                 v += 64
-        v += (stream & -stream).bit_length() - 1  # the place of the lowest one
+        v += (stream & -stream).bit_length() - 1  # the position of the lowest one
         m = offset + (v << k)
         known, width = fraction, 0
 
@@ -276,12 +276,12 @@ def _exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
     h = math.floor(gamma).bit_length()
     guard = h + 8
     work = bits + guard
-    one = 1 << work
-    scaled = gamma * one / 2**h
+    unit = 1 << work
+    scaled = gamma * unit / 2**h
     g_low, g_high = math.floor(scaled), math.ceil(scaled)
-    low, high = 0, one
+    low, high = 0, unit
     for j in range(work // 3 + 12, 0, -1):
-        low, high = one + (-g_high * high // (j * one)), one - (g_low * low // (j * one))
+        low, high = unit + (-g_high * high // (j * unit)), unit - (g_low * low // (j * unit))
     for _ in range(h):
         low, high = low * low >> work, -(-high * high >> work)
     return low >> guard, -(-high >> guard)

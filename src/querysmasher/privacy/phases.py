@@ -84,18 +84,18 @@ class Phases:
         self._spend(privacy_cost(plan))
         return measure_table(plan, self._counter, self._noise, progress)
 
-    def dropped(self, asked: Dropped, progress: bool | None = None) -> Numbers:
+    def dropped(self, phase: Dropped, progress: bool | None = None) -> Numbers:
         """Return how many were left out, with noise."""
-        self._spend(asked.cost)
-        return measure_dropped(asked, self.budget, self._counter, self._noise, progress)
+        self._spend(phase.cost)
+        return measure_dropped(phase, self.budget, self._counter, self._noise, progress)
 
     def distances(
-        self, asked: Distances, targets: Callable[[int], Integers], progress: bool | None = None
+        self, phase: Distances, targets: Callable[[int], Integers], progress: bool | None = None
     ) -> Numbers:
-        """Return noisy distances, in the order asked; `targets` maps an index to integers, without data."""
-        self._check(asked)
-        self._spend(distances_cost(asked))
-        return measure_distances(asked, targets, self._counter, self._noise, progress)
+        """Return noisy distances, in order; `targets` maps an index to integers, without data."""
+        self._check(phase)
+        self._spend(distances_cost(phase))
+        return measure_distances(phase, targets, self._counter, self._noise, progress)
 
     def _check(self, phase: IntegerPlan | Distances) -> None:
         """Refuse a phase for another domain, unit of privacy or number of records."""

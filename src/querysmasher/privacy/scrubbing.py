@@ -48,16 +48,16 @@ def scrub(error: BaseException, before: BaseException | None = None) -> None:
     seen: list[BaseException] = []
     queue: list[BaseException | None] = [error]
     while queue:
-        one = queue.pop()
-        if one is None or one is before or any(one is other for other in seen):
+        inner = queue.pop()
+        if inner is None or inner is before or any(inner is other for other in seen):
             continue
-        seen.append(one)
-        traceback.clear_frames(one.__traceback__)
-        queue += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            queue += one.exceptions
-    for one in seen:
-        one.__cause__ = None
-        one.__context__ = None
+        seen.append(inner)
+        traceback.clear_frames(inner.__traceback__)
+        queue += [inner.__cause__, inner.__context__]
+        if isinstance(inner, BaseExceptionGroup):
+            queue += inner.exceptions
+    for inner in seen:
+        inner.__cause__ = None
+        inner.__context__ = None
     error.__context__ = before
     error.__suppress_context__ = False

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
+import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array
@@ -110,6 +111,17 @@ class Answers(LabelledAnswers[Answer], Explained):
 
     source: ClassVar[str] = "release"
 
+    @classmethod
+    def of(cls, workload: Workload, answer: Callable[[Group], tuple[Array, Array]]) -> Answers:
+        """Answer a workload one group at a time: `answer` returns values and standard errors."""
+        values, std = np.empty(workload.query_count), np.empty(workload.query_count)
+        start = 0
+        for group in workload:
+            rows = slice(start, start + group.rows)
+            values[rows], std[rows] = (part.ravel() for part in answer(group))
+            start = rows.stop
+        return cls(workload, values, std)
+
     def _entry(self, label: str, index: int) -> Answer:
         return Answer(label, float(self.values[index]), float(self.std[index]))
 
@@ -154,7 +166,7 @@ class Answers(LabelledAnswers[Answer], Explained):
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""
         low, high = self.interval(0.95)
-        tenths = partial(decimal, places=1)
+        tenths = partial(decimal, digits=1)
         rows = [
             (label, tenths(self.values[i]), tenths(self.std[i]), f"{tenths(low[i])} … {tenths(high[i])}")
             for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)

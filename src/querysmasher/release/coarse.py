@@ -7,8 +7,9 @@ strategies of a few states only, not those of all tracts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,15 @@ from querysmasher.errors import WorkloadError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.schema import Schema
+from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
-from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.builders import as_workload, queries
 from querysmasher.workload.hierarchy import Coarsening
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 if TYPE_CHECKING:
     from querysmasher.release.release import Release
@@ -46,31 +46,22 @@ class Pruned:
     """Index of the attribute."""
     parts: Integers
     """The node of every value."""
-    _tables: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
-    def _marginal(self, attributes: tuple[int, ...]) -> Array:
-        """Return a marginal; those of the large attribute are kept."""
-        if self.axis not in attributes:
-            return self.reconstruction.marginal(attributes, complete=False)
-        if attributes not in self._tables:
-            table = np.moveaxis(
-                self.reconstruction.marginal(attributes, complete=False), attributes.index(self.axis), 0
-            )
-            order = np.argsort(self.parts, kind="stable")
+    def _answer_group(self, group: Group) -> tuple[Array, Array]:
+        """Return values and standard errors of one group over the nodes."""
+        attributes = self.schema.positions(group.attributes)
+        table = self.reconstruction.marginal(attributes, complete=False)
+        if self.axis in attributes:
+            axis = attributes.index(self.axis)
             counts = np.bincount(self.parts)
-            sums = np.add.reduceat(table[order], np.cumsum(counts) - counts, axis=0)
-            self._tables[attributes] = np.moveaxis(sums, 0, attributes.index(self.axis))
-        return self._tables[attributes]
+            ordered = np.take(table, np.argsort(self.parts, kind="stable"), axis=axis)
+            table = np.add.reduceat(ordered, np.cumsum(counts) - counts, axis=axis)
+        std = np.sqrt(self.estimator.variances(group))
+        return answered(group, table, std, self.reconstruction.public_total), std
 
     def answer(self, workload: Workload) -> Answers:
         """Answer a workload over the nodes."""
-        values, std = [], []
-        for group in workload:
-            errors = np.sqrt(self.estimator.variances(group))
-            table = self._marginal(self.schema.positions(group.attributes))
-            values.append(answered(group, table, errors, self.reconstruction.public_total).ravel())
-            std.append(errors.ravel())
-        return Answers(workload, np.concatenate(values), np.concatenate(std))
+        return Answers.of(workload, self._answer_group)
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers over the nodes."""
@@ -82,27 +73,29 @@ def _prune(release: Release, coarsening: Coarsening) -> tuple[Pruned, Coarsening
     estimator = release.estimator
     schema = coarsening.original
     axis = schema.position(coarsening.attribute)
-    on_attribute = estimator.residual.line_strategies(axis)
+    on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
     parts = _common_parts(on_attribute, coarsening.groups)
     size = int(parts.max()) + 1
     if not on_attribute or size == len(parts):
         return None
     strategies: list[Strategy] = list(estimator.strategies)
-    numbers: dict[int, int] = {}
-    measured: list[tuple[Measured, ...]] = []
-    for attributes, noises in estimator.measured.items():
-        changed = []
-        for noise in noises:
-            blocks = []
-            for axes, number in noise.blocks:
-                if attributes[axes[0]] == axis and number not in numbers:
-                    numbers[number] = len(strategies)
-                    strategy = estimator.strategies[number]
-                    assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
-                    strategies.append(strategy.pruned(parts))
-                blocks.append((axes, numbers[number] if attributes[axes[0]] == axis else number))
-            changed.append(replace(noise, blocks=tuple(blocks)))
-        measured.append(tuple(changed))
+    pruned: dict[int, int] = {}  # the indexes of strategies on the attribute, and of those over parts
+    for number in {
+        n for m in itertools.chain(*noises) for axes, n in m.blocks if m.attributes[axes[0]] == axis
+    }:
+        strategy, pruned[number] = strategies[number], len(strategies)
+        assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
+        strategies.append(strategy.pruned(parts))
+    measured = [
+        tuple(
+            replace(
+                m,
+                blocks=tuple((a, pruned[n] if m.attributes[a[0]] == axis else n) for a, n in m.blocks),
+            )
+            for m in same_set
+        )
+        for same_set in noises
+    ]
     coarse = Ordinal(coarsening.attribute, range(size))
     inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
     centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
@@ -144,7 +137,7 @@ class CoarseRelease(Statistical):
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
-        given = self.workload if workload is None else asked(self.coarsening.schema, workload)
+        given = self.workload if workload is None else as_workload(self.coarsening.schema, workload)
         source, coarsening = self._source
         answers = source.answer(coarsening.fine(given))
         return Answers(given, answers.values, answers.std)

@@ -1,27 +1,41 @@
-"""Compares two files: the same bytes, or the same content, with numbers that differ by rounding only."""
+"""Files of answers follow from a release: each is written again and compared.
+
+Two files have the same bytes, or the same content with numbers that differ by rounding only.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import mmap
+import tempfile
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
+from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_files import write_estimates
+from querysmasher.formatting import read_json
 from querysmasher.release.formats import expanded
-from querysmasher.release.outputs import format_of
+from querysmasher.release.outputs import ANSWERS, DESCRIPTION, format_of, tables
+from querysmasher.release.release import Release
 from querysmasher.release.tidy import masked
 from querysmasher.release.workbook import WITHIN
-from querysmasher.statistics.reliability import pointwise
+from querysmasher.release.writing import document, software, write_answers
+from querysmasher.statistics.reliability import Rules, pointwise
+
+OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
 
 Columns = Mapping[str, Any]
 """The values of each column, as an Arrow array or a list."""
@@ -43,8 +57,8 @@ NOTHING = 1e-9
 
 NUMERIC = ("value", "std", "low", "high", "cv")
 
-ROUNDED = {"low": 1 / 1000, "high": 1 / 1000, "cv": 1 / 1000}
-"""By how much files round these numbers; relative to the standard error, or for cv to itself.
+ROUNDED = 1 / 1000
+"""By how much files round `low`, `high` and `cv`; relative to the standard error, or for cv to itself.
 
 A number may be rounded to another step than here only if it is as close as that to the border between both.
 """
@@ -54,6 +68,16 @@ UNREADABLE = (
     *(ValueError, OSError, LookupError, TypeError, AttributeError, NotImplementedError, RuntimeError),
 )
 """Errors that reading a foreign file can raise."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    status: str
+    """`OK`; `FAILED`: it is wrong; `OPEN`: it cannot be checked here; `NOT_ASKED`: the user did not ask."""
+    text: str
 
 
 def sha256(path: Path) -> str:
@@ -150,33 +174,31 @@ class Adopted:
         except UNREADABLE:
             self._columns = {}
         self._reach = pointwise(level)
-        sheets = dict.fromkeys(name.partition(WITHIN)[0] for name in self._columns if WITHIN in name)
-        self._sheets = iter(sheets) if sheets else None
-        self._before: dict[str, str] = {}
+        self._sheets = [*dict.fromkeys(name.partition(WITHIN)[0] for name in self._columns if WITHIN in name)]
+        self._sheet_of: dict[str, str] = {}
+        """What stands before the names of columns, for each table: these come in the order of the sheets."""
         self._start: dict[str, int] = defaultdict(int)
 
     def __call__(self, table: Any) -> Any:
         """Return the next rows of what is written, with numbers of the given file."""
-        before = "" if self._sheets is None else self._sheet(table, self._sheets) + WITHIN
-        start, rows = self._start[before], len(table)
-        self._start[before] += rows
-        expected = {name: table.column(name) for name in table.column_names if name in NUMERIC}
-        for name, wanted in expected.items():
+        name = table.column("table")[0].as_py() if self._sheets else ""
+        if name not in self._sheet_of:
+            number = len(self._sheet_of)
+            self._sheet_of[name] = self._sheets[number] + WITHIN if number < len(self._sheets) else ""
+        before, rows = self._sheet_of[name], len(table)
+        start = self._start[name]
+        self._start[name] += rows
+        expected = {column: table.column(column) for column in table.column_names if column in NUMERIC}
+        for column, wanted in expected.items():
             try:
-                numbers = _floats(self._columns[before + name][start : start + rows])
-                same = _close(name, numbers, expected, self._reach)
+                numbers, _ = _numbers(self._columns[before + column][start : start + rows])
+                same = _close(column, numbers, expected, self._reach)
             except UNREADABLE:
                 continue
-            column = masked(np.where(same, numbers, _floats(wanted)), _missing(wanted))
-            table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+            exact, missing = _numbers(wanted)
+            adopted = masked(np.where(same, numbers, exact), missing)
+            table = table.set_column(table.column_names.index(column), table.schema.field(column), adopted)
         return table
-
-    def _sheet(self, table: Any, sheets: Iterator[str]) -> str:
-        """Return the sheet of some rows: each table has one, in the order in which they appear."""
-        name = table.column("table")[0].as_py()
-        if name not in self._before:
-            self._before[name] = next(sheets, "")
-        return self._before[name]
 
 
 def difference(given: Path, expected: Path, level: float = 0.95) -> str:
@@ -204,39 +226,134 @@ def _same(name: str, given: Columns, expected: Columns, reach: float) -> bool:
         return bool(given[name] == expected[name])
     before = sheet + WITHIN if sheet else ""
     columns = {known: expected[before + known] for known in NUMERIC if before + known in expected}
-    same = _close(column, _floats(given[name]), columns, reach)
-    return bool(np.all(same & (_missing(given[name]) == _missing(expected[name]))))
+    numbers, missing = _numbers(given[name])
+    return bool(np.all(_close(column, numbers, columns, reach) & (missing == _numbers(expected[name])[1])))
 
 
-def _close(column: str, given: Array, expected: Columns, reach: float) -> Any:
+def _close(column: str, given: Array, expected: Columns, reach: float) -> NDArray[np.bool_]:
     """Return which numbers of a column are those expected, but for rounding."""
-    wanted = _floats(expected[column])
+    wanted, _ = _numbers(expected[column])
     none = [1.0] * len(wanted)  # estimates have no errors: one record
-    value, std = (_floats(expected.get(other, none)) for other in ("value", "std"))
+    value, std = (_numbers(expected.get(other, none))[0] for other in ("value", "std"))
     with np.errstate(all="ignore"):
         most = CLOSE * np.abs(wanted if column in ("std", "cv") else std) + EXACT * np.abs(wanted)
         near = np.abs(given - wanted) <= most
-        if column in ROUNDED:
-            exact, border = {
-                "low": (value - reach * std, np.maximum(given, wanted)),
-                "high": (value + reach * std, np.minimum(given, wanted)),
-                "cv": (std / np.abs(value), (given + wanted) / 2),
+        if column in ("low", "high", "cv"):
+            exact, border, unit = {
+                "low": (value - reach * std, np.maximum(given, wanted), std),
+                "high": (value + reach * std, np.minimum(given, wanted), std),
+                "cv": (std / np.abs(value), (given + wanted) / 2, std / np.abs(value)),
             }[column]
-            step = ROUNDED[column] * (np.abs(exact) if column == "cv" else std)
-            at_border = np.abs(exact - border) <= most + CLOSE * step
-            near |= (np.abs(given - wanted) <= 2 * step) & at_border
-    return near | (np.isnan(given) & np.isnan(wanted)) | (given == wanted)
+            at_border = np.abs(exact - border) <= most + CLOSE * ROUNDED * unit
+            near |= (np.abs(given - wanted) <= 2 * ROUNDED * unit) & at_border
+    return np.asarray(near | (np.isnan(given) & np.isnan(wanted)) | (given == wanted))
 
 
-def _floats(values: Any) -> Array:
-    """Return numbers, as NaN where they are missing."""
-    if isinstance(values, list):
-        values = pa.array(values, pa.float64())
-    return np.asarray(pc.fill_null(values.cast(pa.float64()), math.nan), dtype=np.float64)
+def _numbers(values: Any) -> tuple[Array, NDArray[np.bool_]]:
+    """Return numbers, as NaN where they are missing, and which are missing; NaN itself is not."""
+    column = pa.array(values, pa.float64()) if isinstance(values, list) else values.cast(pa.float64())
+    return np.asarray(pc.fill_null(column, math.nan), dtype=np.float64), np.asarray(column.is_null())
 
 
-def _missing(values: Any) -> Any:
-    """Return which values are missing; NaN is not."""
-    if isinstance(values, list):
-        return np.array([value is None for value in values], dtype=bool)
-    return np.asarray(values.is_null())
+def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterator[Finding]:
+    """Write the files of answers and estimates again, and their description; compare them with those there.
+
+    Level, thresholds and suppression are those that the description states.
+    """
+    files = [folder / name for name in tables() if name in there]
+    described = DESCRIPTION in there and bool(files)
+    stated, wrong = _package(folder / DESCRIPTION) if described else ({}, "")
+    with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
+        for file in files:
+            source = release if file.name.startswith(ANSWERS) else release.estimate()
+            yield _checked(source, file, stated, Path(made))
+        if wrong:
+            yield Finding(DESCRIPTION, FAILED, wrong)
+        elif described and not all((Path(made) / file.name).is_file() for file in files):
+            yield Finding(DESCRIPTION, OPEN, "not every file that it describes could be written again")
+        elif described:
+            yield _description(stated, folder, Path(made))
+
+
+def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any], made: Path) -> Finding:
+    """Write one file again: if its bytes differ, with its own numbers where these differ by rounding only."""
+    what = "answers and standard errors" if isinstance(source, Release) else "estimates"
+    words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
+    fresh, workload = made / file.name, source.workload
+    described = [part for part in package.get("resources", []) if part.get("path") == file.name]
+    stated = described[0].get("querysmasher") if described else {}
+
+    def write(adopted: Adopted | None = None) -> None:
+        if isinstance(source, Release):
+            rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
+            write_answers(source, workload, fresh, False, level, rules, adopted)
+        else:
+            about = {**source.about, "note": source.note}
+            write_estimates(source.answers, about, workload, fresh, False, adopted)
+
+    try:
+        if not isinstance(stated, dict):
+            raise FileError(f"{DESCRIPTION} does not say how {file.name!r} was written")
+        level = stated.get("level", 0.95)
+        write()
+        if not same_bytes(file, fresh):
+            write(Adopted(file, level))
+    except MissingExtraError as error:
+        return Finding(file.name, OPEN, f"it cannot be written again to compare it: {error}")
+    except QuerySmasherError as error:
+        return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {error}")
+    if same_bytes(file, fresh):
+        return Finding(file.name, OK, words)
+    wrong = difference(file, fresh, level)
+    if wrong:
+        return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {wrong}")
+    how = f"its bytes are not those that {software('pyarrow')} writes here"
+    return Finding(file.name, OPEN, f"{words}, but {how}: another program may read something else from it")
+
+
+def _package(path: Path) -> tuple[dict[str, Any], str]:
+    """Return a description, or an empty one and what is wrong with it."""
+    try:
+        stated = read_json(path.read_bytes())
+        parts = stated["resources"]
+        if isinstance(parts, list) and all(isinstance(part, dict) for part in parts):
+            return stated, ""
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        if "repeats" in str(error):
+            return {}, "it repeats a key"
+    return {}, "it is not valid"
+
+
+def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding:
+    """Compare a description with the one that follows from the release, for files of these sizes."""
+    expected = read_json((made / DESCRIPTION).read_bytes())
+    given, wanted = stated["resources"], expected["resources"]
+    for part in wanted:
+        if "bytes" in part:
+            part["bytes"] = (folder / part["path"]).stat().st_size
+    if document(expected) == (folder / DESCRIPTION).read_bytes():
+        return Finding(DESCRIPTION, OK, "columns, labels, units, guarantee and sizes of these files")
+    paths = [part["path"] for part in wanted]
+    foreign = [part.get("path") for part in given if part.get("path") not in paths]
+    if foreign:
+        return Finding(DESCRIPTION, FAILED, f"it describes {foreign[0]!r}, which is not there")
+    if len(given) != len(wanted):
+        words = f"it describes {len(given)} tables, and there are {len(wanted)}"
+        return Finding(DESCRIPTION, FAILED, words)
+    wholes = ({**package, "resources": None} for package in (stated, expected))
+    for part, right in (tuple(wholes), *zip(given, wanted, strict=True)):
+        wrong = sorted(k for k in {*part, *right} if _unsigned(part.get(k)) != _unsigned(right.get(k)))
+        if wrong:
+            where = f" of {right['path']}" if "path" in right else ""
+            words = f"it says something else about {', '.join(wrong)}{where}"
+            return Finding(DESCRIPTION, FAILED, words)
+    writers = {str(part["querysmasher"].get(WRITER)) for part in (stated, *given)}
+    if writers != {software()}:
+        by = " and ".join(sorted(writers))
+        return Finding(DESCRIPTION, OPEN, f"nothing in it is wrong; {by} wrote it, and this is {software()}")
+    return Finding(DESCRIPTION, FAILED, f"it is not the text that {software()} writes")
+
+
+def _unsigned(value: Any) -> Any:
+    """Return a part of a description without the software that wrote it."""
+    return {k: v for k, v in value.items() if k != WRITER} if isinstance(value, dict) else value

@@ -99,12 +99,6 @@ def _write_parquet(path: Path, schema: Any, about: About) -> Iterator[Write]:
         yield lambda table: file.write_table(table.replace_schema_metadata(stated.metadata)), {}
 
 
-def _read_parquet(path: Path) -> Content:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to load
-
-    return _arrow_content(pq.read_table(path))
-
-
 @contextmanager
 def _write_csv(
     path: Path,
@@ -161,9 +155,9 @@ def _write_arrow(path: Path, schema: Any, about: About) -> Iterator[Write]:
 
 
 def _read_arrow(path: Path) -> Content:
-    from pyarrow import feather  # noqa: PLC0415 - slow to load
+    from pyarrow import feather, parquet  # noqa: PLC0415 - slow to load
 
-    return _arrow_content(feather.read_table(path))
+    return _arrow_content((parquet if path.suffix in PARQUET.endings else feather).read_table(path))
 
 
 def _arrow_content(table: Any) -> Content:
@@ -206,7 +200,7 @@ PARQUET = Format(
     "parquet",
     "application/vnd.apache.parquet",
     _write_parquet,
-    _read_parquet,
+    _read_arrow,
     states_size=False,
     has_nan=True,
 )

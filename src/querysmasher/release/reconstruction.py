@@ -70,7 +70,7 @@ class Reconstruction:
         """
         if complete:
             self._check_complete(attributes)
-        if self.estimator.single is not None:
+        if self.estimator.is_single:
             return self._of_single(attributes)
         return self.estimator.table(attributes, self.residual, self._whole_answers)
 
@@ -80,8 +80,8 @@ class Reconstruction:
 
     def _whole_answers(self) -> Array:
         """Return the answers to all queries that are not split."""
-        numbers = [i for i, m in enumerate(self.plan.measured) if self._is_whole_queries(m)]
-        return np.concatenate([self.store[number].astype(float) for number in numbers])
+        whole = [i for i, m in enumerate(self.plan.measured) if self._is_whole_queries(m)]
+        return np.concatenate([self.store[number].astype(float) for number in whole])
 
     def _of_single(self, attributes: tuple[int, ...]) -> Array:
         """Return the marginal from the only measurement, right for what follows from its queries."""
@@ -141,15 +141,11 @@ class Reconstruction:
             tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
             labels += axes
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        return np.ascontiguousarray(self._centred(residual, measured.attributes))
-
-    def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
-        """Return C r, which sums to zero along every axis: r does already unless a centre is not uniform."""
-        for axis, attribute in enumerate(attributes):
-            if not self.centres[attribute].is_uniform:
+        for axis, attribute in enumerate(measured.attributes):  # C r sums to zero along every axis, as r does
+            if not self.centres[attribute].is_uniform:  # if all centres are uniform
                 total = residual.sum(axis=axis, keepdims=True)
                 residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
-        return residual
+        return np.ascontiguousarray(residual)
 
 
 def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:

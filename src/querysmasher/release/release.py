@@ -14,6 +14,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.formatting import count
+from querysmasher.guarantees import ALL, Counted, LeftOut, record_words, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
@@ -23,23 +24,20 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
-from querysmasher.release.exploration import Exploration
-from querysmasher.release.provenance import NoiseRecord, Provenance
+from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import Reconstruction, answered, covariance
 from querysmasher.release.store import Store, combined_noise, repeats
-from querysmasher.report.guarantees import record_words, remarks
-from querysmasher.report.left_out import ALL, Counted, LeftOut
+from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.tables import cells
-from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Group, Workload
 
 if TYPE_CHECKING:
     from querysmasher.estimate.estimate import Estimate
-    from querysmasher.estimate.model import Model
+    from querysmasher.estimate.table_model import Model
 
 MAX_ANSWERS = 500_000_000
 
@@ -148,20 +146,17 @@ class Release(Statistical, Explained):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(numbers, twins)) for numbers in repeats(self.plan)]
+        measured = []
+        for numbers in repeats(self.plan):  # σ² × multiplier, and the variance from rounding
+            m = self.plan.measured[numbers[0]]
+            variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
+            blocks = m.blocks if m.attributes else ()
+            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+            noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
+            measured.append(noises if extra else noises[:1])
         return Estimator.of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
-
-    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
-        """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
-        m = self.plan.measured[numbers[0]]
-        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
-        blocks = m.blocks if m.attributes else ()
-        yield Measured(m.attributes, blocks, variance, 0.0)
-        if extra:
-            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
-            yield Measured(m.attributes, even, extra, 0.0)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -187,24 +182,15 @@ class Release(Statistical, Explained):
     @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
-
-    def _answer(self, workload: Workload) -> Answers:
-        self._check(workload)
-        if workload.query_count > MAX_ANSWERS:
+        wanted = self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
+        self._check(wanted)
+        if wanted.query_count > MAX_ANSWERS:
             raise TooLargeError(
-                f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
+                f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
-        values, std = np.empty(workload.query_count), np.empty(workload.query_count)
-        start = 0
         with one_core():
-            self.estimator.prepare(workload)
-            for group in workload:
-                stop = start + group.rows
-                own_values, own_std = self.answer_group(group)
-                values[start:stop], std[start:stop] = own_values.ravel(), own_std.ravel()
-                start = stop
-        return Answers(workload, values, std)
+            self.estimator.prepare(wanted)
+            return Answers.of(wanted, self.answer_group)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
@@ -300,7 +286,7 @@ class Release(Statistical, Explained):
     @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
-        from querysmasher.release.storage import save_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import save_release  # noqa: PLC0415 - a view
 
         save_release(self, path)
 
@@ -335,7 +321,7 @@ class Release(Statistical, Explained):
     @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
-        from querysmasher.release.storage import load_release  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import load_release  # noqa: PLC0415 - a view
 
         return load_release(path)
 

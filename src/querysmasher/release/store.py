@@ -10,13 +10,14 @@ proportion to 1/v_i: unbiased, and of the least variance of all unbiased combina
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import IO, Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +29,6 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 
 MEMORY_BYTES = 2**29
 """Maximum size of a release that is kept in memory."""
-
-
-class Store(Protocol):
-    """Noisy answers by the index of their attribute set."""
-
-    def __getitem__(self, number: int) -> Numbers:
-        """Return the answers of one attribute set, as one axis."""
-        ...
 
 
 class MemoryStore(dict[int, Numbers]):
@@ -50,42 +43,38 @@ class FileStore:
     """Answers in a temporary file, which is deleted with the store."""
 
     def __init__(self) -> None:
-        """Open an empty file."""
-        self._stream = tempfile.TemporaryFile(prefix="querysmasher-")  # noqa: SIM115 - the store closes it
-        self._places: dict[int, tuple[int, int, str]] = {}
-        self._end = 0
-        self._close = weakref.finalize(self, _discard, self._stream)
+        """Open an empty file, without a buffer that could fail to be written when it is closed."""
+        self._stream = tempfile.TemporaryFile(prefix="querysmasher-", buffering=0)  # noqa: SIM115
+        self._parts: dict[int, tuple[int, int, np.dtype[Any]]] = {}
+        weakref.finalize(self, self._stream.close)
 
     def put(self, number: int, answers: Numbers) -> None:
         """Append the answers of one attribute set."""
-        flat = np.ascontiguousarray(answers).ravel()
-        self._stream.seek(self._end)
-        self._stream.write(flat.data)
-        self._places[number] = (self._end, flat.size, flat.dtype.str)
-        self._end += flat.nbytes
+        start = self._stream.seek(0, os.SEEK_END)
+        answers.tofile(self._stream)
+        self._parts[number] = start, answers.size, answers.dtype
 
     def __getitem__(self, number: int) -> Numbers:
         """Read the answers of one attribute set."""
-        start, size, dtype = self._places[number]
+        start, size, dtype = self._parts[number]
         self._stream.seek(start)
-        answers = np.empty(size, dtype=dtype)
-        if self._stream.readinto(answers.data) != answers.nbytes:
+        answers = np.fromfile(self._stream, dtype, size)
+        if answers.size != size:
             raise OSError("the temporary file of the release is truncated")
         return answers
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the numbers kept."""
-        return iter(self._places)
+        return iter(self._parts)
 
 
+@dataclass(frozen=True, eq=False)
 class LoadedStore:
-    """Answers in the file of a saved release, read one set at a time."""
+    """Answers in the file of a saved release, of the expected sizes, read one set at a time."""
 
-    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """Take the arrays, in the order of the attribute sets, and their expected sizes."""
-        self._arrays = arrays
-        self._sizes = sizes
-        self._dtype = dtype
+    _arrays: Sequence[Lazy]
+    _sizes: Sequence[int]
+    _dtype: np.dtype[Any]
 
     def __getitem__(self, number: int) -> Numbers:
         """Return the answers of one attribute set."""
@@ -94,6 +83,10 @@ class LoadedStore:
         if not fits or not np.isfinite(answers).all():
             raise FileError("the file of the release does not contain the answers it declares")
         return answers
+
+
+Store = MemoryStore | FileStore | LoadedStore
+"""Noisy answers by the index of their attribute set, as one axis each."""
 
 
 def new_store(numbers: int) -> MemoryStore | FileStore:
@@ -109,11 +102,6 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
             f"{free / 1e6:,.1f} MB left; nothing was measured. Set TMPDIR to another folder"
         )
     return FileStore()
-
-
-def _discard(stream: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):  # a full disk
-        stream.close()
 
 
 def repeats(plan: IntegerPlan) -> list[tuple[int, ...]]:
@@ -133,19 +121,13 @@ def weights(plan: IntegerPlan, numbers: tuple[int, ...]) -> list[float]:
 
 def combined_answers(plan: IntegerPlan, store: Store, numbers: tuple[int, ...]) -> Array:
     """Return the best combination of the noisy answers of repeated measurements."""
-    if len(numbers) == 1:
-        return store[numbers[0]].astype(float)
     weighted = zip(weights(plan, numbers), numbers, strict=True)
-    return np.asarray(sum(weight * store[number].astype(float) for weight, number in weighted))
+    return np.asarray(sum(weight * store[number] for weight, number in weighted))
 
 
 def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, ...]) -> tuple[float, float]:
     """Return the noise of the combination, as `IntegerPlan.noise` does for one measurement."""
-    noises = [plan.noise(plan.measured[number], noise) for number in numbers]
-    if len(noises) == 1:
-        return noises[0]
-    squares = [weight**2 for weight in weights(plan, numbers)]
-    first, second = (
-        sum(square * noise[k] for square, noise in zip(squares, noises, strict=True)) for k in (0, 1)
-    )
+    weighted = zip(weights(plan, numbers), numbers, strict=True)
+    parts = [(weight**2, plan.noise(plan.measured[number], noise)) for weight, number in weighted]
+    first, second = (sum(square * variances[k] for square, variances in parts) for k in (0, 1))
     return first, second

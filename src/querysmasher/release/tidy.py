@@ -72,27 +72,22 @@ def frame(columns: Mapping[str, Any], backend: Any) -> Any:
 
 
 def frame_of(table: Any, backend: Any) -> Any:
-    """Return an Arrow table as a data frame of a library."""
+    """Return an Arrow table as a data frame of a library; in pandas, integers with nulls remain integers."""
     try:
-        if nw.Implementation.from_backend(backend) is nw.Implementation.PANDAS:
-            return _pandas(table)
-        return nw.from_arrow(table, backend=backend).to_native()
+        if nw.Implementation.from_backend(backend) is not nw.Implementation.PANDAS:
+            return nw.from_arrow(table, backend=backend).to_native()
+        pd = nw.Implementation.PANDAS.to_native_namespace()
+        nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        made = table.to_pandas()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and column.type in nullable:
+                made[name] = column.to_pandas(types_mapper=nullable.get)
     except (ImportError, ValueError, TypeError, AttributeError):
         known = ", ".join(map(repr, BACKENDS))
         got = f"{as_given(backend)}{suggestion(backend, BACKENDS)}"
         raise WorkloadError(
             f"backend: expected an installed dataframe library such as {known}, got {got}"
         ) from None
-
-
-def _pandas(table: Any) -> Any:
-    """Return a pandas frame in which integers with nulls remain integers."""
-    pd = nw.Implementation.PANDAS.to_native_namespace()
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    made = table.to_pandas()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.null_count and column.type in nullable:
-            made[name] = column.to_pandas(types_mapper=nullable.get)
     return made
 
 
@@ -149,7 +144,7 @@ class AttributeColumns:
             roles |= dict.fromkeys((FROM, TO), WORD if self._first.type == pa.string() else self._first.type)
         self.roles: dict[str, Any] = roles
         """The Arrow type of each column, by what it holds."""
-        self._cells: dict[tuple[int, bool], Any] = {}
+        self._columns: dict[int, list[Any]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -161,47 +156,41 @@ class AttributeColumns:
         for name, kind in zip(self.names, self.roles.values(), strict=True):
             yield pa.field(name, kind, metadata={VALUE: self.name})
 
-    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> Iterator[Any]:
-        """Iterate over the columns of rows that ask the queries `rows` of a family, or all values."""
-        for role, kind in self.roles.items():
-            if family is None or rows is None:
-                yield pa.nulls(size, kind)
-            elif role in (FROM, TO):
-                yield self._ends(family, rows, role)
-            elif kind == WORD:
-                index = np.zeros(size, dtype=np.int32) if len(family.shape) > 1 else rows
-                yield self._words(family, labels=role == LABEL).take(pa.array(index))
-            else:
-                yield self._values.take(pa.array(np.asarray(_single_values(family))[rows]))
+    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> list[Any]:
+        """Return the columns of rows that ask the queries `rows` of a family, or all values."""
+        if family is None or rows is None:
+            return [pa.nulls(size, kind) for kind in self.roles.values()]
+        if id(family) not in self._columns:
+            self._columns[id(family)] = [self._of_queries(family, role) for role in self.roles]
+        index = pa.array(rows if len(family.shape) == 1 else np.zeros(size, dtype=np.int32))
+        return [column.take(index) for column in self._columns[id(family)]]
 
-    def _ends(self, family: Family, rows: NDArray[np.intp], role: str) -> Any:
-        """Return the first or the last value of each row; null if it does not count a range of values."""
-        spans = _spans(family)
-        if spans is None:
-            return pa.nulls(len(rows), self.roles[role])
-        ends = spans[rows, 0 if role == FROM else 1]
-        values = self._first if role == FROM else self._last
-        taken = values.take(pa.array(np.maximum(ends, 0), mask=ends < 0))
-        return taken.dictionary_encode() if self.roles[role] == WORD else taken
-
-    def _words(self, family: Family, *, labels: bool) -> Any:
-        """Return the text of each query of a family."""
-        key = id(family), labels
-        if key not in self._cells:
-            words = self._said(family, self.attribute.shown if labels else self.attribute.labels)
-            self._cells[key] = self._texts(words).dictionary_encode()
-        return self._cells[key]
-
-    def _said(self, family: Family, words: Sequence[str]) -> list[str]:
+    def _of_queries(self, family: Family, role: str) -> Any:
+        """Return a column with a row per query of a family, or a single row if it ties attributes."""
+        kind, spans, values = self.roles[role], _spans(family), _single_values(family)
+        if role in (FROM, TO):  # null for a query that does not count a range of values
+            if spans is None:
+                return pa.nulls(family.rows, kind)
+            ends = spans[:, 0 if role == FROM else 1]
+            taken = (self._first if role == FROM else self._last).take(
+                pa.array(np.maximum(ends, 0), mask=ends < 0)
+            )
+            return taken.dictionary_encode() if kind == WORD else taken
+        if kind != WORD:
+            return self._values.take(pa.array(values))
+        words = self.attribute.shown if role == LABEL else self.attribute.labels
         if len(family.shape) > 1:
-            return [TIED]
-        values, spans = _single_values(family), family.ends()
-        if self.single and values is not None:
-            return [words[value] for value in values]
-        ends = [(-1, -1)] * family.rows if spans is None else spans.tolist()
-        ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in ends]
-        said = family.counted(self.attribute)
-        return [other if text is None else text for text, other in zip(said, ranges, strict=True)]
+            said = [TIED]
+        elif self.single and values is not None:
+            said = [words[value] for value in values]
+        else:
+            pairs = [(-1, -1)] * family.rows if spans is None else spans.tolist()
+            ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in pairs]
+            said = [
+                other if text is None else text
+                for text, other in zip(family.counted(self.attribute), ranges, strict=True)
+            ]
+        return self._texts(said).dictionary_encode()
 
     def _texts(self, texts: Sequence[str]) -> Any:
         return pa.array([self._safe(one_line(text)) for text in texts], pa.string())
@@ -215,11 +204,10 @@ def _spans(family: Family) -> NDArray[np.int64] | None:
 def _single_values(family: Family) -> Sequence[int] | None:
     """Return the index of the value that each query is about, if each is about one, or all up to one."""
     spans = _spans(family)
-    values = family.values() if len(family.shape) == 1 else None
-    if values is not None or spans is None:
-        return values
+    if spans is None:
+        return None
     single = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
-    return spans[:, 0].tolist() if single.all() else None
+    return spans[:, 1].tolist() if family.is_growing or single.all() else None
 
 
 class Tidy:
@@ -270,49 +258,38 @@ class Tidy:
 
     def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
         """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
-        predicates = [
-            self._texts(family.predicates([self.workload.schema[n] for n in names]))
-            for names, family in group.parts()
-        ]
+        parts = list(group.parts())
+        spans = [_spans(family) for _, family in parts]
+        # the columns of attributes may say exactly what each query counts
+        stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
+        words = (family.predicates([self.workload.schema[n] for n in names]) for names, family in parts)
+        predicates = [] if stated else [self._texts(texts) for texts in words]
         for start in range(0, group.rows, BATCH):
             batch = slice(start, min(group.rows, start + BATCH))
             size = batch.stop - start
             rows = np.unravel_index(np.arange(start, batch.stop), group.shape) if group.shape else ()
-            about = self._about(group, rows, predicates, size)
+            said = [
+                texts.take(pa.array(queries))
+                for texts, queries in zip(predicates, rows, strict=bool(predicates))
+                if set(texts.to_pylist()) != {""}
+            ]
+            if stated:
+                query = pa.nulls(size, pa.string())
+            elif said:
+                query = said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
+            else:
+                query = repeated(self._text("total"), size).cast(pa.string())
+            names = " × ".join(group.attributes) or "total"
+            about = [repeated(self._text(names), size), repeated(self._text(group.kind), size), query]
+            counted = {
+                name: (family, queries)
+                for (names_of, family), queries in zip(parts, rows, strict=True)
+                for name in names_of
+            }
+            for columns in self.columns:
+                family, queries = counted.get(columns.attribute.name, (None, None))
+                about += columns.arrays(family, queries, size)
             yield pa.table([*about, *numbers(batch)], schema=self.schema)
-
-    def _about(
-        self, group: Group, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int
-    ) -> Iterator[Any]:
-        """Iterate over the columns before the numbers; `rows` has the queries of each family."""
-        yield repeated(self._text(" × ".join(group.attributes) or "total"), size)
-        yield repeated(self._text(group.kind), size)
-        stated = all(
-            spans is not None and (spans >= 0).all() for spans in (_spans(f) for _, f in group.parts())
-        )
-        if stated and not self.queries:  # the columns of attributes say exactly what each query counts
-            yield pa.nulls(size, pa.string())
-        else:
-            yield self._query(rows, predicates, size)
-        families = {
-            name: (family, queries)
-            for (names, family), queries in zip(group.parts(), rows, strict=True)
-            for name in names
-        }
-        for columns in self.columns:
-            family, queries = families.get(columns.attribute.name, (None, None))
-            yield from columns.arrays(family, queries, size)
-
-    def _query(self, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int) -> Any:
-        """Return the predicates: those of all families, joined."""
-        said = [
-            texts.take(pa.array(queries))
-            for texts, queries in zip(predicates, rows, strict=True)
-            if set(texts.to_pylist()) != {""}
-        ]
-        if not said:
-            return repeated(self._text("total"), size).cast(pa.string())
-        return said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
 
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
         cv = coefficients(values, std)

@@ -103,9 +103,13 @@ def read_workbook(path: Path) -> Content:
     columns: dict[str, list[Any]] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            strings = _strings(archive)
-            for title, name in _sheets(archive):
-                rows = _rows(archive, name, strings)
+            shared = "xl/sharedStrings.xml"
+            items = _read(archive, shared).iter(f"{_SHEET}si") if shared in archive.namelist() else ()
+            strings = [_text(item) for item in items]
+            links = _read(archive, "xl/_rels/workbook.xml.rels").iter(_LINK)
+            files = {link.attrib["Id"]: "xl/" + link.attrib["Target"].removeprefix("/xl/") for link in links}
+            for sheet in _read(archive, "xl/workbook.xml").iter(f"{_SHEET}sheet"):
+                title, rows = sheet.attrib["name"], _rows(archive, files[sheet.attrib[_ID]], strings)
                 header = rows[0] if rows else {}
                 for letters, column in header.items():
                     columns[f"{title}{WITHIN}{column}"] = [row.get(letters) for row in rows[1:]]
@@ -132,22 +136,8 @@ def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:
     return ET.fromstring(data)  # noqa: S314 - no document type, so no entities
 
 
-def _strings(archive: zipfile.ZipFile) -> list[str]:
-    if "xl/sharedStrings.xml" not in archive.namelist():
-        return []
-    return [_text(item) for item in _read(archive, "xl/sharedStrings.xml").iter(f"{_SHEET}si")]
-
-
 def _text(item: ET.Element) -> str:
     return "".join(part.text or "" for part in item.iter(f"{_SHEET}t"))
-
-
-def _sheets(archive: zipfile.ZipFile) -> list[tuple[str, str]]:
-    """Return the title and the file of each sheet."""
-    links = _read(archive, "xl/_rels/workbook.xml.rels").iter(_LINK)
-    files = {link.attrib["Id"]: "xl/" + link.attrib["Target"].removeprefix("/xl/") for link in links}
-    sheets = _read(archive, "xl/workbook.xml").iter(f"{_SHEET}sheet")
-    return [(sheet.attrib["name"], files[sheet.attrib[_ID]]) for sheet in sheets]
 
 
 def _rows(archive: zipfile.ZipFile, name: str, strings: list[str]) -> list[dict[str, Any]]:

@@ -145,6 +145,10 @@ def _write_description(
     if others is None:
         target = path.with_name(f"{path.name}.{DESCRIPTION}")
         others = []
+    contact = source.get("contact")
+    publisher = {"title": source.get("organisation", contact), "roles": ["publisher"]}
+    if contact:
+        publisher["email" if "@" in contact else "path"] = contact
     package = {
         "$schema": STANDARD,
         "name": _slug(path.stem),
@@ -152,7 +156,7 @@ def _write_description(
         "description": source["guarantee"],
         **({"created": f"{source['date']}T00:00:00Z"} if "date" in source else {}),
         **({"version": source["version"]} if "version" in source else {}),
-        **_contributors(source),
+        **({"contributors": [publisher]} if publisher["title"] else {}),
         "querysmasher": dict(source),
         "resources": [*others, *_resources(path, form, tidy, source, sheets)],
     }
@@ -205,15 +209,6 @@ def _others(target: Path, path: Path) -> list[Any] | None:
     return [resource for resource, name in named if name != path.name and target.with_name(name).is_file()]
 
 
-def _contributors(source: Mapping[str, Any]) -> dict[str, Any]:
-    if "organisation" not in source and "contact" not in source:
-        return {}
-    contact = source.get("contact")
-    key = "email" if contact and "@" in contact else "path"
-    publisher = {"title": source.get("organisation", contact), "roles": ["publisher"]}
-    return {"contributors": [{**publisher, **({key: contact} if contact else {})}]}
-
-
 def _slug(name: str) -> str:
     """Return a name as Frictionless has it: lower case, digits, dots, dashes."""
     return (
@@ -234,12 +229,18 @@ def fields_of(
         for role, name in zip(columns.roles, columns.names, strict=True)
     }
     meanings = {**COLUMNS, **tidy.meanings}
-    words = _words(about)
+    level, above = about.get("level"), about.get("suppress")
+    words = {
+        "level": "" if level is None else f"{100 * level:.6g}% ",
+        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
+        "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
+    }
+    types = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
     fields = []
     for field in tidy.schema:
         if only is not None and field.name not in only:
             continue
-        kind = _type(field.type)
+        kind = types.get(field.type, "string")
         described: dict[str, Any] = {"name": one_line(field.name), "type": kind}
         if field.name in given:
             described |= _attribute(*given[field.name], kind)
@@ -249,15 +250,6 @@ def fields_of(
             described["missingValues"] = ["", "nan"]
         fields.append(described)
     return fields
-
-
-def _words(about: Mapping[str, Any]) -> dict[str, str]:
-    level, above = about.get("level"), about.get("suppress")
-    return {
-        "level": "" if level is None else f"{100 * level:.6g}% ",
-        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
-        "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
-    }
 
 
 def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any]:
@@ -273,11 +265,7 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     if role == LABEL:
         return {"title": f"{title}, label", "description": "The value as readers see it."}
     said = SINGLE if columns.single else SEVERAL
-    words = {
-        "title": attribute.title,
-        "description": f"{_sentence(attribute.description)}{said}",
-        **unit,
-    }
+    words = {"title": attribute.title, "description": f"{_sentence(attribute.description)}{said}", **unit}
     given = {key: word for key, word in words.items() if word is not None}
     if attribute.value_labels is None:
         return given
@@ -298,8 +286,3 @@ def _sentence(words: str | None) -> str:
     """
     said = (words or "").strip()
     return f"{said}{'' if said.endswith(('.', '!', '?', '…')) else '.'} " if said else ""
-
-
-def _type(kind: Any) -> str:
-    names = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
-    return names.get(kind, "string")

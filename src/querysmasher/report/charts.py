@@ -38,6 +38,10 @@ CONFIG: dict[str, Any] = {
 }
 """The configuration of all charts."""
 
+BELOW = ("5% are below", "25% are below", "half are below", "75% are below", "95% are below")
+TIPS = {**{f"q{i}": words for i, words in enumerate(BELOW)}, "rmse": "RMSE"}
+"""What the errors of a kind of queries are, by their names."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -57,14 +61,14 @@ def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
     return _moved(alt, [band, line, *planned, rule, here], 260, epsilon=epsilon, error=error)
 
 
-def cost_curve(points: Rows, target: float, epsilon: float, title: str, asked: float) -> dict[str, Any]:
+def cost_curve(points: Rows, target: float, epsilon: float, title: str, planned: float) -> dict[str, Any]:
     """Draw ε against the target on logarithmic axes, and mark the target asked for."""
     alt = altair()
     scale = alt.Scale(type="log", nice=False)
     x = alt.X("target:Q", title=title, scale=scale, axis=_log_axis(alt, points, "target", "target"))
     y = alt.Y("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
     line = alt.Chart(alt.InlineData(points)).mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
-    wish, here = _mark(alt, "target", asked, "as asked"), _movable(alt, "target", "epsilon")
+    wish, here = _mark(alt, "target", planned, "as asked"), _movable(alt, "target", "epsilon")
     across = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x=alt.Undefined, y="epsilon:Q")
     return _moved(alt, [line, *wish, across, here], 240, target=target, epsilon=epsilon)
 
@@ -92,7 +96,6 @@ def _moved(alt: Any, layers: list[Any], height: int, **parameters: float) -> dic
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     """Quantiles of the errors of every kind of group, multiplied by `factor`, which the page sets."""
     alt = altair()
-
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x = alt.X("q1:Q", title="standard error of a count", scale=scale, axis=alt.Axis(tickCount=6))
     lines = alt.Axis(  # the labels stand beside the plot, on two lines each
@@ -104,13 +107,12 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
         labelPadding=8,
     )
     y = alt.Y("key:N", sort=None, title=None, axis=lines)
-    names = ["q0", "q1", "q2", "q3", "q4", "rmse"]
     base = alt.Chart(alt.InlineData(rows)).transform_calculate(
-        **{name: f"datum.{name} * factor" for name in names}
+        **{name: f"datum.{name} * factor" for name in TIPS}
     )
     tips = [
         alt.Tooltip("label:N", title="queries"),
-        *(alt.Tooltip(f"{n}:Q", title=t, format=".3~s") for n, t in zip(names, TIPS, strict=True)),
+        *(alt.Tooltip(f"{name}:Q", title=title, format=".3~s") for name, title in TIPS.items()),
     ]
     span = base.mark_rule(color=ACCENT, strokeWidth=1.5).encode(y=y, x=alt.X("q0:Q", scale=scale), x2="q4:Q")
     body = base.mark_bar(color=ACCENT, height=9, opacity=0.45, cornerRadius=2)
@@ -123,14 +125,10 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     return _plain(both.properties(width="container", height=38 * len(rows)))
 
 
-TIPS = ("5% are below", "25% are below", "half are below", "75% are below", "95% are below", "RMSE")
-
-
 def budget_bars(rows: Rows) -> dict[str, Any]:
     """The share of the budget that each attribute set gets."""
     alt = altair()
-
-    y = alt.Y("place:O", axis=None)
+    y = alt.Y("row:O", axis=None)
     tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
     base = alt.Chart(alt.InlineData(rows))
     percent = alt.Axis(labelExpr="datum.label + '%'", tickCount=5)
@@ -144,13 +142,8 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
 def cells_bars() -> dict[str, Any]:
     """Counts by category as bars, each with its interval. The page provides the cells."""
     alt = altair()
-
-    y = alt.Y(
-        "a:N",
-        sort=None,
-        title=None,
-        axis=alt.Axis(labelLimit=150, labelPadding=7, labelColor=INK, ticks=False, domain=False),
-    )
+    labels = alt.Axis(labelLimit=150, labelPadding=7, labelColor=INK, ticks=False, domain=False)
+    y = alt.Y("a:N", sort=None, title=None, axis=labels)
     base = alt.Chart(alt.NamedData(name="cells"))
     bar = base.mark_bar(color=ACCENT, opacity=0.35, cornerRadiusEnd=2).encode(
         y=y,
@@ -166,7 +159,6 @@ def cells_bars() -> dict[str, Any]:
 def cells_band() -> dict[str, Any]:
     """Counts along ordered values: a line in its band of intervals. The page provides the cells."""
     alt = altair()
-
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("a:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(type="point", padding=0.5))
     colour = alt.Color("b:N", sort=None, title=None, scale=alt.Scale(range=SERIES), legend=None)
@@ -183,17 +175,11 @@ def cells_band() -> dict[str, Any]:
 def cells_heat() -> dict[str, Any]:
     """Counts by two attributes; a dot marks intervals that contain zero. The page provides the cells."""
     alt = altair()
-
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("b:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(padding=0))
-    y = alt.Y(
-        "a:O",
-        sort=None,
-        title=None,
-        axis=alt.Axis(
-            labelLimit=130, labelPadding=6, labelOverlap="greedy", ticks=False, domain=False, labelColor=INK
-        ),
-    )
+    labels = alt.Axis(labelLimit=130, labelPadding=6, labelColor=INK, ticks=False, domain=False)
+    labels.labelOverlap = "greedy"
+    y = alt.Y("a:O", sort=None, title=None, axis=labels)
     # the root keeps small counts visible beside one huge cell
     scale = alt.Scale(type="sqrt", range=[0.02, 1], domainMin=0, clamp=True)
     key = alt.Legend(title="records", format=",~r", symbolType="square", symbolFillColor=ACCENT, values=[])

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
 """Maximum number of entries of a family that is written out to search for the largest error."""
 
-MOST_SEARCHED = 1_000
-"""Maximum number of groups that are searched for their largest errors just to show them."""
+MOST_GROUPS = 1_000
+"""Maximum number of groups whose errors are predicted or searched just to show the plan."""
+
+MOST_ROWS, LONGEST = 12, 60
+"""Maximum number of groups with a row each, where more are shown by kind; and of characters of a query."""
+
+QUERY = "largest error of"
+"""The heading of the queries that have the largest errors."""
 
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
 """How many times fewer queries a table has, and how many times larger its errors are, to be remarked."""
@@ -109,29 +117,26 @@ def expect(
     """
     workload = plan.workload if workload is None else workload
     estimator = plan.estimator if estimator is None else estimator
-    position = workload.schema.position
-    shares, of_group = plan.budget_shares(), _shares_of_whole(plan) if workload is plan.workload else {}
-    own_queries = workload is plan.workload and estimator is plan.estimator
-    estimator.prepare(group for group in workload if _is_quick(group, max_entries))
-    extremes = largest_errors(plan) if own_queries and max_entries == math.inf else None
-    for place, group in enumerate(workload):
-        own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
-        extreme = None if extremes is None else extremes[place]
-        largest = None if extreme is None else extreme.std
-        rmse = _rmse(group, estimator, max_entries)
-        row = Expectation(_label(group, workload), (group,), rmse, own, largest=largest, extreme=extreme)
-        yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
-
-
-def _shares_of_whole(plan: Plan) -> dict[int, float]:
-    """Return the budget shares of the groups that are measured as they are, by their numbers of queries."""
-    shares = {}
-    for m in plan.measured:
-        queries = sum(plan.workload.groups[place].rows for place in m.whole)
-        for place in m.whole:
-            own = plan.workload.groups[place].rows / queries
-            shares[place] = own * plan.budget.unit.change() / m.variance / plan.privacy_cost
-    return shares
+    as_planned = workload is plan.workload
+    shares = plan.budget_shares()
+    whole_shares: dict[int, float] = {}
+    for m in plan.measured if as_planned else ():  # groups measured as they are share by numbers of queries
+        rows = {index: workload.groups[index].rows for index in m.whole}
+        part = plan.budget.unit.change() / m.variance / plan.privacy_cost
+        whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
+    quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
+    estimator.prepare(group for group, is_quick in zip(workload, quick, strict=True) if is_quick)
+    searched = as_planned and estimator is plan.estimator and max_entries == math.inf
+    extremes = largest_errors(plan) if searched else None
+    for index, group in enumerate(workload):
+        rmse = None
+        if quick[index]:
+            with suppress(TooLargeError):
+                rmse = math.sqrt(estimator.total(group) / group.rows)
+        attributes = tuple(sorted(group.attributes, key=workload.schema.position))
+        part = whole_shares.get(index, shares.get(attributes, 0.0))
+        row = Expectation(_label(group, workload), (group,), rmse, part, index in whole_shares)
+        yield row if extremes is None else replace(row, largest=extremes[index].std, extreme=extremes[index])
 
 
 def together(label: str, rows: Iterable[Expectation]) -> Expectation:
@@ -140,10 +145,12 @@ def together(label: str, rows: Iterable[Expectation]) -> Expectation:
     shares = {
         i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
     }
-    known = [row for row in rows if row.largest is not None]
-    worst = rows[first_largest([row.largest or 0.0 for row in rows])] if len(known) == len(rows) else None
-    found = Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
-    return found if worst is None else replace(found, largest=worst.largest, extreme=worst.extreme)
+    groups = tuple(row.group for row in rows)
+    joint = Expectation(label, groups, overall(rows), math.fsum(shares.values()))
+    if any(row.largest is None for row in rows):
+        return joint
+    worst = rows[first_largest([row.largest or 0.0 for row in rows])]
+    return replace(joint, largest=worst.largest, extreme=worst.extreme)
 
 
 def overall(rows: Sequence[Expectation]) -> float | None:
@@ -159,7 +166,7 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
     kinds: dict[tuple[int, str], list[Expectation]] = {}
     for row in rows:
         kinds.setdefault((len(row.attributes), row.kind), []).append(row)
-    return [together(kind, own) for (_, kind), own in kinds.items()]
+    return [together(kind, alike) for (_, kind), alike in kinds.items()]
 
 
 def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
@@ -167,7 +174,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
 
     `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
     """
-    sets = count(len(plan.measured), "attribute set")
+    measured = count(len(plan.measured), "attribute set")
     certified = f", within {share(plan.gap)} of {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
@@ -176,8 +183,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
         *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
-        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets}"),
-        *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
+        ("measures", f"{count(plan.measurements, 'noisy number')} on {measured}"),
         *_remarks(plan),
     ]
 
@@ -198,8 +204,8 @@ def persons(plan: Plan) -> Iterator[tuple[str, str]]:
 def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what the plan is meant for, if not for the answers that it predicts."""
     if plan.asked is not None:
-        asked = count(plan.asked.query_count, "query", "queries")
-        yield "purpose", f"an estimate of {asked}, biased; the errors here are of unbiased answers"
+        queries = count(plan.asked.query_count, "query", "queries")
+        yield "purpose", f"an estimate of {queries}, biased; the errors here are of unbiased answers"
     if plan.sizes_first:
         first = "measured first, with 1% of the budget unless it is public, to share the rest by it"
         yield "number of records", f"{first}; the errors here are those for 30,000 records"
@@ -208,9 +214,11 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
-    written = {f.key: f for group in groups for f in group.families if not f.is_tree}.values()
+    written = {
+        f.key: f for group in groups for f in group.families if f.structure is not Structure.TREE
+    }.values()
     largest = max((family.rows * family.cells for family in written), default=0)
-    return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
+    return plan.extremes if len(groups) <= MOST_GROUPS and largest <= MOST_ENTRIES else None
 
 
 def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, str]]:
@@ -218,24 +226,33 @@ def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, s
     extremes = largest_errors(plan)
     if extremes is None:
         return
-    worst = extremes[first_largest([one.std for one in extremes])]
-    own = certified if plan.objective == "worst" and not plan.workload.has_targets else ""
-    yield "largest error", f"{error(factor * worst.std)}, of {worst.query(plan.workload.schema)}{own}"
-    aimed = [one for one in extremes if one.group.target is not None]
+    worst, aimed = worst_of(extremes), with_targets(extremes)
+    bound = certified if plan.objective == "worst" and not plan.workload.has_targets else ""
+    yield "largest error", f"{error(factor * worst.std)}, of {worst.query(plan.workload.schema)}{bound}"
     if not aimed:
         return
-    closest = aimed[first_largest([one.ratio for one in aimed])]
+    closest = aimed[first_largest([extreme.ratio for extreme in aimed])]
     where = f"{closest.query(plan.workload.schema)}, {closest.group.target}"
     ratio = factor * closest.ratio
     if is_met(ratio):
         said = f"all met, the closest at {settled(ratio):.1%} of its target ({where})"
     else:
-        missed = sum(not is_met(factor * one.ratio) for one in aimed)
+        missed = sum(not is_met(factor * extreme.ratio) for extreme in aimed)
         said = f"missed in {count(missed, 'group')}, by up to a factor of {settled(ratio):.4g} ({where})"
     yield "targets", said + (certified if plan.objective == "worst" else "")
     if plan.least_cost is not None:
         least = f"every plan of its kind that meets the targets costs at least {plan.least_cost:.4g}"
         yield "cost", f"{plan.privacy_cost:.4g}; certified: {least}"
+
+
+def worst_of(extremes: Sequence[Extreme]) -> Extreme:
+    """Return the first of the largest errors."""
+    return extremes[first_largest([extreme.std for extreme in extremes])]
+
+
+def with_targets(extremes: Sequence[Extreme]) -> list[Extreme]:
+    """Return the largest errors of the groups that have a target."""
+    return [extreme for extreme in extremes if extreme.group.target is not None]
 
 
 def is_met(ratio: float) -> bool:
@@ -244,13 +261,18 @@ def is_met(ratio: float) -> bool:
 
 
 def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Remark that a total or a small table is known worse than the cells of a huge one."""
+    """Remark on solvers that were too slow, and on a total or table known worse than cells of a huge one."""
+    for method, (sets, gap) in plan.fallbacks.items():
+        too_large = (
+            f"{count(sets, 'attribute set is', 'attribute sets are')} too large for the optimal solver"
+        )
+        yield "note", f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
     extremes = largest_errors(plan)
     if extremes is None or plan.objective != "mean":
         return
-    huge = max(extremes, key=lambda one: one.group.rows)
-    small = [one for one in extremes if one.group.rows * MUCH_SMALLER <= huge.group.rows]
-    worst = small[first_largest([one.std for one in small])] if small else None
+    huge = max(extremes, key=lambda extreme: extreme.group.rows)
+    small = [extreme for extreme in extremes if extreme.group.rows * MUCH_SMALLER <= huge.group.rows]
+    worst = worst_of(small) if small else None
     if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
@@ -263,7 +285,7 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def optimum(plan: Plan) -> str:
     """Say which optimum the plan's certificate is about."""
-    whole = sum(plan.workload.groups[place].rows for place in plan.whole)
+    whole = sum(plan.workload.groups[index].rows for index in plan.whole)
     is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
     # the bound of one attribute with a centre of its own is that of the attribute and its total together
     is_line = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
@@ -273,39 +295,12 @@ def optimum(plan: Plan) -> str:
     return "the best possible plan of this kind"
 
 
-def _fallback(method: str, sets: int, gap: float) -> str:
-    """Say where a simpler method replaces the optimal solver."""
-    too_large = f"{count(sets, 'attribute set is', 'attribute sets are')} too large for the optimal solver"
-    return f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
-
-
-def _is_quick(group: Group, max_entries: float) -> bool:
-    return all(f.closed_form or f.rows * f.cells <= max_entries for f in group.families)
-
-
-def _rmse(group: Group, estimator: Estimator, max_entries: float) -> float | None:
-    if not _is_quick(group, max_entries):
-        return None
-    try:
-        return math.sqrt(estimator.total(group) / group.rows)
-    except TooLargeError:
-        return None
-
-
 def _label(group: Group, workload: Workload) -> str:
     """Describe a group; a single query in full."""
     if group.rows == 1:
         return next(group.labels(workload.schema))
     named = any(family.row_labels for family in group.families)
     return group_words(group) if named else group.describe()  # levels of a hierarchy in full
-
-
-LONGEST = 60
-"""Maximum number of characters of a query in the table."""
-
-
-QUERY = "largest error of"
-"""The heading of the queries that have the largest errors."""
 
 
 def expected_table(rows: Sequence[Expectation], schema: Schema) -> list[tuple[str, ...]]:
@@ -335,15 +330,8 @@ def _target(row: Expectation) -> str:
     targets = {group.target for group in row.groups}
     if len(targets) > 1:
         return "several"
-    (one,) = targets
-    return "" if one is None else str(one)
-
-
-MOST_ROWS = 12
-"""Maximum number of groups with a row each; more groups are shown by kind."""
-
-MOST_GROUPS = 1_000
-"""Maximum number of groups whose errors are predicted just to show the plan."""
+    (target,) = targets
+    return "" if target is None else str(target)
 
 
 def plan_text(plan: Plan) -> str:
@@ -372,8 +360,8 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     """Return what holds for the plan; a least budget in other definitions of privacy, too."""
     named = facts(plan)
     if plan.least_cost is not None:
-        place = next(i for i, (name, _) in enumerate(named) if name == "measures")
-        named.insert(place, ("in other words", equivalents(plan.budget)))
+        index = [name for name, _ in named].index("measures")
+        named.insert(index, ("in other words", equivalents(plan.budget)))
     return named
 
 

@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.endings import check_ending
-from querysmasher.errors import FileError, as_given
+from querysmasher.errors import FileError
 from querysmasher.extras import altair, check_charts, vl_convert
-from querysmasher.files import replacing
+from querysmasher.files import check_ending, replacing
 from querysmasher.formatting import count, number
+from querysmasher.guarantees import ALL, Counted, delta_of, in_symbols, remarks, scientific
 from querysmasher.html import Html, element, join, script_data, table
 from querysmasher.privacy.budget import Budget
-from querysmasher.report.guarantees import delta_of, in_symbols, remarks, scientific
-from querysmasher.report.left_out import ALL, Counted
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
@@ -114,11 +112,9 @@ def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL)
     delta, cost = delta_of(budget), budget.discrete_privacy_cost if discrete else budget.privacy_cost
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
     rows = [("Guesses yes or no, and is right", "50%", _percent(guess))]
-    rows += [
-        (f"With {said} false alarms, detects a person", said, _percent(power(budget, a, discrete=discrete)))
-        for a in FALSE_ALARMS
-        for said in [_percent(a)]
-    ]
+    for alarms in FALSE_ALARMS:
+        said, detected = (_percent(part) for part in (alarms, power(budget, alarms, discrete=discrete)))
+        rows.append((f"With {said} false alarms, detects a person", said, detected))
     definitions = [
         ("(ε, δ)", f"ε = {number(budget.epsilon_at(delta, discrete=discrete))}, δ = {scientific(delta)}"),
         ("zero-concentrated", f"ρ = {number(cost / 2)}"),
@@ -180,16 +176,11 @@ def checked_path(path: object) -> Path:
     Also refuse if no chart can be drawn, before anything is computed for the page.
     """
     check_charts()
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        msg = f"path: expected the path of an HTML file to write, got {as_given(path)}"
-        raise FileError(msg)
-    target = Path(os.fsdecode(path))
-    if target.is_dir():
-        example = str(target / "report.html")
-        msg = f"path: {str(target)!r} is a folder; expected the path of a file, such as {example!r}"
-        raise FileError(msg)
-    check_ending(target, ENDINGS)
-    return target
+    if path and isinstance(path, str | os.PathLike) and Path(path).is_dir():
+        example = str(Path(path) / "report.html")
+        raise FileError(f"path: {str(path)!r} is a folder; expected the path of a file, such as {example!r}")
+    check_ending(path, ENDINGS)
+    return Path(str(path))
 
 
 def write_page(path: Path, text: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,22 +17,22 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import shortened
+from querysmasher.release.answers import Answer
 from querysmasher.release.release import Release
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import AnswerSource
-from querysmasher.statistics.selection import Selection, rows_on, select
-from querysmasher.workload.builders import queries
+from querysmasher.workload.families import Identity
+from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
 
 FOLLOWS = "Whoever has the released numbers can compute what is not shown, at no further privacy cost."
 """How readers get numbers that are not on a page."""
 
-MAX_CELLS = 10_000
-"""Maximum number of cells of a shown table on two attributes."""
+MAX_CELLS, PAGE_CELLS = 10_000, 150_000
+"""Maximum number of cells of one table on two attributes, and of all; smaller tables come first."""
 
-PAGE_CELLS = 150_000
-"""Maximum number of cells of all tables on two attributes; smaller tables come first."""
+DEEP_CELLS = 150_000
+"""Maximum number of cells of all tables on three attributes; smaller tables come first."""
 
 MAX_GROUP = 100_000
 """Maximum number of queries of a group that are listed individually."""
@@ -39,23 +40,58 @@ MAX_GROUP = 100_000
 LISTED, PER_GROUP = 400, 40
 """Maximum number of planned queries listed, in total and per group."""
 
+NAMED = 8
+"""Number of tables that are not shown whose names are listed."""
+
+BARS = 120
+"""Maximum number of values of an attribute that the page opens on."""
+
+CLEAR = 10.0
+"""Least mean square of counts, over that of the noise, of a table on two attributes shown first."""
+
+CROSS = 12
+"""Maximum number of rows and of columns of a cross-table with percentages."""
+
+MAX_NUMBERS = 300_000
+"""Maximum number of errors of differences on a page."""
+
+Axes = tuple[int, ...]
+"""An attribute set, as increasing indexes."""
+
 
 @dataclass(frozen=True)
 class Table:
     """A table on one or two attributes: values and standard errors, cell by cell in row-major order."""
 
-    attributes: tuple[int, ...]
+    attributes: Axes
     values: Array
     std: Array
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One planned query and its answer."""
+def table_on(release: Release, axes: Axes) -> Table | None:
+    """Return the table, or None if the release cannot answer it."""
+    schema = release.plan.schema
+    names = tuple(schema.names[a] for a in axes)
+    try:
+        values = release.marginal(*names)
+        cells = Group(names, tuple(Identity.of(schema.sizes[a]) for a in axes))
+        variances = release.estimator.variances(cells)
+    except (OutsideMeasuredSpaceError, TooLargeError):
+        return None
+    return Table(axes, values.ravel(), np.sqrt(np.maximum(variances, 0)).ravel())
 
-    label: str
-    value: float
-    std: float
+
+def fitting(schema: Schema, sets: Iterable[Axes], most: int, together: int) -> tuple[list[Axes], int]:
+    """Return the attribute sets whose tables fit on a page, smaller ones first, and how many do not."""
+    chosen: list[Axes] = []
+    left_out = cells = 0
+    for size, axes in sorted((math.prod(schema.sizes[a] for a in axes), axes) for axes in sets):
+        if size > most or cells + size > together:
+            left_out += 1
+        else:
+            chosen.append(axes)
+            cells += size
+    return chosen, left_out
 
 
 def tables(release: Release) -> tuple[list[Table], int]:
@@ -64,36 +100,37 @@ def tables(release: Release) -> tuple[list[Table], int]:
     All are post-processing of the release; `std` is the standard error of each cell.
     """
     measured = {m.attributes for m in release.plan.measured}
-    axes = range(len(release.plan.schema))
-    with one_core():
-        singles = [table for axis in axes for table in own_table(release, (axis,))]
-    pairs = [pair for pair in itertools.combinations(axes, 2) if pair in measured]
-    fitting, left_out = _fitting(release, pairs, MAX_CELLS, PAGE_CELLS)
-    return singles + fitting, left_out
+    schema = release.plan.schema
+    pairs = [pair for pair in itertools.combinations(range(len(schema)), 2) if pair in measured]
+    chosen, left_out = fitting(schema, pairs, MAX_CELLS, PAGE_CELLS)
+    return _answered(release, [*((axis,) for axis in range(len(schema))), *chosen]), left_out
 
 
-def _fitting(
-    release: Release, sets: Iterable[tuple[int, ...]], most: int, together: int
-) -> tuple[list[Table], int]:
-    """Return the tables on attribute sets, smaller ones first, and how many have too many cells."""
-    sizes = release.plan.schema.sizes
-    shown: list[Table] = []
-    left_out = cells = 0
+def deep_tables(release: Release) -> list[Table]:
+    """Return the tables on three attributes that were planned, as far as they fit on a page."""
+    triples = [axes for axes in planned_sets(release) if len(axes) == 3]
+    return _answered(release, fitting(release.plan.schema, triples, DEEP_CELLS, DEEP_CELLS)[0])
+
+
+def _answered(release: Release, sets: Iterable[Axes]) -> list[Table]:
     with one_core():
-        for size, axes in sorted((math.prod(sizes[a] for a in axes), axes) for axes in sets):
-            if size > most or cells + size > together:
-                left_out += 1
-                continue
-            answered = own_table(release, axes)
-            cells += size * len(answered)
-            shown += answered
-    return shown, left_out
+        return [table for axes in sets if (table := table_on(release, axes)) is not None]
+
+
+def planned_sets(release: Release) -> list[Axes]:
+    """Return the attribute sets of the planned queries, each once, smaller ones first."""
+    return sorted(_in_order_of_workload(release), key=lambda axes: (len(axes), axes))
+
+
+def _in_order_of_workload(release: Release) -> list[Axes]:
+    schema = release.plan.schema
+    return [*dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in release.workload)]
 
 
 def total(release: Release) -> tuple[float, float] | None:
     """Return the number of records as released and its standard error, if it follows from the release."""
-    own = own_table(release, ())
-    return (float(own[0].values[0]), float(own[0].std[0])) if own else None
+    table = table_on(release, ())
+    return None if table is None else (float(table.values[0]), float(table.std[0]))
 
 
 def planned_answers(release: Release) -> tuple[list[Answer], int]:
@@ -107,90 +144,34 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
     with one_core():
         release.estimator.prepare(groups[:LISTED])
         for group in groups:
-            if len(answers) >= LISTED:
-                break
-            answers += _answers(release, group)
+            largest = max(f.rows * f.cells for f in group.families)
+            cells = math.prod(f.cells for f in group.families)
+            if len(answers) >= LISTED or group.rows > MAX_GROUP or max(largest / 30, cells / 10) > MAX_GROUP:
+                continue
+            with suppress(OutsideMeasuredSpaceError, TooLargeError):
+                numbers = (part.ravel().tolist() for part in release.answer_group(group))
+                rows = zip(group.labels(release.plan.schema), *numbers, strict=True)
+                step = math.ceil(group.rows / PER_GROUP)
+                answers += itertools.starmap(Answer, itertools.islice(rows, 0, None, step))
     return answers[:LISTED], sum(g.rows for g in groups)
 
 
-def _answers(release: Release, group: Group) -> Iterator[Answer]:
-    cells = math.prod(n for f in group.families for n in f.shape)
-    if (
-        group.rows > MAX_GROUP
-        or max(f.rows * f.cells for f in group.families) > 30 * MAX_GROUP
-        or cells > 10**6
-    ):
-        return
-    try:
-        values, std = release.answer_group(group)
-    except (OutsideMeasuredSpaceError, TooLargeError):
-        return
-    step = max(1, math.ceil(group.rows / PER_GROUP))
-    rows = zip(group.labels(release.plan.schema), values.ravel().tolist(), std.ravel().tolist(), strict=True)
-    for label, value, error in itertools.islice(rows, 0, None, step):
-        yield Answer(label, value, error)
-
-
-def own_table(release: Release, places: tuple[int, ...]) -> list[Table]:
-    """Return the table, or nothing if the release cannot answer it."""
-    names = tuple(release.plan.schema.names[p] for p in places)
-    (group,) = (
-        queries(release.plan.schema, dict.fromkeys(names, "identity")).groups if names else (Group((), ()),)
-    )
-    try:
-        values = release.marginal(*names)
-        variances = release.estimator.variances(group)
-    except (OutsideMeasuredSpaceError, TooLargeError):
-        return []
-    return [Table(places, values.ravel(), np.sqrt(np.maximum(variances, 0)).ravel())]
-
-
-DEEP_CELLS = 150_000
-"""Maximum number of cells of all tables on three attributes; smaller tables come first."""
-
-BARS = 120
-"""Maximum number of values of an attribute that the page opens on."""
-
-CLEAR = 10.0
-"""Least mean square of counts, over that of the noise, of a table on two attributes shown first."""
-
-NAMED = 8
-"""Number of tables that are not shown whose names are listed."""
-
-
-def deep_tables(release: Release) -> list[Table]:
-    """Return the tables on three attributes that were planned, as far as they fit on a page."""
-    triples = [axes for axes in planned_sets(release) if len(axes) == 3]
-    return _fitting(release, triples, DEEP_CELLS, DEEP_CELLS)[0]
-
-
-def planned_sets(release: Release) -> list[tuple[int, ...]]:
-    """Return the attribute sets of the planned queries, each once, as increasing indexes."""
-    sets = {tuple(sorted(release.plan.schema.positions(g.attributes))) for g in release.workload}
-    return sorted(sets, key=lambda places: (len(places), places))
-
-
-def not_shown(release: Release, found: list[Table]) -> str | None:
+def not_shown(release: Release, shown: Iterable[Table]) -> str | None:
     """Say which planned tables are not on the page, or return None if all are."""
     names = release.plan.schema.names
-    shown = {own.attributes for own in found}
-    inside = {
-        part
-        for places in shown
-        for way in range(len(places) + 1)
-        for part in itertools.combinations(places, way)
-    }
+    on_page = [set(table.attributes) for table in shown]
     missing = [
-        " × ".join(names[p] for p in places) for places in planned_sets(release) if places not in inside
+        " × ".join(names[a] for a in axes)
+        for axes in planned_sets(release)
+        if axes and not any(set(axes) <= attributes for attributes in on_page)
     ]
     if not missing:
         return None
     more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
-    said = "; ".join(missing[:NAMED])
-    return f"Planned, but not shown here: {said}{more}. {FOLLOWS}"
+    return f"Planned, but not shown here: {'; '.join(missing[:NAMED])}{more}. {FOLLOWS}"
 
 
-def opening(release: Release, found: Sequence[Table]) -> list[int]:
+def opening(release: Release, shown: Sequence[Table]) -> list[int]:
     """Return the attributes of the table that the page opens on, as read: down, then across.
 
     It is a table that is small enough to read: of those on two attributes whose counts stand out of the
@@ -198,66 +179,53 @@ def opening(release: Release, found: Sequence[Table]) -> list[int]:
     Among equals the first in the order of the workload is taken.
     """
     schema = release.plan.schema
-    asked = dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in release.workload)
-    order = {places: rank for rank, places in enumerate(asked)}
-    ranked = sorted(found, key=lambda one: order.get(one.attributes, len(order)))
-    read = [(one, places) for one in ranked if (places := _as_read(schema, one.attributes))]
+    order = {axes: rank for rank, axes in enumerate(_in_order_of_workload(release))}
+    ranked = sorted(shown, key=lambda table: order.get(table.attributes, len(order)))
     for way, least in ((2, CLEAR), (1, 0.0)):
-        signals = [(*_signals(schema, one), places) for one, places in read if len(places) == way]
-        clear = [(between, places) for counts, between, places in signals if counts >= least]
-        if clear:
-            return max(clear, key=lambda one: one[0])[1]
-    return list(found[0].attributes[:1]) if found else []
+        best, strongest = [], -1.0
+        for table in ranked:
+            axes = _as_read(schema, table.attributes) if len(table.attributes) == way else []
+            if axes:
+                counts, between = _signals(schema, table)
+                if counts >= least and between > strongest:
+                    best, strongest = axes, between
+        if best:
+            return best
+    return list(shown[0].attributes[:1]) if shown else []
 
 
-def _as_read(schema: Schema, places: tuple[int, ...]) -> list[int]:
+def _as_read(schema: Schema, axes: Axes) -> list[int]:
     """Return the attributes in the order in which a table is read, or nothing if it is too large to read.
 
     Two attributes are lines along an ordered one, or a cross-table with the longer one down.
     """
     size = schema.sizes
-    longest = sorted(places, key=lambda p: -size[p])
-    if len(places) == 1:
-        return longest if size[places[0]] <= BARS else []
-    lines = [p for p in longest if schema.attributes[p].ordered and 2 < size[p] <= BARS]
-    for down in lines:
-        across = next(p for p in places if p != down)
-        if size[across] <= MOST_SERIES:
+    longest = sorted(axes, key=lambda a: -size[a])
+    if len(axes) == 1:
+        return longest if size[axes[0]] <= BARS else []
+    for down, across in (longest, longest[::-1]):
+        if schema.attributes[down].ordered and 2 < size[down] <= BARS and size[across] <= MOST_SERIES:
             return [down, across]
     return longest if size[longest[0]] <= CROSS else []
 
 
-def _signals(schema: Schema, own: Table) -> tuple[float, float]:
+def _signals(schema: Schema, table: Table) -> tuple[float, float]:
     """Return the mean squared departures from even counts and from independence, over that of the noise.
 
     On one attribute both are the first. They have three digits: what differs by rounding only is equal.
     """
-    values = own.values.reshape([schema.sizes[p] for p in own.attributes])
+    values = table.values.reshape([schema.sizes[a] for a in table.attributes])
     even = values - values.mean()
     if values.ndim == 2 and values.sum() > 0:
         apart = values - np.outer(values.sum(1), values.sum(0)) / values.sum()
     else:
         apart = even
-    noise = max(float(np.mean(own.std**2)), 1e-12)
+    noise = max(float(np.mean(table.std**2)), 1e-12)
     counts, between = (float(f"{float(np.mean(part**2)) / noise:.3g}") for part in (even, apart))
     return counts, between
 
 
-CROSS = 12
-"""Maximum number of rows and of columns of a cross-table with percentages."""
-
-MAX_ENTRIES = 20_000_000
-"""Maximum number of covariances computed for the cells of one table."""
-
-MAX_NUMBERS = 300_000
-"""Maximum number of errors of differences on a page."""
-
-Places = tuple[int, ...]
-
-
-def share_errors(
-    release: Release, found: Sequence[Table], deep: Sequence[Table]
-) -> dict[str, list[float] | float]:
+def share_errors(release: Release, shown: Iterable[Table]) -> dict[str, list[float] | float]:
     """Return the standard error of each cell minus its total, by "attributes of the cell|of the total".
 
     It is a single number if all cells of a table have the same.
@@ -266,58 +234,40 @@ def share_errors(
     numbers = 0
     sizes = release.plan.schema.sizes
     with one_core():
-        for own, under in dict.fromkeys(_wanted(sizes, [*found, *deep])):
-            if numbers + math.prod(sizes[p] for p in own) > MAX_NUMBERS:
+        for cells, under in dict.fromkeys(_with_percentages(sizes, shown)):
+            if numbers + math.prod(sizes[a] for a in cells) > MAX_NUMBERS:
                 continue
             try:
-                apart = _apart(release, own, under)
+                short = [shortened(std, 4) for std in _apart(release, cells, under).tolist()]
             except (OutsideMeasuredSpaceError, TooLargeError):
                 continue
-            short = [shortened(s, 4) for s in apart.tolist()]
-            key = "|".join(",".join(map(str, places)) for places in (own, under))
+            key = "|".join(",".join(map(str, axes)) for axes in (cells, under))
             result[key] = short[0] if len(set(short)) == 1 else short
             numbers += 1 if len(set(short)) == 1 else len(short)
     return result
 
 
-def _wanted(sizes: Sequence[int], tables: Sequence[Table]) -> Iterator[tuple[Places, Places]]:
+def _with_percentages(sizes: Sequence[int], shown: Iterable[Table]) -> Iterator[tuple[Axes, Axes]]:
     """Iterate over cells and totals of all cross-tables that are small enough, smaller tables first."""
-    for table in tables:
-        for within in [(), *((p,) for p in table.attributes)]:
-            pair = tuple(p for p in table.attributes if p not in within)
-            if len(pair) == 2 and max(sizes[p] for p in pair) <= CROSS:
-                a, b = (tuple(sorted((p, *within))) for p in pair)
-                yield from ((table.attributes, under) for under in (a, b, within))
-                yield from ((one, within) for one in (a, b))
+    for table in shown:
+        for within in [(), *((a,) for a in table.attributes)]:
+            pair = tuple(a for a in table.attributes if a not in within)
+            if len(pair) == 2 and max(sizes[a] for a in pair) <= CROSS:
+                rows, columns = (tuple(sorted((a, *within))) for a in pair)
+                yield from ((table.attributes, under) for under in (rows, columns, within))
+                yield from ((cells, within) for cells in (rows, columns))
 
 
-def _apart(source: AnswerSource, own: Places, under: Places) -> Array:
-    """Return the standard error of each cell minus its total, in row-major order."""
-    schema = source.schema
-    summed = [p for p in own if p not in under]
-    if len(summed) == 1:  # then the difference is a product of rows
-        asked = _cells(source, own, less=summed)
-        return np.asarray(asked.arranged(source.answer(asked.workload).std).ravel())
-    cells, totals = _cells(source, own), _cells(source, under)
-    rows, columns = cells.workload.query_count, totals.workload.query_count
-    if rows * columns > MAX_ENTRIES:
-        msg = f"{rows:,} cells with {columns:,} totals are too many"
-        raise TooLargeError(msg)
-    shape = tuple(schema.sizes[p] for p in own)
-    axes = [own.index(p) for p in under]
-    place = np.indices(shape).reshape(len(own), -1)[axes]
-    index = np.ravel_multi_index(tuple(place), [shape[a] for a in axes]) if axes else np.zeros(rows, int)
-    shared = source.covariance(cells.workload, totals.workload)[np.arange(rows), index]
-    v, w = (source.answer(one.workload).std ** 2 for one in (cells, totals))
-    return np.sqrt(np.maximum(v + w[index] - 2 * shared, 0))
+def _apart(release: Release, cells: Axes, under: Axes) -> Array:
+    """Return the standard error of each cell minus its total, in row-major order.
 
-
-def _cells(source: AnswerSource, places: Places, less: Sequence[int] = ()) -> Selection:
-    """Return the queries of all cells; on the attributes `less`, each value minus all of them."""
-    schema = source.schema
-    names = [schema.names[p] for p in places]
-    factors = [
-        rows_on(schema, name, name, np.eye(schema[name].size) - (place in less))
-        for place, name in zip(places, names, strict=True)
-    ]
-    return select(schema, factors, names)
+    Over the attributes that the total sums, the difference is I - 11ᵀ; on the others it is the identity.
+    """
+    schema = release.plan.schema
+    axes = [*(a for a in cells if a not in under), *under]
+    sizes = [schema.sizes[a] for a in axes]
+    summed = tuple(sizes[: len(cells) - len(under)])
+    families = Rows(summed, np.eye(math.prod(summed)) - 1), *map(Identity.of, sizes[len(summed) :])
+    group = Group(tuple(schema.names[a] for a in axes), families)
+    std = np.sqrt(np.maximum(release.estimator.variances(group), 0)).reshape(sizes)
+    return std.transpose([axes.index(a) for a in cells]).ravel()

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import Array, in_order
-from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors
 from querysmasher.formatting import count, decimal, number, settled, shortened
+from querysmasher.guarantees import REACH, LeftOut, epsilon_words
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.guarantees import epsilon_words
-from querysmasher.report.left_out import REACH, LeftOut
 from querysmasher.report.page import (
     asset,
     checked_path,
@@ -33,30 +32,27 @@ from querysmasher.report.page import (
 from querysmasher.report.release_data import (
     CROSS,
     FOLLOWS,
-    Answer,
+    MAX_CELLS,
     Table,
     deep_tables,
+    fitting,
     not_shown,
     opening,
-    own_table,
     planned_answers,
     share_errors,
+    table_on,
     tables,
     total,
 )
 from querysmasher.report.words import schema_table, workload_table
 
 PROVENANCE = {
-    "title": "title",
     "organisation": "published by",
-    "contact": "contact",
     "date": "date of release",
-    "data": "data",
-    "version": "version",
     "spec_digest": "spec (SHA-256)",
     "plan_digest": "plan (SHA-256)",
 }
-"""Words about the provenance of a release."""
+"""Words about the provenance of a release that do not name themselves."""
 
 TITLE = "Private release"
 """The heading of a page if the release has no title."""
@@ -76,115 +72,102 @@ def write_release_report(
 
 def release_page(release: Release, title: str, estimate: Estimate | None = None) -> str:
     """Return the page as text, which has only noisy numbers."""
-    found, left_out = tables(release)
-    records = total(release)
+    shown, left_out = tables(release)
     deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
-    whole, out = release.counted.is_whole, release.counted.left_out
-    missing = not_shown(release, [*found, *deep])
+    out, records = release.counted.left_out, total(release)
+    listed = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
     sections = [
-        ("tables", "Tables", _tables(found, left_out, missing, bool(deep), whole)),
-        ("answers", "Other planned queries", _answers(answers, listed_of)),
+        ("tables", "Tables", _tables(release, shown, deep, left_out)),
+        *([("answers", "Other planned queries", markup("answers", listed=listed))] if answers else []),
         *([] if out is None else [("left-out", "What was left out", _left_out(out))]),
         ("guarantee", "The guarantee", _guarantee(release)),
         ("released", "What was released", _released(release)),
     ]
-    if not answers:
-        del sections[1]
-    estimated = None if estimate is None else EstimateSection(release, estimate)
-    if estimated is not None:
-        sections.insert(0, ("estimates", "Estimates", estimated.html()))
-    data = {
+    data: dict[str, Any] = {
         "config": CONFIG,
         "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
         "cross": CROSS,
-        "apart": share_errors(release, found, deep),
-        "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
+        "apart": share_errors(release, [*shown, *deep]),
+        "deep": list(map(_table_data, deep)),
         "total": None if records is None else [settled(number) for number in records],
-        "opening": opening(release, found),
+        "opening": opening(release, shown),
         "attributes": [
             {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
             for a in release.plan.schema
         ],
-        "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
-        "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],
+        "tables": list(map(_table_data, shown)),
+        "answers": [[a.query, *_rounded([a.value], [a.std]), shortened(a.std, 4)] for a in answers],
         "series": MOST_SERIES,
         "reach": REACH,
     }
+    estimated = None if estimate is None else EstimatedTables(release, estimate)
     if estimated is not None:
+        sections.insert(0, ("estimates", "Estimates", estimated.html()))
         data["estimates"] = estimated.data()
-    return page("release", title, _summary(release, [*found, *deep], estimated), sections, data)
+    summary = _summary(release, [*shown, *deep], records, estimated)
+    return page("release", title, summary, sections, data)
 
 
-def _summary(release: Release, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
-    figure, remark = epsilon_words(release.plan.budget)
-    records = total(release)
-    ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
-    sets = ", ".join(
-        f"{n:,} on {way}" for n, way in zip(ways, ("one attribute", "two", "three"), strict=True) if n
-    )
-    shown = [
-        ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
-        (
-            "Noisy numbers",
-            f"{release.measurements:,}",
-            f"on {count(len(release.plan.measured), 'attribute set')}",
-        ),
-        ("Tables here", f"{len(found):,}", sets),
+def _summary(
+    release: Release,
+    shown: Sequence[Table],
+    records: tuple[float, float] | None,
+    estimated: EstimatedTables | None,
+) -> Html:
+    private, whole = release.noise.is_private, release.counted.is_whole
+    budget = epsilon_words(release.plan.budget) if private else ("none", "a simulation")
+    ways = [sum(len(t.attributes) == way for t in shown) for way in (1, 2, 3)]
+    words = ("one attribute", "two", "three")
+    sets = ", ".join(f"{n:,} on {way}" for n, way in zip(ways, words, strict=True) if n)
+    measured = f"on {count(len(release.plan.measured), 'attribute set')}"
+    key_figures = [
+        ("Budget", *budget),
+        ("Noisy numbers", f"{release.measurements:,}", measured),
+        ("Tables here", f"{len(shown):,}", sets),
     ]
     if records is not None:
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(REACH * std)} (95%)"
-        name = "Records" if release.counted.is_whole else "Records counted"
-        shown.insert(1, (name, decimal(value, 0), known))
+        key_figures.insert(1, ("Records" if whole else "Records counted", decimal(value, 0), known))
     if estimated is not None:
-        shown.insert(0, estimated.figure)
+        key_figures.insert(0, estimated.figure)
+    of_which = "" if whole else " for the records that were counted"
+    biased = "" if estimated is None else "The estimates come from the same noisy numbers, but are biased. "
+    lead = (
+        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
+        "is computed from the released numbers, without reading the table again."
+    )
     simulated = f"This is a simulation and protects nobody. {release.noise.description}"
     return join(
         [
-            paragraph(None if release.noise.is_private else simulated, "warning"),
-            element("p", _lead(release, estimated is not None), class_="lead"),
+            paragraph(None if private else simulated, "warning"),
+            element("p", lead, class_="lead"),
             paragraph(release.counted.words()),
-            figures(*shown),
+            figures(*key_figures),
         ]
     )
 
 
-def _lead(release: Release, with_estimates: bool) -> str:
-    """Say what kind of numbers the page has."""
-    of_which = "" if release.counted.is_whole else " for the records that were counted"
-    biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
-    return (
-        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
-        "is computed from the released numbers, without reading the table again."
-    )
-
-
-def _tables(
-    found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool, whole: bool
-) -> Html:
-    if not found:
+def _tables(release: Release, shown: Sequence[Table], deep: Sequence[Table], left_out: int) -> Html:
+    if not shown:
         return element("p", "No table on one or two attributes follows from this release.")
     larger = f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}"
+    missing = not_shown(release, [*shown, *deep])
     return markup(
         "tables",
-        thirds=", and a value of a third where three were planned together" if has_thirds else "",
+        thirds=", and a value of a third where three were planned together" if deep else "",
         covered="the count in the table"
-        if whole
+        if release.counted.is_whole
         else "the count of the records that were counted, not of all records in the table,",
         notes=join([paragraph(larger if left_out else None, "note"), paragraph(missing, "note")]),
     )
 
 
-def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    listed = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
-    return markup("answers", listed=listed)
-
-
 def _left_out(out: LeftOut) -> Html:
     """Say how many records were left out, and how many persons lack how many."""
     said = [element("p", out.words())]
-    if out.asked.persons:
+    if out.measured.persons:
         reach = f"Each number of persons is noisy: ± {number(REACH * out.std)} (95%), so it may be negative."
         bins = table(["Records left out", "Persons"], out.rows(), numbers=[1])
         said += [scrolling(bins), element("p", reach, class_="note")]
@@ -194,27 +177,18 @@ def _left_out(out: LeftOut) -> Html:
 def _guarantee(release: Release) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
-    return join(
-        [
-            guarantee(
-                release.plan.budget,
-                discrete=not release.noise.distribution.is_gaussian,
-                counted=release.counted,
-            ),
-            element("p", release.record, class_="ledger"),
-        ]
-    )
+    discrete = not release.noise.distribution.is_gaussian
+    words = guarantee(release.plan.budget, discrete=discrete, counted=release.counted)
+    return join([words, element("p", release.record, class_="ledger")])
 
 
 def _released(release: Release) -> Html:
+    sets = count(len(release.plan.measured), "attribute set")
     about = [
-        (
-            "noisy numbers",
-            f"{release.measurements:,} on {count(len(release.plan.measured), 'attribute set')}",
-        ),
+        ("noisy numbers", f"{release.measurements:,} on {sets}"),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
-        *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
+        *((PROVENANCE.get(name, name), word) for name, word in release.provenance.to_json().items()),
     ]
     return markup(
         "released",
@@ -224,21 +198,18 @@ def _released(release: Release) -> Html:
     )
 
 
-def _numbers(values: Any, std: Any) -> list[float]:
+def _table_data(table: Table) -> list[Any]:
+    """Return a table for the page's script, with a single error if all cells have the same."""
+    std = [shortened(float(s), 4) for s in table.std]
+    return [list(table.attributes), _rounded(table.values, table.std), std[0] if len({*std}) == 1 else std]
+
+
+def _rounded(values: Any, std: Any) -> list[float]:
     """Return values rounded to a hundredth of their error, which keeps the page small."""
     return [
         round(settled(v), min(max(2 - math.floor(math.log10(settled(s))), 0), 9)) + 0.0 if s > 0 else v
         for v, s in zip(map(float, values), map(float, std), strict=True)
     ]
-
-
-def _shorter(std: Any) -> list[float]:
-    return [shortened(float(s), 4) for s in std]
-
-
-def _once(std: list[float]) -> list[float] | float:
-    """Return a single error if all cells of a table have the same."""
-    return std[0] if len(set(std)) == 1 else std
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
@@ -251,14 +222,14 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return result
 
 
-PAGE_CELLS, MAX_CELLS = 60_000, 10_000
-"""Maximum number of cells of all tables that are shown, and of one; smaller tables come first."""
+ESTIMATE_CELLS = 60_000
+"""Maximum number of cells of all estimated tables that are shown; smaller tables come first."""
 
 LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""
 
 
-class EstimateSection:
+class EstimatedTables:
     """What a page says about an estimate."""
 
     def __init__(self, release: Release, estimate: Estimate) -> None:
@@ -266,16 +237,9 @@ class EstimateSection:
         self.release = release
         self.estimate = estimate
         self.errors = estimate.errors()
-        sizes = estimate.schema.sizes
-        asked = {tuple(sorted(estimate.schema.positions(g.attributes))) for g in estimate.workload}
-        by_size = sorted((math.prod(sizes[a] for a in place), place) for place in asked if place)
-        self.places: list[tuple[int, ...]] = []
-        cells = 0
-        for size, place in by_size:
-            if size <= MAX_CELLS and cells + size <= PAGE_CELLS:
-                self.places.append(place)
-                cells += size
-        self.left_out = len(by_size) - len(self.places)
+        schema = estimate.schema
+        sets = {tuple(sorted(schema.positions(g.attributes))) for g in estimate.workload if g.attributes}
+        self.shown, self.left_out = fitting(schema, sets, MAX_CELLS, ESTIMATE_CELLS)
 
     @property
     def figure(self) -> tuple[str, str, str]:
@@ -290,9 +254,10 @@ class EstimateSection:
     def html(self) -> Html:
         """Return the section."""
         each = list(self.errors.each)
-        worst = [each[place] for place in in_order([-one.value for one in each])[:LISTED]]
+        worst = [each[index] for index in in_order([-error.value for error in each])[:LISTED]]
         rows = [
-            (" × ".join(one.tables[0]), f"{one.value:,.0f}", f"{one.share:.1%}", _reach(one)) for one in worst
+            (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _reach(error))
+            for error in worst
         ]
         left = f" Not shown here: {count(self.left_out, 'larger table')}. {FOLLOWS}" if self.left_out else ""
         return markup(
@@ -310,21 +275,21 @@ class EstimateSection:
         The marks are the indexes of estimates outside the interval of their unbiased count.
         """
         result: list[list[Any]] = []
-        for place, values in zip(self.places, self.estimate.model.tables(self.places), strict=True):
-            row: list[Any] = [list(place), [round(float(v), 1) for v in values.ravel()], None, None, []]
-            own = own_table(self.release, place)
-            if own:
-                row[2] = [round(settled(float(v)), 1) + 0.0 for v in own[0].values]
-                row[3] = [shortened(float(s), 3) for s in own[0].std]
-                row[4] = outside(values.ravel(), own[0])
+        for axes, values in zip(self.shown, self.estimate.model.tables(self.shown), strict=True):
+            row: list[Any] = [list(axes), [round(float(v), 1) for v in values.ravel()], None, None, []]
+            unbiased = table_on(self.release, axes)
+            if unbiased is not None:
+                row[2] = [round(settled(float(v)), 1) + 0.0 for v in unbiased.values]
+                row[3] = [shortened(float(s), 3) for s in unbiased.std]
+                row[4] = outside(values.ravel(), unbiased)
             result.append(row)
         return result
 
 
-def outside(values: Array, own: Table) -> list[int]:
+def outside(values: Array, unbiased: Table) -> list[int]:
     """Return the indexes of estimates outside the 95% interval of their unbiased count, if that is noisy."""
-    apart = np.abs(values - own.values) > REACH * own.std
-    return [int(i) for i in np.flatnonzero(apart & (own.std > 0))]
+    apart = np.abs(values - unbiased.values) > REACH * unbiased.std
+    return np.flatnonzero(apart & (unbiased.std > 0)).tolist()
 
 
 def _reach(error: EstimateError) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group
 
 KINDS = {
@@ -45,37 +44,35 @@ def group_words(group: Group) -> str:
     'age ≤ x and sex = y'
     """
     said = []
-    for place, (names, family) in enumerate(group.parts()):
-        pattern = PATTERNS.get(family.name)
-        x = LETTERS[place] if place < len(LETTERS) else "·"
-        if pattern is None:
-            said.append(_in_full(names, family))
-        else:
-            said.append(pattern.format(a=names[0], b=names[-1], x=x))
+    for index, (names, family) in enumerate(group.parts()):
+        pattern, letter = PATTERNS.get(family.name), LETTERS[index] if index < len(LETTERS) else "·"
+        words = pattern and pattern.format(a=names[0], b=names[-1], x=letter)
+        said.append(words or _in_full(names, family))
     return " and ".join(filter(None, said)) or "total"
 
 
 def _in_full(names: Sequence[str], family: Family) -> str:
     """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
-    if family.is_tree:
-        return one_line(f"{', '.join(names)} ({family}: {'; '.join(_levels(family))})")
-    labels = family.row_labels
-    if labels is None or len(labels) > LEVELS:
+    labels: Sequence[str] | None = family.row_labels
+    if family.structure is Structure.TREE:
+        labels = _levels(family)
+    elif labels is None or len(labels) > LEVELS:
         more = "" if labels is None else f", {len(labels):,} groups"
         return f"{', '.join(names)} ({family}{more})" if names else ""
-    if len(labels) == 1:
+    elif len(labels) == 1:
         return one_line(labels[0])
     return one_line(f"{', '.join(names)} ({family}: {'; '.join(labels)})")
 
 
-def _levels(family: Family) -> Iterator[str]:
-    """Yield the groups of each level; those of a large level are counted."""
-    for own, names in family.level_names():
-        title = f"{own} " if own else ""
-        listed = ", ".join(map(str, names)) if len(names) <= LEVELS else f"{len(names):,} groups"
-        yield title + listed
-    if any(groups is None for groups, _ in family.levels() or ()):
-        yield "each value"
+def _levels(family: Family) -> list[str]:
+    """Return the groups of each level; those of a large level are counted."""
+    levels = [
+        (f"{title} " if title else "")
+        + (", ".join(map(str, names)) if len(names) <= LEVELS else f"{len(names):,} groups")
+        for title, names in family.level_names()
+    ]
+    has_values = any(groups is None for groups, _ in family.levels() or ())
+    return [*levels, "each value"] if has_values else levels
 
 
 def kind_words(group: Group) -> str:
@@ -98,7 +95,10 @@ def ways_words(ways: int) -> str:
 def schema_table(schema: Schema) -> Html:
     """List the attributes; those beyond `MOST` are collapsed."""
     header = ["Attribute", "Kind", "Values", "Examples"]
-    rows = [[a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)] for a in schema]
+    rows = [[a.name, KINDS[a.kind], f"{a.size:,}", preview(a.shown)] for a in schema]
+    for row, attribute in zip(rows, schema, strict=True):
+        if attribute.missing is not None:
+            row[-1] += f" (missing values count as {attribute.missing})"
     if any(a.heading != a.name for a in schema):
         header.insert(1, "Title")
         for row, attribute in zip(rows, schema, strict=True):
@@ -110,12 +110,6 @@ def schema_table(schema: Schema) -> Html:
     rest = table(header, rows[MOST:], numbers=numbers, class_="schema")
     summary = element("summary", f"{len(rows) - MOST:,} more attributes")
     return join([scrolling(first), element("details", summary, scrolling(rest))])
-
-
-def _such_as(attribute: Attribute) -> str:
-    """Return some values and, if declared, the one that missing values count as."""
-    stand_in = "" if attribute.missing is None else f" (missing values count as {attribute.missing})"
-    return preview(attribute.shown) + stand_in
 
 
 def workload_table(groups: Iterable[Group]) -> Html:

@@ -3,8 +3,7 @@
 `read_spec` reads one, `read_codebook` reads a schema from a codebook, and `template` returns a first file.
 """
 
-from querysmasher.spec.reading import read_spec, template
 from querysmasher.spec.schemas import read_codebook
-from querysmasher.spec.spec import Spec
+from querysmasher.spec.spec import Spec, read_spec, template
 
 __all__ = ["Spec", "read_codebook", "read_spec", "template"]

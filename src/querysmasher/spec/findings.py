@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -16,9 +18,9 @@ from pydantic.fields import FieldInfo
 from querysmasher import errors
 from querysmasher.attributes import literal
 from querysmasher.errors import QuerySmasherError, SpecError, as_share, suggestion
-from querysmasher.spec.model import SECTIONS, Section
+from querysmasher.spec.sections import SECTIONS, Section
 
-Place = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 """The path to a key: ("workload", 2, "family")."""
 
 S = TypeVar("S", bound=Section)
@@ -27,7 +29,7 @@ S = TypeVar("S", bound=Section)
 class LocatedError(QuerySmasherError):
     """A problem, and the path from a table to its key."""
 
-    def __init__(self, steps: Place, problem: str) -> None:
+    def __init__(self, steps: Location, problem: str) -> None:
         """Store both."""
         super().__init__(problem)
         self.steps = steps
@@ -50,57 +52,58 @@ class Findings:
     """The name of the file, as the user knows it."""
     text: str = ""
     """Its text, to look up lines."""
-    problems: list[tuple[Place, str]] = field(default_factory=list)
+    problems: list[tuple[Location, str]] = field(default_factory=list)
 
-    def add(self, place: Place, problem: str) -> None:
+    def add(self, location: Location, problem: str) -> None:
         """Record a problem."""
-        self.problems.append((place, problem))
+        self.problems.append((location, problem))
 
     @contextmanager
-    def at(self, place: Place, keys: Collection[str] = ()) -> Iterator[None]:
-        """Record errors of the library in this context, at the key that they name or at `place`."""
+    def at(self, location: Location, keys: Collection[str] = ()) -> Iterator[None]:
+        """Record errors of the library in this context, at the key that they name or at `location`."""
         try:
             yield
         except LocatedError as error:
-            self.add((*place, *error.steps), error.problem)
+            self.add((*location, *error.steps), error.problem)
         except QuerySmasherError as error:
             message = error.for_spec()
             named, _, rest = message.partition(": ")
-            self.add(*(((*place, named), rest) if named in keys else (place, message)))
+            self.add(*(((*location, named), rest) if named in keys else (location, message)))
 
-    def section(self, model: type[S], data: object, place: Place) -> S | None:
+    def section(self, model: type[S], data: object, location: Location) -> S | None:
         """Return a table of the file as its model, or record its problems."""
         if not isinstance(data, Mapping):
-            self.add(place, f"expected a table, got {shown(data)}")
+            self.add(location, f"expected a table, got {shown(data)}")
             return None
         try:
             return model.model_validate(data)
         except ValidationError as error:
             fields = {f.alias or name: f for name, f in model.model_fields.items()}
-            seen = dict.fromkeys((str(e["loc"][0]), e["type"]) for e in error.errors(include_url=False))
-            told: set[str] = set()
-            for key, kind in seen:
-                if key not in told:  # a value that fits none of several types is one problem
-                    self.add((*place, key), _problem(key, kind, fields, data))
-                told.add(key)
+            kinds: dict[str, str] = {}
+            for e in error.errors(include_url=False):
+                kinds.setdefault(str(e["loc"][0]), e["type"])  # a value that fits none of several types
+            for key, kind in kinds.items():
+                self.add((*location, key), _problem(key, kind, fields, data))
             return None
 
-    def choice(self, data: Mapping[str, Any], key: str, allowed: Collection[str], place: Place) -> str | None:
+    def choice(
+        self, data: Mapping[str, Any], key: str, allowed: Collection[str], location: Location
+    ) -> str | None:
         """Return the value of the key that selects the kind of table, or record its problem."""
         if key not in data:
-            self.add((*place, key), f"missing; expected one of {', '.join(allowed)}")
+            self.add((*location, key), f"missing; expected one of {', '.join(allowed)}")
         elif not isinstance(data[key], str) or data[key] not in allowed:
-            self.add((*place, key), not_one_of(allowed, data[key]))
+            self.add((*location, key), not_one_of(allowed, data[key]))
         else:
             return str(data[key])
         return None
 
     def finish(self) -> None:
         """Raise `SpecError` if there are problems."""
-        lines = [(line_of(self.text, place) or 0, place, problem) for place, problem in self.problems]
+        lines = [(line_of(self.text, key) or 0, key, problem) for key, problem in self.problems]
         told = [
-            (f"line {line}: " if line else "") + (f"{written(place)}: " if place else "") + problem
-            for line, place, problem in sorted(lines, key=lambda found: found[0])
+            (f"line {line}: " if line else "") + (f"{written(key)}: " if key else "") + problem
+            for line, key, problem in sorted(lines, key=itemgetter(0))
         ]
         if len(told) == 1:
             raise SpecError(f"{self.title}{', ' if lines[0][0] else ': '}{told[0]}")
@@ -134,10 +137,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def written(place: Place) -> str:
+def written(location: Location) -> str:
     """Return a path to a key as text: workload[2].family."""
     text = ""
-    for step in place:
+    for step in location:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
@@ -158,46 +161,38 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
     return f"expected {about.description}, got {shown(data[key])}{hint}"
 
 
-_HEADER = re.compile(r"""\s*\[{1,2}\s*([A-Za-z_"'][\w."'-]*)\s*\]{1,2}\s*(#.*)?$""")
+_HEADER = re.compile(r"""\s*(\[{1,2})\s*([A-Za-z_"'][\w."'-]*)\s*\]{1,2}\s*(#.*)?$""")
+_KEY = re.compile(r"""\s*["']?([\w-]+)["']?\s*[=.]""")
 
 
-def line_of(text: str, place: Sequence[str | int]) -> int | None:
+def line_of(text: str, location: Location) -> int | None:
     """Return the line, counted from 1, of a key, else of its table, else None.
 
     >>> text = "k = 1 | [[workload]] | k = 2 | [[workload]] | k = 3".replace(" | ", chr(10))
     >>> line_of(text, ("workload", 1, "k"))
     5
     """
-    lines = text.splitlines()
-    if not place or not lines:
-        return None
-    section, *rest = place
-    start, stop = _section(lines, str(section), rest[0] if rest and isinstance(rest[0], int) else None)
-    if start is None:
-        return _key(lines, 0, _first_header(lines), str(section))
-    keys = [step for step in rest if isinstance(step, str)]
-    return (_key(lines, start, stop, keys[0]) if keys else None) or start
+    lines = _lines(text)
+    keys = (location[:3], location[:2], location[:1], (*location, 0))  # the last: of the first such table
+    return next((lines[key] for key in keys if key in lines), None)
 
 
-def _section(lines: Sequence[str], name: str, number: int | None) -> tuple[int | None, int]:
-    """Return the header's line, from 1, and the end of a table or of the n-th one of a list of tables."""
-    start, seen = None, -1
-    for place, line in enumerate(lines):
-        header = _HEADER.match(line)
-        if header is None:
-            continue
-        if start is not None and not header[1].startswith(f"{name}."):
-            return start, place
-        seen += header[1] == name
-        if header[1] == name and (number is None or seen == number):
-            start = place + 1
-    return start, len(lines)
-
-
-def _first_header(lines: Sequence[str]) -> int:
-    return next((place for place, line in enumerate(lines) if _HEADER.match(line)), len(lines))
-
-
-def _key(lines: Sequence[str], start: int, stop: int, key: str) -> int | None:
-    pattern = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]|\s*\[+\s*[\w-]+\.{re.escape(key)}\s*\]""")
-    return next((place + 1 for place in range(start, stop) if pattern.match(lines[place])), None)
+def _lines(text: str) -> dict[Location, int]:
+    """Return the lines of all tables of a TOML file, and of their keys."""
+    lines: dict[Location, int] = {}
+    latest: dict[str, Location] = {}
+    counts: Counter[str] = Counter()
+    table: Location | None = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            name, _, key = header[2].partition(".")
+            if key:  # a table in a table, whose own keys are not looked for
+                table = None
+                lines.setdefault((*latest.get(name, (name,)), key), number)
+                continue
+            table = latest[name] = (name, counts[name]) if header[1] == "[[" else (name,)
+            counts[name] += 1
+            lines.setdefault(table, number)
+        elif table is not None and (key_value := _KEY.match(line)):
+            lines.setdefault((*table, key_value[1]), number)
+    return lines

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from pydantic import Field
 from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
 from querysmasher.errors import FileError, SchemaError, SpecError
 from querysmasher.schema import Schema
-from querysmasher.spec.findings import Findings, Place, shown, within
-from querysmasher.spec.model import Section, words
+from querysmasher.spec.findings import Findings, Location, shown, within
+from querysmasher.spec.sections import Section, words
 
 MAX_VALUES = 1_000_000
 """Maximum number of values of a range; a longer one is taken for a mistake."""
@@ -32,8 +32,6 @@ EXACT = 2**53
 
 
 stand_in = Field(default=None, description="one of the values, which missing ones count as")
-
-
 name = Field(description="a name as a string", min_length=1)
 value_labels = Field(
     default=None, description="a list of strings, one per value, or a table of values and labels"
@@ -58,11 +56,10 @@ class Values(Section):
     labels: list[str] | dict[str, str] | None = value_labels
 
     def build(self) -> Attribute:
-        """Return the attribute, without what readers see."""
+        """Return the attribute, without titles and labels."""
         if (self.values is None) == (self.range is None):
             given = "neither" if self.values is None else "both"
-            msg = f"attribute {self.name!r}: expected either values or range, got {given}"
-            raise SchemaError(msg)
+            raise SchemaError(f"attribute {self.name!r}: expected either values or range, got {given}")
         with within("values" if self.range is None else "range"):
             return KINDS[self.kind](self.name, run(*self.range) if self.range else self.values or ())
 
@@ -80,7 +77,7 @@ class Bins(Section):
     labels: list[str] | dict[str, str] | None = value_labels
 
     def build(self) -> Attribute:
-        """Return the attribute, without what readers see."""
+        """Return the attribute, without titles and labels."""
         with within("edges"):
             return Binned(self.name, edges=self.edges)
 
@@ -104,12 +101,12 @@ ATTRIBUTES: dict[str, type[Values | Bins]] = {kind: Bins if kind == "binned" els
 """The keys of every kind of attribute."""
 
 
-def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> Schema | None:
+def build_schema(tables: Sequence[object], findings: Findings, location: Location) -> Schema | None:
     """Return the schema that the tables describe, or record their problems."""
     before = len(findings.problems)
     attributes = []
     for number, table in enumerate(tables):
-        here = (*place, number)
+        here = (*location, number)
         if not isinstance(table, Mapping):
             findings.add(here, "expected a table with name, kind, and values, range or edges")
         elif kind := findings.choice(table, "kind", ATTRIBUTES, here):
@@ -118,7 +115,7 @@ def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> 
                 attributes += [_worded(entry)] if entry else []
     if len(findings.problems) > before:
         return None
-    with findings.at(place):
+    with findings.at(location):
         return Schema(attributes)
     return None
 
@@ -137,19 +134,15 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
             msg = f"expected two dates and optionally an integer number of days, got {shown(given)}"
             raise SchemaError(msg)
         if last < first:
-            msg = f"expected first <= last, got {literal(first)} and {literal(last)}"
-            raise SchemaError(msg)
+            raise SchemaError(f"expected first <= last, got {literal(first)} and {literal(last)}")
         return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
     if not all(abs(number) < EXACT for number in given):  # nor NaN
-        msg = f"expected numbers below 2^53 in absolute value, got {shown(given)}"
-        raise SchemaError(msg)
+        raise SchemaError(f"expected numbers below 2^53 in absolute value, got {shown(given)}")
     if step <= 0 or last < first:
-        msg = f"expected first <= last and a step above 0, got {given}"
-        raise SchemaError(msg)
+        raise SchemaError(f"expected first <= last and a step above 0, got {given}")
     steps = (last - first) / step + 1e-9
     if steps >= MAX_VALUES:
-        msg = f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}")
     count = int(steps) + 1
     whole = all(float(number).is_integer() for number in given)
     return [int(first + i * step) if whole else first + i * step for i in range(count)]
@@ -179,16 +172,13 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-        msg = f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})"
-        raise FileError(msg) from None
+        raise FileError(f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})") from None
     if path.suffix.lower() not in (".csv", ".json"):
-        msg = f"{title}: expected a name that ends in .csv or .json"
-        raise SpecError(msg)
+        raise SpecError(f"{title}: expected a name that ends in .csv or .json")
     try:
         tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
     except csv.Error:  # whose message may quote the file
-        msg = f"{title}: it is not valid CSV"
-        raise SpecError(msg) from None
+        raise SpecError(f"{title}: it is not valid CSV") from None
     findings = Findings(title)
     schema = build_schema(tables, findings, ())
     findings.finish()
@@ -207,81 +197,53 @@ def _from_json(title: str, text: str) -> list[Any]:
     return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
 
 
-@dataclass
-class _Described:
-    """What the lines of a codebook say about one attribute."""
-
-    kind: str = ""
-    is_text: bool = False
-    texts: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, line: Mapping[str, str]) -> None:
-        """Add a line; refuse one that says something else than those before it."""
-        if not name:
-            msg = "attribute: missing"
-            raise SpecError(msg)
-        kind = line["kind"].lower()
-        if kind and self.kind not in ("", kind):
-            msg = f"kind: {name!r} was {self.kind!r} before, got {kind!r}"
-            raise SpecError(msg)
-        self.kind = kind or self.kind
-        self.is_text |= line.get("type", "").casefold() == "text"
-        texts = line["values"].split(";")
-        size = len(_values(texts, self.is_text))
-        bins = size - 1 if self.kind == "binned" else size
-        labels = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
-        if len(labels) not in (size, bins):
-            msg = f"label: expected {bins}, one per value, got {len(labels)}"
-            raise SpecError(msg)
-        self.texts += texts
-        self.labels += labels + [""] * (size - len(labels))
-        for key in WORDS:
-            if line.get(key) and self.words.setdefault(key, line[key]) != line[key]:
-                msg = f"{key}: {name!r} had another one before"
-                raise SpecError(msg)
-
-    def table(self, title: str, name: str) -> dict[str, Any]:
-        """Return the keys of a [[schema]] table."""
-        values = _values(self.texts, self.is_text)
-        is_binned = self.kind == "binned"
-        table: dict[str, Any] = {
-            "name": name,
-            "kind": self.kind,
-            "edges" if is_binned else "values": values,
-            **self.words,
-        }
-        if is_binned and any(self.labels):  # one label per bin, and one edge more
-            table["labels"] = self.labels[: len(values) - 1]
-        elif any(self.labels):
-            if len(self.labels) != len(values):
-                msg = f"{title}: label: expected one per value of {name!r}; write its values one by one"
-                raise SpecError(msg)
-            table["labels"] = {str(v): label for v, label in zip(values, self.labels, strict=True) if label}
-        return table
-
-
 def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
     lines = csv.DictReader(text.splitlines())
-    columns = [str(name).strip().casefold() for name in lines.fieldnames or ()]
+    columns = lines.fieldnames = [str(name).strip().casefold() for name in lines.fieldnames or ()]
     if not {"attribute", "kind", "values"} <= set(columns):
-        msg = f"{title}: expected a header with the columns attribute, kind and values"
-        raise SpecError(msg)
-    lines.fieldnames = columns
-    described: dict[str, _Described] = {}
+        raise SpecError(f"{title}: expected a header with the columns attribute, kind and values")
+    by_name: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for line in lines:
-        cells = {key: (line[key] or "").strip() for key in columns}
-        name = cells["attribute"]
-        try:
-            described.setdefault(name, _Described()).add(name, cells)
-        except SpecError as error:
-            msg = f"{title}, line {lines.line_num}: {error}"
-            raise SpecError(msg) from None
-    if not described:
-        msg = f"{title}: it has no attribute"
-        raise SpecError(msg)
-    return [attribute.table(title, name) for name, attribute in described.items()]
+        cells, here = {key: (line[key] or "").strip() for key in columns}, f"{title}, line {lines.line_num}"
+        if not cells["attribute"]:
+            raise SpecError(f"{here}: attribute: missing")
+        by_name.setdefault(cells["attribute"], []).append((here, {**cells, "kind": cells["kind"].lower()}))
+    if not by_name:
+        raise SpecError(f"{title}: it has no attribute")
+    return [_table(title, name, about) for name, about in by_name.items()]
+
+
+def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> dict[str, Any]:
+    """Return the keys of a [[schema]] table, from the lines of a codebook about one attribute."""
+    as_text = any(line.get("type", "").casefold() == "text" for _, line in lines)
+    table: dict[str, Any] = {"name": name}
+    texts: list[str] = []
+    labels: list[str] = []
+    for here, line in lines:
+        for key in ("kind", *WORDS):
+            if (said := line.get(key)) and table.setdefault(key, said) != said:
+                another = (
+                    f"was {table[key]!r} before, got {said!r}" if key == "kind" else "had another one before"
+                )
+                raise SpecError(f"{here}: {key}: {name!r} {another}")
+        parts = line["values"].split(";")
+        size = len(_values(parts, as_text))
+        bins = size - (table.get("kind") == "binned")
+        given = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
+        if len(given) not in (size, bins):
+            raise SpecError(f"{here}: label: expected {bins}, one per value, got {len(given)}")
+        texts += parts
+        labels += given + [""] * (size - len(given))
+    values, is_binned = _values(texts, as_text), table.setdefault("kind", "") == "binned"
+    table["edges" if is_binned else "values"] = values
+    if is_binned and any(labels):  # one label per bin, and one edge more
+        table["labels"] = labels[: len(values) - 1]
+    elif any(labels):
+        if len(labels) != len(values):
+            msg = f"{title}: label: expected one per value of {name!r}; write its values one by one"
+            raise SpecError(msg)
+        table["labels"] = {str(v): label for v, label in zip(values, labels, strict=True) if label}
+    return table
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:

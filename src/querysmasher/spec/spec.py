@@ -1,26 +1,47 @@
-"""A spec: everything a release needs, read from a file and checked."""
+"""A spec: everything a release needs, read from a TOML file and checked; and a first such file."""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
-from querysmasher.errors import FileError, SpecError
-from querysmasher.journal import check_error_share
+from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
+from querysmasher.planning.estimating import check_error_share
+from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
-from querysmasher.spec.model import AboutSection, EstimateSection, MeasureSection, OutputSection, PlanSection
-from querysmasher.spec.workloads import Entry
+from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
+from querysmasher.spec.schemas import build_schema, read_codebook
+from querysmasher.spec.sections import (
+    SECTIONS,
+    AboutSection,
+    Amount,
+    BudgetSection,
+    DataSection,
+    EstimateSection,
+    File,
+    LedgerSection,
+    MeasureSection,
+    OutputSection,
+    PlanSection,
+)
+from querysmasher.spec.workloads import SpecEntry, build_entries
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -39,8 +60,7 @@ class Source:
     def check(self) -> None:
         """Refuse a source that does not exist."""
         if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
-            msg = f"data: no file {str(self.path)!r}"
-            raise FileError(msg)
+            raise FileError(f"data: no file {str(self.path)!r}")
 
     def open(self) -> Any:
         """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
@@ -56,21 +76,17 @@ class Source:
 
 
 @dataclass(frozen=True)
-class LedgerPlace:
+class LedgerFile:
     """Where the ledger is, and the limit with which it is created if it does not exist."""
 
     path: Path
     limit: Budget | None = None
     label: str | None = None
 
-    def left(self) -> float | None:
-        """Return the privacy cost that is left, or None if the ledger does not exist yet."""
-        return float(Ledger(self.path).left) if self.path.exists() else None
-
-    def left_words(self) -> str:
-        """Return what is left of an existing ledger, in words."""
-        ledger = Ledger(self.path)
-        return ledger.total.left_words(ledger.limit)
+    def left(self) -> tuple[float, str] | None:
+        """Return the privacy cost that is left, also in words, or None if the ledger does not exist yet."""
+        ledger = Ledger(self.path) if self.path.exists() else None
+        return None if ledger is None else (float(ledger.left), ledger.total.left_words(ledger.limit))
 
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
@@ -83,13 +99,13 @@ class Spec:
 
     path: Path
     schema: Schema
-    entries: tuple[Entry, ...]
+    entries: tuple[SpecEntry, ...]
     budget: Budget
     planning: PlanSection
     measuring: MeasureSection
     source: Source | None
     output: OutputSection
-    ledger: LedgerPlace | None = None
+    ledger: LedgerFile | None = None
     about: AboutSection = field(default_factory=AboutSection)
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
@@ -105,7 +121,7 @@ class Spec:
 
     @property
     def remarks(self) -> list[str]:
-        """What the file may say, and probably does not mean."""
+        """Warnings about what is valid, but probably a mistake."""
         return [f"{self.path.name}: {remark}" for entry in self.entries for remark in entry.remarks]
 
     @property
@@ -117,22 +133,16 @@ class Spec:
         """Return the source of the data: `path` if given, else that of [data]."""
         source = self.source if path is None else Source(path)
         if source is None:
-            msg = f"{self.path.name}: data: missing; name the table under [data] or with --data"
-            raise SpecError(msg)
+            raise SpecError(f"{self.path.name}: data: missing; name the table under [data] or with --data")
         return source
-
-    @property
-    def searches_centres(self) -> bool:
-        """Whether planning optimises the centres, which takes longest."""
-        return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
 
     def buying(self, error_share: float | None) -> Spec:
         """Return the spec with another share of the budget for the errors of its estimates, if given."""
         if error_share is None:
             return self
         check_error_share(error_share)
-        own = self.estimate or EstimateSection()
-        return replace(self, estimate=own.model_copy(update={"error_share": error_share}))
+        section = self.estimate or EstimateSection()
+        return replace(self, estimate=section.model_copy(update={"error_share": error_share}))
 
     @property
     def error_share(self) -> float:
@@ -141,39 +151,20 @@ class Spec:
 
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
-        options: dict[str, Any] = {
-            "mechanism": self.planning.mechanism,
-            "solver": self.planning.solver,
-            "centering": self.planning.centering,
-            "tolerance": self.planning.tolerance,
-            "bases": self.planning.bases,
-            "max_records": self.measuring.max_records,
-            "progress": progress,
-        }
-        if self.least:
-            unit = self.budget.unit
-            return least_budget(
-                self.workload,
-                neighbours=unit.neighbours,
-                records_per_person=unit.records_per_person,
-                **options,
-            )
-        return plan(
-            self.workload,
-            self.budget,
-            objective=self.planning.objective,
-            insufficient=self.planning.insufficient,
-            purpose=self.planning.purpose,
-            records=self.planning.records,
-            **options,
-        )
+        only_of_amounts = {"objective", "insufficient", "purpose", "records"}
+        options = self.planning.model_dump(exclude=only_of_amounts if self.least else None)
+        options |= {"max_records": self.measuring.max_records, "progress": progress}
+        if not self.least:
+            return plan(self.workload, self.budget, **options)
+        unit = {name: getattr(self.budget.unit, name) for name in ("neighbours", "records_per_person")}
+        return least_budget(self.workload, **unit, **options)
 
     def fits(self, budget: Budget) -> bool:
         """Return whether a plan's budget is the spec's; if planning finds it, plan again and compare."""
         if not self.least:
             return budget == self.budget
-        own = self.plan().budget
-        return budget.unit == own.unit and budget.privacy_cost <= own.privacy_cost * (1 + 1e-6)
+        least = self.plan().budget
+        return budget.unit == least.unit and budget.privacy_cost <= least.privacy_cost * (1 + 1e-6)
 
     @scrubbed
     def measure(
@@ -197,10 +188,206 @@ class Spec:
         return explore(self.workload, data, self.budget, **options)
 
     def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
-        """Return what measuring and exploring have in common."""
+        """Return the options of both measuring and exploring."""
         return {
             **self.measuring.model_dump(),
             "seed": seed,
             "progress": progress,
             "ledger": None if self.ledger is None else self.ledger.open(),
         }
+
+
+AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")
+"""Keys that state how much may be spent."""
+
+STYLE = ("delimiter", "quote", "encoding", "decimal")
+"""Keys of [data] for the dialect of a CSV file."""
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read and check a spec file; a `SpecError` names every invalid key.
+
+    Paths in the file are relative to its folder.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        data = tomllib.loads(text)
+    except FileNotFoundError:
+        raise FileError(f"there is no file {str(path)!r}; `querysmasher init` writes a first one") from None
+    except IsADirectoryError:
+        msg = f"{str(path)!r} is a folder; name a spec file, such as {str(path / 'release.toml')!r}"
+        raise FileError(msg) from None
+    except OSError as error:
+        raise FileError(f"the file {str(path)!r} cannot be read ({type(error).__name__})") from None
+    except RecursionError:
+        raise SpecError(f"{path.name} is not valid TOML: brackets are nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
+        hint = (
+            "" if path.suffix == ".toml" else "; a spec file ends in .toml, and names the table under [data]"
+        )
+        raise SpecError(f"{path.name} is not valid TOML: {error}{hint}") from None
+    findings = Findings(path.name, text)
+    known = [field.alias or name for name, field in File.model_fields.items()]
+    for key in [key for key in data if key not in known]:
+        findings.add((key,), home_of(key) or unknown_key(key, known))
+        del data[key]
+    file = findings.section(File, data, ())
+    if file is None:
+        findings.finish()
+    assert file is not None  # noqa: S101 - finish has raised
+    sections: dict[str, Any] = {
+        name: findings.section(model, getattr(file, name) or {}, (name,)) for name, model in SECTIONS.items()
+    }
+    unit, data_section, planning, measuring, output, estimate, about = sections.values()
+    budget = ledger = source = None
+    if unit is not None:
+        with findings.at(("budget",), AMOUNTS):
+            budget = _amount(unit, unit)
+        ledger = _ledger(unit, path, findings)
+    if data_section is not None:
+        source = _source(data_section, path, findings)
+    schema = _with_missing(_schema(file, path, findings), data_section, findings)
+    entries = build_entries(file.workload, schema, path.parent, findings)
+    if planning is not None:
+        _check_plan(planning, schema, findings)
+    if budget is not None and measuring is not None:
+        with findings.at(("measure", "noise")):
+            distribution_of(measuring.noise).allowed_cost(budget)  # refuses noise that cannot meet it
+    if unit is not None and unit.least:
+        _check_least(planning, entries, findings)
+    findings.finish()
+    assert schema and budget  # noqa: S101, PT018 - finish has raised
+    estimate, least = None if file.estimate is None else estimate, unit.least
+    return Spec(
+        path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
+    )
+
+
+def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
+    if (file.codebook is None) == (file.attributes is None):
+        given = "neither" if file.codebook is None else "both"
+        findings.add((), f"expected either [[schema]] tables or a codebook, got {given}")
+    elif file.attributes is not None:
+        return build_schema(file.attributes, findings, ("schema",))
+    elif file.codebook is not None:
+        with findings.at(("codebook",)):
+            return read_codebook(path.parent / file.codebook)
+    return None
+
+
+def _with_missing(schema: Schema | None, section: DataSection | None, findings: Findings) -> Schema | None:
+    """Return the schema with the values that missing ones count as, from [data]."""
+    if schema is None or section is None or not section.missing:
+        return schema
+    attributes = {a.name: a for a in schema}
+    for name, value in section.missing.items():
+        with findings.at(("data", "missing", name)):
+            if schema[name].missing not in (None, value):
+                msg = f"the schema has {shown(schema[name].missing)}, got {shown(value)}; state it once"
+                raise SchemaError(msg)
+            attributes[name] = replace(schema[name], missing=value)
+    return Schema(list(attributes.values()))
+
+
+def _amount(section: Amount, unit: BudgetSection) -> Budget:
+    """Return the budget that a section states, for the unit of privacy of [budget]."""
+    given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
+    if isinstance(section, BudgetSection) and section.least:
+        if given:
+            raise BudgetError(f"expected no amount beside least = true, got {' and '.join(given)}")
+        given = {"cost": 1.0}  # a stand-in: planning finds the amount
+    return stated_budget(given, unit.neighbours, unit.records_per_person)
+
+
+def stated_budget(
+    given: Mapping[str, float], neighbours: str, records_per_person: int, dashes: str = ""
+) -> Budget:
+    """Return the budget that amounts state, in the order of `AMOUNTS`; options of a command have dashes."""
+    kinds: dict[tuple[str, ...], type[Budget]] = {
+        ("rho",): zCDP,
+        ("mu",): GaussianDP,
+        ("cost",): PrivacyCost,
+        ("epsilon", "delta"): ApproxDP,
+    }
+    if tuple(given) not in kinds:
+        stated, got = (
+            [" and ".join(f"{dashes}{name}" for name in names) for names in named]
+            for named in (kinds, [tuple(given)])
+        )
+        raise BudgetError(f"expected {', or '.join(stated)}, got {got[0] or 'none of them'}")
+    return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
+
+
+def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], findings: Findings) -> None:
+    """Record options that contradict `least = true`."""
+    if entries and not any(entry.workload.has_targets for entry in entries):
+        findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
+    if planning and (planning.objective, planning.insufficient) != ("mean", "refuse"):
+        findings.add(("plan",), "objective and insufficient have no meaning beside [budget] least = true")
+    if planning and planning.purpose != "answers":
+        findings.add(("plan", "purpose"), "expected 'answers' beside [budget] least = true, got 'estimate'")
+
+
+def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerFile | None:
+    if unit.ledger is None:
+        return None
+    here = ("budget", "ledger")
+    given = {"path": unit.ledger} if isinstance(unit.ledger, str) else unit.ledger
+    stated = findings.section(LedgerSection, given, here)
+    if stated is None:
+        return None
+    limit = None
+    if any(getattr(stated, name) is not None for name in AMOUNTS):
+        with findings.at(here, AMOUNTS):
+            limit = _amount(stated, unit)
+    return LedgerFile(path.parent / stated.path, limit, stated.label)
+
+
+def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings) -> None:
+    """Record incompatible options of planning."""
+    chosen = section.chosen
+    if section.records is not None and section.purpose != "estimate":
+        findings.add(("plan", "records"), "allowed only with purpose = 'estimate'")
+    if section.centering == "optimized" and chosen.uniform_only:
+        problem = f"expected uniform, the only choice for mechanism = {chosen.name!r}, got 'optimized'"
+        findings.add(("plan", "centering"), problem)
+    if section.bases is not None and not chosen.has_bases:
+        having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
+        findings.add(("plan", "bases"), f"allowed only with mechanism = {having}, got {chosen.name!r}")
+    if section.mechanism is not None and section.solver != "optimal" and section.mechanism != DEFAULT:
+        findings.add(("plan", "solver"), f"mechanism = {chosen.name!r} has its own solver; omit this key")
+    if schema is None:
+        return
+    for name, basis in (section.bases or {}).items():
+        with findings.at(("plan", "bases", name)):
+            schema.position(name)
+            if not isinstance(basis, list) and basis not in BASES:
+                findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
+
+
+def _source(section: DataSection, path: Path, findings: Findings) -> Source | None:
+    style = {name: value for name in STYLE if (value := getattr(section, name)) is not None}
+    given = [name for name in ("path", "database", "table") if getattr(section, name) is not None]
+    with findings.at(("data",), STYLE):
+        CSV(section.path or "", **style)
+    if given == ["path"]:
+        return Source(path.parent / str(section.path), style=style)
+    if style and given:
+        findings.add(
+            ("data", next(iter(style))), "this describes a CSV file; it is allowed only together with path"
+        )
+    if given == ["database", "table"]:
+        return Source(path.parent / str(section.database), section.table)
+    if given:
+        findings.add(("data",), f"expected path, or database and table, got {' and '.join(given)}")
+    return None
+
+
+def template(codebook: str | None = None) -> str:
+    """Return the text of a first spec file, valid as it is, with example attributes or a codebook's."""
+    text = resources.files("querysmasher.spec").joinpath("template.toml").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^#: (\w+)\n", text, flags=re.MULTILINE)
+    wanted = ("always", "example" if codebook is None else "codebook")
+    chosen = (part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in wanted)
+    return "".join(chosen).replace("CODEBOOK", json.dumps(codebook))

@@ -6,6 +6,7 @@ The family of one attribute is a name, rows, chosen ranges, or a hierarchy.
 from __future__ import annotations
 
 import csv
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from pydantic import Field
 from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
-from querysmasher.spec.findings import Findings, not_one_of, shown, within, written
-from querysmasher.spec.model import Section, amount, choice, path
+from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
+from querysmasher.spec.sections import Section, amount, choice, path, positive
 from querysmasher.workload.builders import (
     FamilyLike,
     abs_difference,
@@ -33,7 +34,7 @@ from querysmasher.workload.builders import (
     where,
 )
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
-from querysmasher.workload.family import Family, check_weights
+from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
 from querysmasher.workload.workload import WEIGHINGS, Workload
 
@@ -45,7 +46,7 @@ class Queries(Section):
     """The common keys of all entries of the workload."""
 
     kind: str
-    weight: float = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+    weight: float = positive
     weighting: str = choice(WEIGHINGS, "queries")
     target: float | None = amount
     level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
@@ -54,18 +55,16 @@ class Queries(Section):
         """Return the queries with their weight; files are relative to `folder`."""
         raise NotImplementedError
 
-    def weighed(self, asked: Workload) -> Workload:
+    def weighed(self, workload: Workload) -> Workload:
         """Return the queries with the weighting and the target of the entry."""
         if self.weighting == "tables":
-            asked = self.weight * asked.weighing("tables")
+            workload = self.weight * workload.weighing("tables")
+        if self.target is None and self.level is not None:
+            raise LocatedError(("level",), "allowed only together with target")
         if self.target is None:
-            if self.level is not None:
-                with within("level"):
-                    msg = "allowed only together with target"
-                    raise WorkloadError(msg)
-            return asked
+            return workload
         with within("target"):
-            return asked.within(self.target, level=self.level)
+            return workload.within(self.target, level=self.level)
 
 
 class Marginals(Queries):
@@ -112,8 +111,7 @@ class Pair(Queries):
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
         builder, (a, b) = affine if self.kind == "affine" else abs_difference, self.attributes
-        with within("attributes"):
-            return builder(schema, a, b, self.weight)
+        return builder(schema, a, b, self.weight)
 
 
 class Random(Queries):
@@ -125,8 +123,6 @@ class Random(Queries):
     seed: int = Field(default=0, description="an integer of at least 0", ge=0)
 
     def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
-        with within("attributes"):
-            schema.positions(self.attributes)
         return random_queries(schema, self.attributes, self.count, self.p, seed=self.seed, weight=self.weight)
 
 
@@ -140,16 +136,12 @@ class Linear(Queries):
     labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
 
     def build(self, schema: Schema, folder: Path) -> Workload:
-        with within("attributes"):
-            schema.positions(self.attributes)
         if (self.rows is None) == (self.file is None):
             msg = f"expected either rows or file, got {'neither' if self.rows is None else 'both'}"
             raise WorkloadError(msg)
         with within("rows" if self.file is None else "file"):
             rows: Any = self.rows if self.file is None else read_rows(folder, self.file)
-            asked = linear(schema, self.attributes, rows)
-        if self.weights is None and self.labels is None:
-            return self.weight * asked
+            linear(schema, self.attributes, rows)  # refuses rows that do not fit
         return self.weight * linear(schema, self.attributes, rows, self.weights, self.labels)
 
 
@@ -162,8 +154,7 @@ class Where(Queries):
         given = [self.predicate] if isinstance(self.predicate, str) else self.predicate
         with within("predicate"):
             if not given:
-                msg = "expected at least one predicate, got []"
-                raise WorkloadError(msg)
+                raise WorkloadError("expected at least one predicate, got []")
             first, *others = (where(schema, text, self.weight) for text in given)
         return sum(others, start=first)
 
@@ -182,18 +173,18 @@ WORKLOADS: dict[str, type[Queries]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpecEntry:
     """One [[workload]] table: its kind and its queries."""
 
     kind: str
     workload: Workload
     remarks: tuple[str, ...] = ()
-    """What is allowed, and probably not meant."""
+    """Warnings about what is valid, but probably a mistake."""
 
 
 def build_entries(
     tables: Sequence[object], schema: Schema | None, folder: Path, findings: Findings
-) -> tuple[Entry, ...]:
+) -> tuple[SpecEntry, ...]:
     """Return the workload of the tables, or record their problems; without a schema, only check keys."""
     entries = []
     for number, table in enumerate(tables):
@@ -205,12 +196,14 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
+                with within("attributes"):
+                    schema.positions(getattr(entry, "attributes", ()))
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
-                    asked = entry.build(schema, folder)
-                told = [one.message for one in caught if isinstance(one.message, QuerySmasherWarning)]
+                    workload = entry.weighed(entry.build(schema, folder))
+                told = [w.message for w in caught if isinstance(w.message, QuerySmasherWarning)]
                 remarks = tuple(f"{written(here)}: {remark.for_spec()}" for remark in told)
-                entries.append(Entry(kind, entry.weighed(asked), remarks))
+                entries.append(SpecEntry(kind, workload, remarks))
     return tuple(entries)
 
 
@@ -239,8 +232,7 @@ def read_family(attribute: Attribute, given: Any, folder: Path) -> Family:
         if key in given and set(given) <= {key, *more}:
             return read(attribute, given, folder)
     *forms, last = (f"{{{key} = …}}" for key in FORMS)
-    msg = f"expected a name, a list of rows, {', '.join(forms)}, or {last}, got {shown(given)}"
-    raise WorkloadError(msg)
+    raise WorkloadError(f"expected a name, a list of rows, {', '.join(forms)}, or {last}, got {shown(given)}")
 
 
 def _rows(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> Family:
@@ -252,11 +244,9 @@ def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> 
     """Return the hierarchy that a table describes."""
     leaves, codebook = given.get("leaves", True), given.get("codebook")
     if not isinstance(leaves, bool):
-        msg = f"leaves: expected true or false, got {shown(leaves)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"leaves: expected true or false, got {shown(leaves)}")
     if codebook is not None and not isinstance(codebook, str):
-        msg = f"codebook: expected the name of a CSV file, got {shown(codebook)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"codebook: expected the name of a CSV file, got {shown(codebook)}")
     return titled_hierarchy(
         attribute,
         _levels(attribute, given["hierarchy"], folder),
@@ -271,61 +261,46 @@ def _ranges(attribute: Attribute, table: Mapping[str, Any], folder: Path) -> Fam
     given, weights = table["ranges"], table.get("weights")
     if isinstance(given, str):
         if weights is not None:
-            msg = "weights: a file of ranges has them in its third column"
-            raise WorkloadError(msg)
-        pairs, weights = _file_ranges(attribute, _lines(folder, given), given)
+            raise WorkloadError("weights: a file of ranges has them in its third column")
+        pairs, weights = _file_ranges(attribute, folder, given)
     elif isinstance(given, list) and given and all(isinstance(p, list) and len(p) == 2 for p in given):
-        pairs = [(_place(attribute, first), _place(attribute, last)) for first, last in given]
+        pairs = [(_index(attribute, first), _index(attribute, last)) for first, last in given]
     else:
-        msg = (
+        raise WorkloadError(
             "ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got "
             f"{shown(given)}"
         )
-        raise WorkloadError(msg)
     wrong = next((number for number, (first, last) in enumerate(pairs, start=1) if first > last), None)
     if wrong is not None:
-        msg = f"ranges: the first value of range {wrong:,} comes after its last one"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"ranges: the first value of range {wrong:,} comes after its last one")
     first, last = np.array(pairs).T
-    if weights is not None:
-        check_weights("weights", weights)
-        weights = np.asarray(weights, dtype=float)
     return Intervals((attribute.size,), first, last, weights)
 
 
-def _place(attribute: Attribute, value: Any) -> int:
-    """Return the index of a value."""
+def _index(attribute: Attribute, value: Any) -> int:
     try:
         return attribute.position(value)
     except SchemaError as error:
-        msg = f"ranges: {error}"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"ranges: {error}") from None
 
 
 def _file_ranges(
-    attribute: Attribute, lines: list[tuple[int, list[str]]], name: str
+    attribute: Attribute, folder: Path, name: str
 ) -> tuple[list[tuple[int, int]], list[float] | None]:
     """Return the ranges of a file, and their weights if it has them. Messages do not quote it."""
-    width = len(lines[0][1]) if lines else 0
-    if width not in (2, 3) or len(lines) < 2:
-        msg = f"{name!r}: expected a header, then in each line a first value, a last one and perhaps a weight"
-        raise WorkloadError(msg)
-    places = {label: place for place, label in enumerate(attribute.labels)}
+    _, lines = _below_header(folder, name, 3, "a first value, a last one and perhaps a weight")
+    index = {label: index for index, label in enumerate(attribute.labels)}
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
-    for number, line in lines[1:]:
-        if len(line) != width:
-            msg = f"{name!r}, line {number}: expected {width} columns, as in the header, got {len(line)}"
-            raise WorkloadError(msg)
-        if line[0] not in places or line[1] not in places:
+    for number, (first, last, *weight) in lines:
+        if first not in index or last not in index:
             msg = f"{name!r}, line {number}: expected two values of attribute {attribute.name!r}"
             raise WorkloadError(msg)
-        pairs.append((places[line[0]], places[line[1]]))
+        pairs.append((index[first], index[last]))
         try:
-            weights += map(float, line[2:])
+            weights += map(float, weight)
         except ValueError:
-            msg = f"{name!r}, line {number}: expected a number as weight"
-            raise WorkloadError(msg) from None
+            raise WorkloadError(f"{name!r}, line {number}: expected a number as weight") from None
     return pairs, weights or None
 
 
@@ -336,8 +311,7 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
         try:
             rows.append([float(cell) for cell in line])
         except ValueError:
-            msg = f"{name!r}, line {number}: expected numbers only, and no header"
-            raise WorkloadError(msg) from None
+            raise WorkloadError(f"{name!r}, line {number}: expected numbers only, and no header") from None
         if len(rows[-1]) != len(rows[0]):
             msg = f"{name!r}, line {number}: expected {len(rows[0])} numbers, as before, got {len(rows[-1])}"
             raise WorkloadError(msg)
@@ -347,67 +321,68 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
 def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | None, Any]]:
     """Return the name, if any, of each level, and the group of every value."""
     if isinstance(given, str):
-        lines = _lines(folder, given)
-        levels = _file_levels(attribute, lines, given)
-        return list(zip((name.strip() for name in lines[0][1][1:]), levels, strict=True))
+        return _file_levels(attribute, folder, given)
     if isinstance(given, Mapping) and given:
         return [(title, _groups(attribute, level)) for title, level in given.items()]
     if not isinstance(given, list) or not given:
-        msg = (
+        raise WorkloadError(
             "hierarchy: expected a list of levels, a table of them, or the name of a CSV file, got "
             f"{shown(given)}"
         )
-        raise WorkloadError(msg)
     return [(None, _groups(attribute, level)) for level in given]
 
 
-def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name: str) -> list[list[Any]]:
+def _file_levels(attribute: Attribute, folder: Path, name: str) -> list[tuple[str | None, Any]]:
     """Return the levels of a file. Messages do not quote it: it may be the private table, by mistake."""
-    width = len(lines[0][1]) if lines else 0
-    if width < 2:
-        msg = f"{name!r}: expected a header, then in each line a value and its group at each level"
-        raise WorkloadError(msg)
-    known = set(attribute.labels)
-    groups: dict[str, list[str]] = {}
-    for number, (value, *own) in lines[1:]:
-        problem = None
-        if len(own) != width - 1:
-            problem = f"expected {width} columns, as in the header, got {len(own) + 1}"
-        elif value not in known:
+    header, lines = _below_header(folder, name, math.inf, "a value and its group at each level")
+    known, groups = set(attribute.labels), {}
+    for number, (value, *levels) in lines:
+        if value not in known:
             problem = f"its first column is not a value of attribute {attribute.name!r}"
-        elif value in groups:
-            problem = "its value already has a line"
-        if problem:
-            msg = f"{name!r}, line {number}: {problem}"
-            raise WorkloadError(msg)
-        groups[value] = own
+            raise WorkloadError(f"{name!r}, line {number}: {problem}")
+        if value in groups:
+            raise WorkloadError(f"{name!r}, line {number}: its value already has a line")
+        groups[value] = levels
     if len(groups) < attribute.size:
-        msg = (
+        raise WorkloadError(
             f"{name!r}: a value of attribute {attribute.name!r} has no line; expected one for each of "
             f"{attribute.size:,}"
         )
-        raise WorkloadError(msg)
-    return [[groups[label][level] for label in attribute.labels] for level in range(width - 1)]
+    by_level = zip(*(groups[label] for label in attribute.labels), strict=True)
+    return [(title.strip(), list(level)) for title, level in zip(header[1:], by_level, strict=True)]
+
+
+def _below_header(
+    folder: Path, name: str, most: float, what: str
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the header of a CSV file, of 2 to `most` columns, and the numbered lines below it."""
+    lines = _lines(folder, name)
+    width = len(lines[0][1]) if len(lines) > 1 else 0
+    if not 2 <= width <= most:
+        raise WorkloadError(f"{name!r}: expected a header, then in each line {what}")
+    for number, line in lines[1:]:
+        if len(line) != width:
+            msg = f"{name!r}, line {number}: expected {width} columns, as in the header, got {len(line)}"
+            raise WorkloadError(msg)
+    return lines[0][1], lines[1:]
 
 
 def _groups(attribute: Attribute, level: Any) -> Any:
     if isinstance(level, list | str) or (isinstance(level, int) and not isinstance(level, bool)):
         return level  # in the order of the values; a column of a codebook; the length of a prefix
     if not isinstance(level, Mapping):
-        msg = (
+        raise WorkloadError(
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
             f"characters of codes, or a column of a codebook, got {shown(level)}"
         )
-        raise WorkloadError(msg)
-    if level and all(isinstance(own, list) for own in level.values()):
+    if level and all(isinstance(values, list) for values in level.values()):
         named = dict(zip(attribute.labels, attribute.values, strict=True))
-        return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
+        return {group: [named.get(str(value), value) for value in values] for group, values in level.items()}
     labels = set(attribute.labels)
     strangers = [value for value in level if value not in labels]
     if strangers:
         hint = suggestion(strangers[0], attribute.labels)
-        msg = f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}")
     missing = [label for label in attribute.labels if label not in level]
     if missing:
         msg = f"hierarchy: a level has no group for value {missing[0]!r} of attribute {attribute.name!r}"
@@ -422,8 +397,7 @@ def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
             reader = csv.reader(stream)
             return [(reader.line_num, line) for line in reader if line]
     except (OSError, ValueError, csv.Error) as error:  # ValueError: not UTF-8, or not a path
-        msg = f"the file {name!r} cannot be read ({type(error).__name__})"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"the file {name!r} cannot be read ({type(error).__name__})") from None
 
 
 FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], Path], Family]]] = {
@@ -431,4 +405,4 @@ FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], 
     "ranges": (("weights",), _ranges),
     "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
 }
-"""The tables that describe a family: their first key, the other keys, and what reads them."""
+"""The tables that describe a family, by their first key: the other keys, and the function that reads them."""

@@ -14,139 +14,41 @@ Fieller's of a ratio.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
-from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.tables import CrossTable
+from querysmasher.statistics.quantiles import quantile
+from querysmasher.statistics.ratios import (
+    Quotients,
+    apart,
+    correlations,
+    joint_error,
+    mean,
+    ratios_of,
+    share,
+    total_of,
+)
+from querysmasher.statistics.tables import CrossTable, table
 from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable
 """A predicate or a workload, whose counts are meant, or the result of a statistic."""
 
-Combined = tuple[Array, Array, Array | float, Array | float]
 
-C = TypeVar("C", bound="Contrast")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Chosen(Figures):
-    """Some figures of others, possibly repeated."""
-
-    base: Figures = field(kw_only=True)
-    indexes: tuple[int, ...] = field(kw_only=True)
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether intervals and standard errors of each figure hold."""
-        return self._of(self.base.reliable)
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        low, high = self.base._interval(reach)  # noqa: SLF001 - of the same class
-        return self._of(low), self._of(high)
-
-    def _of(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.ravel()[list(self.indexes)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Contrast(Figures):
-    """A difference or a ratio of two figures."""
-
-    a: Figures = field(kw_only=True)
-    b: Figures = field(kw_only=True)
-    correlation: Array = field(kw_only=True)
-
-    words: ClassVar[tuple[str, str]]
-    """What the contrast is called, and the sign between both figures."""
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        """Return values, standard errors, and the weights of the errors of a and of b."""
-        raise NotImplementedError
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are reliable."""
-        return np.asarray(self.a.reliable & self.b.reliable)
-
-    def _apart(self, reach: float) -> tuple[Array, Array, Array, Array]:
-        """Return how far the intervals of a and of b reach below and above their values."""
-        (la, ua), (lb, ub) = (figures._interval(reach) for figures in (self.a, self.b))  # noqa: SLF001
-        return self.a.values - la, ua - self.a.values, self.b.values - lb, ub - self.b.values
-
-
-class Differences(Contrast):
-    """Differences a - b."""
-
-    words = "Difference", "-"
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        return a.values - b.values, _together(a.std, b.std, correlation), 1.0, -1.0
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        below_a, above_a, below_b, above_b = self._apart(reach)
-        low = self.values - _together(below_a, above_b, self.correlation)
-        return low, self.values + _together(above_a, below_b, self.correlation)
-
-
-class Quotients(Contrast):
-    """Ratios a / b."""
-
-    words = "Ratio", "/"
-
-    @staticmethod
-    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            R = np.where(b.values == 0, np.nan, a.values / b.values)
-            errors = _together(a.std, np.abs(R) * b.std, np.sign(R) * correlation)
-            std = np.where(np.isnan(R), np.nan, errors / np.abs(b.values))
-            return R, std, 1 / b.values, -R / b.values
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are reliable, and b is more than two standard errors away from zero."""
-        far = np.abs(self.b.values) > TOO_CLOSE * self.b.std
-        return np.asarray(super().reliable & far & (self.b.values != 0))
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        below_a, above_a, below_b, above_b = self._apart(reach)
-        turned = self.b.values < 0  # then a / b = (-a) / (-b)
-        below_a, above_a = np.where(turned, [above_a, below_a], [below_a, above_a])
-        below_b, above_b = np.where(turned, [above_b, below_b], [below_b, above_b])
-        a = np.where(turned, -self.a.values, self.a.values)
-        b = np.abs(self.b.values)
-        low = _passes(a, b, below_a, np.where(a >= below_a, above_b, below_b), self.correlation, -1)
-        high = _passes(a, b, above_a, np.where(a >= -above_a, below_b, above_b), self.correlation, +1)
-        bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(self.values)
-        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
-
-
-def _together(x: Array, y: Array, correlation: Array) -> Array:
-    """Return √(x² + y² - 2 ρ x y), without cancellation."""
-    with np.errstate(invalid="ignore"):
-        reach = np.sqrt((x - y) ** 2 + 2 * (1 - correlation) * x * y)
-    return np.where(np.isfinite(x) & np.isfinite(y), reach, np.inf)
-
-
-def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: int) -> Array:
-    """Return the r at which (a - r b)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-    with np.errstate(all="ignore"):
-        square, half, rest = b**2 - y**2, a * b - correlation * x * y, a**2 - x**2
-        root = np.sqrt(np.maximum(half**2 - square * rest, 0))
-        return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
+def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
+    """Return the ends of intervals of a - b that reach so many standard errors."""
+    (below_a, above_a), (below_b, above_b) = apart(a, reach), apart(b, reach)
+    values = a.values - b.values
+    low = values - joint_error(below_a, above_b, correlation)
+    return low, values + joint_error(above_a, below_b, correlation)
 
 
 @explained("release.difference('age < 18', 'age >= 65')")
-def difference(source: AnswerSource, a: Operand, b: Operand) -> Differences:  # noqa: D417 - a method of the release
+def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa: D417 - a method of the release
     """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
     Args:
@@ -154,33 +56,40 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Differences:  # 
             `quantile`, `table` or `difference` of this release returned, or one entry of it.
         b: likewise; as many figures as a, or a single one.
     """
-    return _contrast(Differences, source, a, b)
+    left, right, correlation = _operands(source, a, b)
+    return Figures(
+        _title("Difference", "-", left, right),
+        _columns(a, b, left, right),
+        left.values - right.values,
+        joint_error(left.std, right.std, correlation),
+        _note(left, right),
+        linear=lambda: left.errors.plus(right.errors, 1.0, -1.0),
+        ends=lambda reach: difference_ends(left, right, correlation, reach),
+        trusted=left.reliable & right.reliable,
+    )
 
 
 @explained("release.ratio('age < 18', 'age >= 65')")
-def ratio(source: AnswerSource, a: Operand, b: Operand) -> Quotients:
+def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
-    return _contrast(Quotients, source, a, b)
+    left, right, correlation = _operands(source, a, b)
+    ratios, columns = Quotients(left, right, correlation), _columns(a, b, left, right)
+    return ratios_of(_title("Ratio", "/", left, right), columns, ratios, _note(left, right))
 
 
-def _contrast(made: type[C], source: AnswerSource, a: Operand, b: Operand) -> C:
-    """Return the difference or the ratio of a and b, figure by figure."""
+def _operands(source: AnswerSource, a: Operand, b: Operand) -> tuple[Figures, Figures, Array]:
+    """Return both operands as figures, one of b for each of a, and the correlations of their errors."""
     left, right = _figures(source, "a", a), _figures(source, "b", b)
-    left, right = _chosen(left, range(len(left))), _chosen(right, _matched(left, right))
-    correlation = _correlation(left.errors, right.errors)
-    values, std, scale_a, scale_b = made.combined(left, right, correlation)
-    what, sign = made.words
-    return made(
-        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
-        _columns(a, b, left, right),
-        values,
-        std,
-        " ".join(filter(None, dict.fromkeys([left.note, right.note]))),
-        linear=lambda: left.errors.plus(right.errors, scale_a, scale_b),
-        a=left,
-        b=right,
-        correlation=correlation,
-    )
+    left, right = left.take(range(len(left))), right.take(_matched(left, right))
+    return left, right, _correlation(left.errors, right.errors)
+
+
+def _title(what: str, sign: str, left: Figures, right: Figures) -> str:
+    return f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
+
+
+def _note(left: Figures, right: Figures) -> str:
+    return " ".join(filter(None, dict.fromkeys([left.note, right.note])))
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -208,10 +117,8 @@ def _correlation(a: LinearErrors, b: LinearErrors) -> Array:
         np.concatenate([first.indexes, second.indexes]),
         np.concatenate([first.coefficients, second.coefficients]),
     ).covariance()
-    variances = np.diagonal(stacked)
-    scale = np.sqrt(np.maximum(variances[:n] * variances[n:], 0))
-    covariance = np.diagonal(stacked, n)
-    return np.clip(np.divide(covariance, scale, out=np.zeros(n), where=scale > 0), -1, 1)
+    std = np.sqrt(np.maximum(np.diagonal(stacked), 0))
+    return correlations(np.diagonal(stacked, n), std[:n], std[n:])
 
 
 def _figures(source: AnswerSource, name: str, given: object) -> Figures:
@@ -222,7 +129,7 @@ def _figures(source: AnswerSource, name: str, given: object) -> Figures:
         return _counts(source, given)
     if isinstance(given, Figure) and given.origin is not None:
         figures, index = given.origin
-        given = _chosen(figures, [index])
+        given = figures.take([index])
     if isinstance(given, CrossTable):
         given = given.figures
     if not isinstance(given, Figures):
@@ -247,25 +154,6 @@ def _counts(source: AnswerSource, workload: Workload) -> Figures:
     return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
 
 
-def _chosen(base: Figures, indexes: Sequence[int]) -> Chosen:
-    """Return some figures of others."""
-    chosen = list(indexes)
-    columns = tuple(
-        Column(c.name, c.values, tuple(c.indexes[index] for index in chosen), c.shown) for c in base.columns
-    )
-    values, std = (array.ravel()[chosen] for array in (base.values, base.std))
-    return Chosen(
-        base.title,
-        columns,
-        values,
-        std,
-        base.note,
-        linear=lambda: base.errors.take(chosen),
-        base=base,
-        indexes=tuple(chosen),
-    )
-
-
 def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Column, ...]:
     """Return what each contrast is about: common columns as they are, else both figures in words."""
     counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
@@ -288,3 +176,21 @@ def _words(figures: Figures, index: int, counted: bool, same: bool) -> str:
     if counted or (same and about):
         return about
     return f"{figures.title}: {about}" if about else figures.title
+
+
+class Statistical(AnswerSource):
+    """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
+
+    Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
+    interval is for the noise: it covers the figure that the exact counts of the records counted
+    (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
+    bins, and the figure of the records themselves can differ from it by more than the interval.
+    """
+
+    table = table
+    mean = mean
+    total_of = total_of
+    share = share
+    ratio = ratio
+    difference = difference
+    quantile = quantile

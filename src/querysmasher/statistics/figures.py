@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, Numbers
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.fields import index_in
@@ -174,10 +174,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Figures:
-    """Figures of one statistic. Intervals are for the noise: they cover the figure of the records counted.
-
-    This class is for linear statistics (counts, totals, differences): their intervals are symmetric.
-    """
+    """Figures of one statistic. Intervals are for the noise: they cover the figure of the records counted."""
 
     title: str
     columns: tuple[Column, ...]
@@ -187,6 +184,12 @@ class Figures:
     """How the figures were computed."""
     linear: Callable[[], LinearErrors] | None = field(default=None, kw_only=True)
     """Returns the errors of the figures, in row-major order, as combinations of those of answers."""
+    ends: Callable[[float], tuple[Array, Array]] | None = field(default=None, kw_only=True)
+    """Returns the ends of intervals that reach so many standard errors, if these are not symmetric."""
+    trusted: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    """Whether intervals and standard errors of each figure hold, if that needs more than a finite value."""
+    number: Callable[[float, float], str] = field(default=figure, kw_only=True)
+    """Returns a value as text, given its standard error."""
 
     @cached_property
     def errors(self) -> LinearErrors:
@@ -202,7 +205,7 @@ class Figures:
     @property
     def reliable(self) -> NDArray[np.bool_]:
         """Whether intervals and standard errors of each figure hold."""
-        return np.isfinite(self.values)
+        return np.isfinite(self.values) if self.trusted is None else self.trusted
 
     @property
     def cv(self) -> Array:
@@ -220,7 +223,7 @@ class Figures:
 
         Each covers its figure with probability `level`; with `simultaneous`, all do together.
         """
-        return self._interval(self.reach(level, simultaneous=simultaneous))
+        return self.reaching(self.reach(level, simultaneous=simultaneous))
 
     def reach(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
         """Return how many standard errors the intervals reach."""
@@ -232,8 +235,29 @@ class Figures:
                 joint = self.covariance()
         return together(level, self.values.size, joint)
 
-    def _interval(self, reach: float) -> tuple[Array, Array]:
+    def reaching(self, reach: float) -> tuple[Array, Array]:
+        """Return the ends of intervals that reach so many standard errors."""
+        if self.ends is not None:
+            return self.ends(reach)
         return self.values - reach * self.std, self.values + reach * self.std
+
+    def take(self, indexes: Sequence[int]) -> Figures:
+        """Return some of the figures, possibly repeated."""
+        chosen = list(indexes)
+
+        def ends(reach: float) -> tuple[Array, Array]:
+            low, high = self.reaching(reach)
+            return low.ravel()[chosen], high.ravel()[chosen]
+
+        return replace(
+            self,
+            columns=tuple(replace(c, indexes=tuple(c.indexes[i] for i in chosen)) for c in self.columns),
+            values=self.values.ravel()[chosen],
+            std=self.std.ravel()[chosen],
+            linear=lambda: self.errors.take(chosen),
+            ends=ends,
+            trusted=self.reliable.ravel()[chosen],
+        )
 
     def to_frame(
         self,
@@ -297,9 +321,9 @@ class Figures:
         rows = [
             (
                 *(column.text(i) for column in self.columns),
-                self._number(values[i], std[i]),
-                self._number(std[i], std[i]),
-                f"{self._number(low[i], std[i])} to {self._number(high[i], std[i])}",
+                self.number(values[i], std[i]),
+                self.number(std[i], std[i]),
+                f"{self.number(low[i], std[i])} to {self.number(high[i], std[i])}",
                 str(flags[i]),
             )
             for i in range(min(SHOWN, len(self)))
@@ -307,10 +331,6 @@ class Figures:
         header = [*(one_line(column.name) for column in self.columns), "value", "std", "95% interval", "cv"]
         more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else ""
         return header, rows, [note for note in (more, self.note) if note]
-
-    def _number(self, value: float, std: float) -> str:
-        """Return a value with as many digits as its error warrants."""
-        return figure(value, std)
 
     def __repr__(self) -> str:
         """Show the first figures with their intervals."""
@@ -325,30 +345,30 @@ class Figures:
         return notebook(self.title, html_table(header, rows, numbers=numbers), *paragraphs)
 
 
-class Marginal(np.ndarray[Any, np.dtype[np.float64]]):
+class Marginal(np.ndarray[Any, np.dtype[Any]]):
     """An array of counts with an axis per attribute; `to_frame()` adds labels and standard errors.
 
     What is computed from it, such as a slice or a sum, has no labels.
     """
 
-    _figures: Callable[[], Figures] | None
+    _labelled: Callable[[], Any] | None
 
     @classmethod
-    def of(cls, values: Array, figures: Callable[[], Figures]) -> Self:
-        """Return the array with its labels; `figures` computes them when they are asked for."""
-        made = np.asarray(values, dtype=float).view(cls)
-        made._figures = figures  # noqa: SLF001 - of the same class
+    def of(cls, values: Numbers, labelled: Callable[[], Any]) -> Self:
+        """Return the array; `labelled` returns its figures when they are asked for."""
+        made = np.array(values).view(cls)
+        made._labelled = labelled  # noqa: SLF001 - of the same class
         return made
 
     def __array_finalize__(self, made_from: Any) -> None:
         """Drop the labels of what is made from a marginal."""
-        self._figures = None
+        self._labelled = None
 
-    def to_frame(self, backend: Any = "pyarrow", level: float = 0.95, **options: Any) -> Any:
+    def to_frame(self, backend: Any = "pyarrow", *arguments: Any, **options: Any) -> Any:
         """Return one row per cell: the value of each attribute, then value, std, low, high, cv and flag.
 
-        `options` are those of `Figures.to_frame`.
+        Further arguments are those of `Figures.to_frame`.
         """
-        if self._figures is None:
-            raise WorkloadError("to_frame: only the marginal itself has labels, not what is computed from it")
-        return self._figures().to_frame(backend, level, **options)
+        if self._labelled is None:
+            raise WorkloadError("to_frame: only the table itself has labels, not what is computed from it")
+        return self._labelled().to_frame(backend, *arguments, **options)

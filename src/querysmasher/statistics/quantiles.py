@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array
 from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share, explained
+from querysmasher.formatting import figure
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.ratios import (
     INTERPOLATED,
@@ -44,7 +45,6 @@ from querysmasher.statistics.ratios import (
 )
 from querysmasher.statistics.selection import (
     ROWS,
-    WRITTEN_OUT,
     Grouped,
     RowFactor,
     among,
@@ -52,7 +52,6 @@ from querysmasher.statistics.selection import (
     family_on,
     grouped,
     groups_by,
-    rows_on,
     select,
 )
 from querysmasher.workload.families import Identity, Intervals, Prefix
@@ -128,27 +127,6 @@ class Crossings:
         return self.points[k] + t * (self.points[k + 1] - self.points[k])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Quantiles(Figures):
-    """Quantiles, whose intervals invert the band of the distribution function."""
-
-    crossings: Crossings = field(kw_only=True)
-    trusted: NDArray[np.bool_] = field(kw_only=True)
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether the number of records of the group is more than two standard errors above zero."""
-        return self.trusted
-
-    def _interval(self, reach: float) -> tuple[Array, Array]:
-        return self.crossings.interval(reach)
-
-    def _number(self, value: float, std: float) -> str:
-        """Return one of the values of the attribute as it is."""
-        between = self.crossings.continuous or not np.isfinite(value)
-        return super()._number(value, std) if between else f"{value:,.12g}"
-
-
 @explained("release.quantile('age', [0.1, 0.5, 0.9])")
 def quantile(  # noqa: D417 - a method of the release
     source: AnswerSource,
@@ -158,7 +136,7 @@ def quantile(  # noqa: D417 - a method of the release
     *,
     where: str | None = None,
     bins: str = "interpolation",
-) -> Quantiles:
+) -> Figures:
     """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
 
     Args:
@@ -179,14 +157,7 @@ def quantile(  # noqa: D417 - a method of the release
     conditions = among(schema, where)
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else numbers
-    if given.size <= WRITTEN_OUT:
-        prefix = np.tri(given.size)
-        # F at each value, F + F at the next, F + D
-        rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-        answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, conditions)
-        variances = answers.variances
-    else:
-        answers, variances = _of_many_values(source, attribute, names, conditions)
+    answers, variances = _distribution(source, attribute, names, conditions)
     crossings = _crossings(answers.values, variances, p, points, continuous)
     D, sd = answers.values[given.size - 1], np.sqrt(variances[given.size - 1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
@@ -206,12 +177,25 @@ def quantile(  # noqa: D417 - a method of the release
 
     how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
     title = described(f"Quantiles of {with_unit(given)}", names, where)
-    return Quantiles(
-        title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
+    return Figures(
+        title,
+        columns,
+        values,
+        std,
+        f"{how} {STD}",
+        linear=linear,
+        ends=crossings.interval,
+        trusted=trusted,
+        number=figure if continuous else _as_it_is,
     )
 
 
-def _of_many_values(
+def _as_it_is(value: float, std: float) -> str:
+    """Return one of the values of an attribute as text."""
+    return f"{value:,.12g}" if np.isfinite(value) else figure(value, std)
+
+
+def _distribution(
     source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
 ) -> tuple[Grouped, Array]:
     """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
@@ -221,14 +205,13 @@ def _of_many_values(
     """
     schema = source.schema
     n = schema[attribute].size
-    above = Intervals((n,), np.arange(1, n), np.full(n - 1, n - 1))
     prefix, value, rest = (
         grouped(source, family_on(schema, attribute, ROWS, family), names, conditions)
-        for family in (Prefix((n,)), Identity((n,)), above)
+        for family in (Prefix((n,)), Identity((n,)), Intervals((n,), np.arange(n), np.full(n, n - 1)))
     )
     v = prefix.variances
     beside = 2 * v[:-1] + 2 * v[1:] - value.variances[1:]
-    with_all = 2 * v + 2 * v[-1:] - np.concatenate([rest.variances, np.zeros_like(v[:1])])
+    with_all = 2 * v + 2 * v[-1:] - np.concatenate([rest.variances[1:], np.zeros_like(v[:1])])
     return prefix, np.concatenate([v, beside, with_all])
 
 

@@ -26,10 +26,7 @@ from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Workload
 
 WRITTEN_OUT = 2_000
-"""Maximum number of values of an attribute whose queries are written out where there is another way."""
-
-MAX_VALUES = 10_000
-"""Maximum number of values of an attribute whose queries a statistic writes out as rows."""
+"""Maximum number of values of an attribute whose family is written out to be multiplied by a condition."""
 
 ROWS = "\x00rows"
 """The axis of the rows; no attribute has this name."""
@@ -44,20 +41,27 @@ class RowFactor:
     """Indexes of the attributes, increasing."""
     rows: Array
     family: Family | None = None
-    """The queries, if they are too many to be written out as rows, which are then empty."""
+    """The queries, if they are those of a family on one attribute; `rows` are then empty."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of rows along each axis."""
         return self.rows.shape[: len(self.axes)]
 
-    def times(self, other: RowFactor) -> RowFactor:
-        """Return the product: every row of one with every row of the other, multiplied cell by cell."""
-        positions = tuple(sorted({*self.positions, *other.positions}))
-        if self.family is not None or other.family is not None:
+    @property
+    def written_out(self) -> Array:
+        """The rows; an error if the family has too many."""
+        if self.family is None:
+            return self.rows
+        if self.family.cells > WRITTEN_OUT:
             raise TooLargeError(
                 "where: a condition on an attribute of very many values is too large here; use coarser values"
             )
+        return self.family.matrix()
+
+    def times(self, other: RowFactor) -> RowFactor:
+        """Return the product: every row of one with every row of the other, multiplied cell by cell."""
+        positions = tuple(sorted({*self.positions, *other.positions}))
         mine = self._spread(positions, after=len(other.axes))
         theirs = other._spread(positions, before=len(self.axes))
         entries = math.prod(np.broadcast_shapes(mine.shape, theirs.shape))
@@ -68,9 +72,10 @@ class RowFactor:
         return RowFactor((*self.axes, *other.axes), positions, mine * theirs)
 
     def _spread(self, positions: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
-        sizes = dict(zip(self.positions, self.rows.shape[len(self.axes) :], strict=True))
+        rows = self.written_out
+        sizes = dict(zip(self.positions, rows.shape[len(self.axes) :], strict=True))
         cells = [sizes.get(p, 1) for p in positions]
-        return self.rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
+        return rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,23 +131,9 @@ def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> RowFactor:
     return RowFactor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
 
 
-def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
-    """Refuse an attribute with too many values to write its queries out."""
-    for name in names:
-        if schema[name].size > MAX_VALUES:
-            raise TooLargeError(
-                f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
-            )
-
-
 def each_value(schema: Schema, names: Sequence[str]) -> list[RowFactor]:
     """Return one factor per attribute that asks every value; the axis is called as the attribute."""
-    return [
-        rows_on(schema, name, name, np.eye(size))
-        if (size := schema[name].size) <= WRITTEN_OUT
-        else family_on(schema, name, name, Identity((size,)))
-        for name in names
-    ]
+    return [family_on(schema, name, name, Identity((schema[name].size,))) for name in names]
 
 
 def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
@@ -175,27 +166,13 @@ def groups_by(
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """Answers to the rows of a factor by group: arrays with the axis of rows first, then the groups."""
+    """Answers to the rows of a factor by group: a line per row and a column per group."""
 
     source: AnswerSource
     selection: Selection
     by: tuple[str, ...]
-
-    @cached_property
-    def _answers(self) -> tuple[Array, Array]:
-        answers = self.source.answer(self.selection.workload)
-        values, std = (self.selection.arranged(a) for a in (answers.values, answers.std))
-        return values.reshape(len(values), -1), std.reshape(len(std), -1) ** 2
-
-    @property
-    def values(self) -> Array:
-        """Answers, one line per row and one column per group."""
-        return self._answers[0]
-
-    @property
-    def variances(self) -> Array:
-        """Variances of the answers."""
-        return self._answers[1]
+    values: Array
+    variances: Array
 
     def errors(self, row: int, scale: float = 1.0) -> LinearErrors:
         """Return scale × the errors of the answers to one row, by group."""
@@ -213,7 +190,10 @@ def grouped(
 ) -> Grouped:
     """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
     factors = [factor, *each_value(source.schema, by), *conditions]
-    return Grouped(source, select(source.schema, factors, (ROWS, *by)), by)
+    selection = select(source.schema, factors, (ROWS, *by))
+    answers = source.answer(selection.workload)
+    values, std = (selection.arranged(a).reshape(*factor.shape, -1) for a in (answers.values, answers.std))
+    return Grouped(source, selection, by, values, std**2)
 
 
 def described(what: str, by: Sequence[str], where: str | None) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +27,7 @@ from querysmasher.errors import (
 )
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family, check_schema, checked_weight
+from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
 from querysmasher.workload.workload import Group, Workload
 
@@ -63,18 +61,16 @@ def all_kway(
     """
     check_schema(schema)
     ways = _ways(schema, k)
-    if isinstance(family, Mapping):
-        schema.positions(family)
-        chosen = [family_for(a, family.get(a.name)) for a in schema]
-    else:
-        chosen = [family_for(a, family) for a in schema]
+    by_name = family if isinstance(family, Mapping) else dict.fromkeys(schema.names, family)
+    schema.positions(by_name)
+    chosen = [family_for(a, by_name.get(a.name)) for a in schema]
     weight = checked_weight(weight)
     pairs = list(zip(schema.names, chosen, strict=True))
     check_order(schema, pairs if max(ways) else [])
     groups = [
-        Group(tuple(name for name, _ in chosen), tuple(f for _, f in chosen), weight)
+        Group(tuple(name for name, _ in some_pairs), tuple(f for _, f in some_pairs), weight)
         for way in ways
-        for chosen in itertools.combinations(pairs, way)
+        for some_pairs in itertools.combinations(pairs, way)
     ]
     return Workload(schema, tuple(groups))
 
@@ -134,13 +130,12 @@ def random_queries(
     """Ask `count` counting queries, each containing every cell of the marginal with probability `p`."""
     check_schema(schema)
     attributes = _names(attributes)
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise WorkloadError(f"count: expected an integer of at least 1, got {as_given(count)}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
         msg = f"p: expected a probability above 0 and at most 1, got {as_given(p)}{as_share(p)}"
         raise WorkloadError(msg)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise WorkloadError(f"seed: expected an integer of at least 0, got {as_given(seed)}")
+    for name, given, least in (("count", count, 1), ("seed", seed, 0)):
+        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
+            raise WorkloadError(f"{name}: expected an integer of at least {least}, got {as_given(given)}")
     family = RandomQueries(schema.shape(attributes), int(count), float(p), int(seed))
     return _joint(schema, attributes, family, weight)
 
@@ -200,37 +195,32 @@ def _instead(schema: Schema, way: object) -> str:
     return f"; write {number}" if 0 <= number <= len(schema) else ""
 
 
-ROWS = "or a matrix of rows"
-
-
 def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) -> Family:
     """Return the family for one attribute: a name, rows or a family; None takes the default of its kind."""
+    here = f"family of attribute {attribute.name!r}"
     if family is None:
         family = attribute.natural_family
-    if isinstance(family, str):
-        if family not in ONE_ATTRIBUTE:
-            msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
-            raise WorkloadError(msg)
+    if isinstance(family, str) and family in ONE_ATTRIBUTE:
         return ONE_ATTRIBUTE[family]((attribute.size,))
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
             raise WorkloadError(
-                f"family of attribute {attribute.name!r}: made for shape {family.shape}, but the attribute "
-                f"has {attribute.size} values"
+                f"{here}: made for shape {family.shape}, but the attribute has {attribute.size} values"
             )
         return family
-    if not isinstance(family, Iterable):
-        msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
-        remedy = (
+    if isinstance(family, str) or not isinstance(family, Iterable):
+        msg = f"{here}: {not_one_of([*ONE_ATTRIBUTE, 'or a matrix of rows'], family)}"
+        write = (
             f"write {attribute.natural_family!r}, or one list per query, over its {attribute.size:,} values"
         )
-        raise WorkloadError(f"{msg}; {remedy}")
+        raise WorkloadError(msg if isinstance(family, str) else f"{msg}; {write}")
     return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
 
 
-def check_order(schema: Schema, asked: Iterable[tuple[str, Family]]) -> None:
+def check_order(schema: Schema, families: Iterable[tuple[str, Family]]) -> None:
     """Warn, once for all, of queries that use the order of values which have none."""
-    unordered = {name: family for name, family in asked if family.needs_order and not schema[name].ordered}
+    uses_order = (Structure.LINE, Structure.RANGES, Structure.CIRCLE)
+    unordered = {a: f for a, f in families if f.structure in uses_order and not schema[a].ordered}
     if not unordered:
         return
     first = next(iter(unordered))
@@ -265,7 +255,7 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     """
     check_schema(schema)
     masks = conditions(schema, predicate)
-    attributes = tuple(schema.names[p] for places, _ in masks for p in places)
+    attributes = tuple(schema.names[axis] for axes, _ in masks for axis in axes)
     families = tuple(
         Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
         for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
@@ -283,12 +273,15 @@ def check_workload(given: object, schema: Schema, owner: str) -> None:
         raise OutsideMeasuredSpaceError(f"{msg}; build it on the schema of the {owner}")
 
 
-def asked(schema: Schema, given: Workload | str | Sequence[str]) -> Workload:
-    """Return a workload: the one given, or that of a predicate or of several."""
-    if isinstance(given, str):
-        return where(schema, given)
-    if isinstance(given, list | tuple) and given:
-        return reduce(operator.add, (where(schema, one) for one in given))
+def as_workload(
+    schema: Schema, given: Workload | str | Sequence[str], planned: Workload | None = None
+) -> Workload:
+    """Return a workload: the one given, that of predicates, or of planned queries that are called so."""
+    if isinstance(given, str) or (isinstance(given, list | tuple) and given):
+        first, *others = (
+            _stated(schema, text, planned) for text in ([given] if isinstance(given, str) else given)
+        )
+        return sum(others, start=first)
     return cast("Workload", given)  # its user checks that it is one
 
 
@@ -296,36 +289,22 @@ MAX_QUERIES = 1_000_000
 """Maximum number of queries of a group that is searched."""
 
 
-def asked_of(planned: Workload, given: Workload | str | Sequence[str]) -> Workload:
-    """Return a workload: the one given, that of predicates, or of planned queries that are called so."""
+def _stated(schema: Schema, text: str, planned: Workload | None) -> Workload:
+    """Return the query of a predicate, or the planned one that a file of answers states in these words."""
     try:
-        return asked(planned.schema, given)
+        return where(schema, text)
     except (PredicateError, UnknownAttributeError):
-        texts = [given] if isinstance(given, str) else list(cast("Sequence[str]", given))
-        if not all(isinstance(text, str) for text in texts):
-            raise
-        found = [_found(planned, text) for text in texts]
-        if all(one is None for one in found):
-            raise
-        each = [asked(planned.schema, t) if one is None else one for t, one in zip(texts, found, strict=True)]
-        return sum(each[1:], each[0])
+        for group in planned or () if isinstance(text, str) else ():
+            words = group.predicates(schema) if group.rows <= MAX_QUERIES else ()
+            index = next((i for i, said in enumerate(words) if said == text.strip()), None)
+            if index is not None:
+                return Workload(schema, (_single(group, index, text.strip()),))
+        raise
 
 
-def _found(workload: Workload, text: str) -> Workload | None:
-    """Return the query that a file of answers states in these words."""
-    wanted = text.strip()
-    for group in workload:
-        if group.rows > MAX_QUERIES:
-            continue
-        for place, words in enumerate(group.predicates(workload.schema)):
-            if words == wanted:
-                return Workload(workload.schema, (_only(group, place, wanted),))
-    return None
-
-
-def _only(group: Group, place: int, text: str) -> Group:
+def _single(group: Group, index: int, text: str) -> Group:
     """Return the group of one query."""
-    rows = np.unravel_index(place, group.shape) if group.shape else ()
+    rows = np.unravel_index(index, group.shape) if group.shape else ()
     families = tuple(
         Rows(family.shape, family.matrix()[row : row + 1], row_labels=(words,))
         for family, row, words in zip(group.families, rows, [text] + [""] * len(rows), strict=False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,27 +22,23 @@ from querysmasher.fields import floats, integers
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import (
-    ArrayFamily,
     Family,
-    LineErrors,
-    LineSums,
-    Places,
-    between_in,
+    Indexes,
+    Structure,
     bracketed,
     check_schema,
-    one_of,
     row_weights,
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Spans(Family):
     """Queries about consecutive values of one attribute."""
 
     axes: ClassVar[int | None] = 1
-    is_consecutive: ClassVar[bool] = True
+    structure: ClassVar[Structure] = Structure.LINE
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         raise NotImplementedError
 
     def _matrix(self) -> Array:
@@ -52,16 +49,29 @@ class _Spans(Family):
         first, last = self.spans()
         return zip(first.tolist(), last.tolist(), strict=True)
 
+    def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:
+        """Return a query that does not go around the end, of an attribute that is written as `name`."""
+        return attribute.between(name, first, last)
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [a.between(a.name, first, last) for first, last in self._ends()]
+        return [self._said(a, a.name, first, last) for first, last in self._ends()]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        between = between_in(*attributes)
-        return [between(first, last) for first, last in self._ends()]
+        (a,) = attributes
+        v, name, stated = a.literals, written_name(a.name), []
+        for first, last in self._ends():
+            if not a.ordered and self.structure is not Structure.VALUES:
+                inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+                stated.append(f"{name} in [{', '.join(inside)}]")
+            elif first > last:
+                stated.append(f"({name} >= {v[first]} or {name} <= {v[last]})")
+            else:
+                stated.append(bracketed(self._said(a, name, first, last)))
+        return stated
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _OneAttribute(_Spans):
     """A family that its name and the number `n` of values define."""
 
@@ -81,17 +91,15 @@ class _OneAttribute(_Spans):
     def rows(self) -> int:
         return self.n
 
+    def gram(self) -> Array:
+        return self.weighted_gram(np.ones(self.rows))
 
-@dataclass(frozen=True)
+
 class Identity(_OneAttribute):
     """`a == c` for every value c: the marginal."""
 
     name: ClassVar[str] = "identity"
-    looks_alike: ClassVar[bool] = True
-    counts_values: ClassVar[bool] = True
-
-    def gram(self) -> Array:
-        return np.eye(self.n)
+    structure: ClassVar[Structure] = Structure.VALUES
 
     def weighted_gram(self, weights: Array) -> Array:
         return np.diag(weights)
@@ -99,164 +107,85 @@ class Identity(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table
 
-    def variances_on(self, line: LineErrors) -> Array:
-        return line.values
-
-    def levels(self) -> list[tuple[Places | None, int]]:
+    def levels(self) -> list[tuple[Indexes | None, int]]:
         return [(None, self.n)]
 
-    def spans(self) -> tuple[Places, Places]:
-        place = np.arange(self.n)
-        return place, place
+    def spans(self) -> tuple[Indexes, Indexes]:
+        return (np.arange(self.n),) * 2
 
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        return [a.exactly(a.name, place) for place in range(a.size)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        return [bracketed(a.exactly(written_name(a.name), place)) for place in range(a.size)]
-
-    def values(self) -> list[int]:
-        return list(range(self.n))
+    def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
+        return attribute.exactly(name, first)
 
 
-@dataclass(frozen=True)
 class Prefix(_OneAttribute):
     """`a <= c` for every value c."""
 
     name: ClassVar[str] = "prefix"
-    needs_order: ClassVar[bool] = True
     is_growing: ClassVar[bool] = True
 
-    def gram(self) -> Array:
-        place = np.arange(self.n)
-        return self.n - np.maximum.outer(place, place).astype(float)
-
     def weighted_gram(self, weights: Array) -> Array:
-        place = np.arange(self.n)  # both cells are below c for all c from the larger on
-        return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(place, place)])
+        cells = np.arange(self.n)  # both cells are below c for all c from the larger on
+        return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(cells, cells)])
 
-    def answers(self, table: Array) -> Array:
-        return table.cumsum(axis=0)
-
-    def variances_on(self, line: LineErrors) -> Array:
-        return line.prefixes
-
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
 
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        return [a.up_to(a.name, place) for place in range(a.size)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        if not a.ordered:
-            return [one_of(a, a.literals[: place + 1]) for place in range(a.size)]
-        return [a.up_to(written_name(a.name), place) for place in range(a.size)]
-
-    def values(self) -> list[int]:
-        return list(range(self.n))
+    def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
+        return attribute.up_to(name, last)
 
 
-@dataclass(frozen=True)
 class Range(_OneAttribute):
     """`b <= a <= c` for every pair b <= c."""
 
     name: ClassVar[str] = "range"
-    needs_order: ClassVar[bool] = True
-    has_lengths: ClassVar[bool] = True
+    structure: ClassVar[Structure] = Structure.RANGES
 
     @property
     def rows(self) -> int:
         return self.n * (self.n + 1) // 2
 
-    def gram(self) -> Array:
-        place = np.arange(self.n)
-        low = np.minimum.outer(place, place)
-        high = np.maximum.outer(place, place)
-        return (low + 1.0) * (self.n - high)
-
     def weighted_gram(self, weights: Array) -> Array:
-        place, table = np.arange(self.n), np.zeros((self.n, self.n))
+        cells, table = np.arange(self.n), np.zeros((self.n, self.n))
         table[np.triu_indices(self.n)] = weights
-        low, high = np.minimum.outer(place, place), np.maximum.outer(place, place)
+        low, high = np.minimum.outer(cells, cells), np.maximum.outer(cells, cells)
         # ranges that start at the smaller cell or before, and end at the larger or behind
         return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
 
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        if weights is not None:
-            return None
-        sums.ranges += coefficient
-        return []
-
-    def loss_on(self, line: LineErrors) -> float:
-        return line.all_ranges()
-
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:
         cuts = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
         cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # every range is as likely
         return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.n)
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         low, high = np.triu_indices(self.n)
         return low, high
 
 
-@dataclass(frozen=True)
 class Circular(_OneAttribute):
     """Ranges that may wrap around: every start, every length from 1 to n."""
 
     name: ClassVar[str] = "circular"
-    needs_order: ClassVar[bool] = True
-    looks_alike: ClassVar[bool] = True
-    has_lengths: ClassVar[bool] = True
+    structure: ClassVar[Structure] = Structure.CIRCLE
 
     @property
     def rows(self) -> int:
         return self.n * self.n
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:  # noqa: ARG002
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:  # noqa: ARG002
         return _rows_of(*self._spans_of(numbers), self.n)
 
-    def gram(self) -> Array:
-        n = self.n
-        place = np.arange(n)
-        step = np.abs(np.subtract.outer(place, place))
-        near = np.minimum(step, n - step).astype(float)
-        # of n arcs of length m, max(0, m - near) contain both cells one way, max(0, m - n + near) the other
-        return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
-
-    def looks_alike_with(self, weights: Array) -> bool:
-        """Return whether weights depend on the length of ranges only."""
-        return np.array_equal(weights, np.tile(weights[: self.n], self.n))
-
     def weighted_gram(self, weights: Array) -> Array:
-        if not self.looks_alike_with(weights):
+        if not _by_length_only(weights, self.n):
             return super().weighted_gram(weights)
-        lengths, place = np.arange(1, self.n + 1), np.arange(self.n)
-        both = np.maximum(lengths - place[:, None], 0) + np.maximum(lengths - self.n + place[:, None], 0)
+        lengths, cells = np.arange(1, self.n + 1), np.arange(self.n)
+        both = np.maximum(lengths - cells[:, None], 0) + np.maximum(lengths - self.n + cells[:, None], 0)
         by_distance = both @ weights[: self.n]  # of the ranges of one length, so many have both cells
-        return np.asarray(by_distance[np.abs(np.subtract.outer(place, place))])
+        return np.asarray(by_distance[np.abs(np.subtract.outer(cells, cells))])
 
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        if weights is not None:
-            return None
-        sums.circular += coefficient
-        return []
-
-    def loss_on(self, line: LineErrors) -> float:
-        return line.all_circular()
-
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return self._spans_of(np.arange(self.rows))
 
-    def _spans_of(self, numbers: Places) -> tuple[Places, Places]:
+    def _spans_of(self, numbers: Indexes) -> tuple[Indexes, Indexes]:
         start, length = np.divmod(numbers, self.n)
         return start, (start + length) % self.n
 
@@ -269,7 +198,12 @@ class Circular(_OneAttribute):
         ]
 
 
-def _rows_of(first: Places, last: Places, n: int) -> Array:
+def _by_length_only(weights: Array, n: int) -> bool:
+    """Return whether weights of circular ranges depend on their lengths only."""
+    return np.array_equal(weights, np.tile(weights[:n], n))
+
+
+def _rows_of(first: Indexes, last: Indexes, n: int) -> Array:
     """Return queries about consecutive values as rows; a first value behind the last goes around the end."""
     cell, low, high = np.arange(n), first[:, None], last[:, None]
     after, before = low <= cell, cell <= high
@@ -281,42 +215,39 @@ ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Ident
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Intervals(ArrayFamily, _Spans):
-    """`b <= a <= c` for chosen pairs b <= c."""
+class Intervals(_Spans):
+    """`b <= a <= c` for chosen pairs b <= c; one b or c may stand for all."""
 
-    first: Places
-    last: Places
+    first: Indexes
+    last: Indexes
     row_weights: Array | None = None
 
     name: ClassVar[str] = "ranges"
-    needs_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the ends and the weights; keep private copies."""
-        first, last = _indexes("first", self.first, self.cells), _indexes("last", self.last, self.cells)
-        if first.shape != last.shape or not first.size:
-            msg = f"ranges: expected as many first values as last ones, got {first.size} and {last.size}"
-            raise WorkloadError(msg)
+        ends = [np.atleast_1d(_indexes(name, getattr(self, name), self.cells)) for name in ("first", "last")]
+        try:
+            first, last = map(np.array, np.broadcast_arrays(*ends))
+        except ValueError:
+            first = last = np.empty(0)
+        if not first.size:
+            got = f"{ends[0].size} and {ends[1].size}"
+            raise WorkloadError(f"ranges: expected as many first values as last ones, got {got}")
         if np.any(first > last):
-            place = int(np.argmax(first > last))
-            raise WorkloadError(f"ranges: expected first <= last, got {first[place]} and {last[place]}")
+            wrong = int(np.argmax(first > last))
+            raise WorkloadError(f"ranges: expected first <= last, got {first[wrong]} and {last[wrong]}")
         weights = row_weights(self.row_weights, first.size, "range")
         for name, value in (("first", first), ("last", last), ("row_weights", weights)):
             object.__setattr__(self, name, value)
+            if value is not None:
+                value.flags.writeable = False
 
     @property
     def rows(self) -> int:
         return self.first.size
 
-    @property
-    def _content(self) -> Sequence[Any]:
-        return [self.first, self.last, self.row_weights]
-
-    @property
-    def weights(self) -> Array | None:
-        return self.row_weights
-
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return self.first, self.last
 
     @classmethod
@@ -343,32 +274,23 @@ def ranges(
     ['0 <= age <= 17', '18 <= age <= 64']
     """
     check_schema(schema)
-    size = schema[attribute].size
-    starts, ends = _indexes("first", first, size), _indexes("last", last, size)
-    try:
-        starts, ends = np.broadcast_arrays(np.atleast_1d(starts), np.atleast_1d(ends))
-    except ValueError:
-        msg = f"ranges: expected as many first values as last ones, got {starts.size} and {ends.size}"
-        raise WorkloadError(msg) from None
-    own = None if weights is None else np.asarray(weights)
-    return Intervals((size,), starts, ends, own)
+    given = cast("tuple[Indexes, Indexes, Array | None]", (first, last, weights))  # the class checks them
+    return Intervals((schema[attribute].size,), *given)
 
 
 def _indexes(name: str, given: Any, size: int) -> NDArray[np.int64]:
-    """Return a read-only copy of indexes of values."""
+    """Return a copy of indexes of values."""
     array = np.array(given)
     if array.dtype.kind not in "iu" or array.ndim > 1:
         raise WorkloadError(f"{name}: expected indexes of values, integers from 0 to {size - 1}")
     if array.size and not 0 <= array.min() <= array.max() < size:
         msg = f"{name}: expected indexes from 0 to {size - 1}, got {array.min()} to {array.max()}"
         raise WorkloadError(msg)
-    copy: NDArray[np.int64] = array.astype(np.int64)
-    copy.flags.writeable = False
-    return copy
+    return array.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Weighted(ArrayFamily):
+class Weighted(Family):
     """The queries of another family with new weights, which replace its own."""
 
     base: Family
@@ -377,15 +299,13 @@ class Weighted(ArrayFamily):
     name: ClassVar[str] = "weighted"
 
     def __post_init__(self) -> None:
-        """Take over what the family says about itself, as far as other weights leave it true."""
-        base = self.base
-        for name, holds in (
-            ("closed_form", base.closed_form),
-            ("looks_alike", base.looks_alike_with(self.row_weights)),
-            ("is_tree", base.is_tree),
-            ("is_consecutive", base.is_consecutive and not base.closed_form),
-        ):
-            object.__setattr__(self, name, holds)
+        """Copy the structure of the family."""
+        object.__setattr__(self, "structure", self.base.structure)
+        object.__setattr__(self, "closed_form", self.base.closed_form)
+
+    @cached_property
+    def looks_alike(self) -> bool:
+        return self.structure is Structure.CIRCLE and _by_length_only(self.row_weights, self.cells)
 
     @property
     def original(self) -> Family:
@@ -396,16 +316,8 @@ class Weighted(ArrayFamily):
         return self.base.rows
 
     @property
-    def _content(self) -> Sequence[Any]:
-        return [self.base.key, self.row_weights]
-
-    @property
     def is_symmetric(self) -> bool:
         return self.base.is_symmetric
-
-    @property
-    def weights(self) -> Array | None:
-        return self.row_weights
 
     def _matrix(self) -> Array:
         return self.base.matrix()
@@ -413,7 +325,7 @@ class Weighted(ArrayFamily):
     def gram(self) -> Array:
         return self.base.weighted_gram(self.row_weights)
 
-    def spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Indexes, Indexes] | None:
         return None if self.closed_form else self.base.spans()
 
     def answers(self, table: Array) -> Array:

@@ -1,19 +1,19 @@
 """Families of queries: rows of linear queries over one attribute, or over a few jointly.
 
 A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
-ranges of an attribute cost no more to state than one query. Where the values of an attribute stand on a line,
-values, prefixes and all ranges have closed forms: a family adds itself to those it consists of (`LineSums`),
-and asks for the errors that it needs (`LineErrors`), so that nothing else distinguishes kinds of families.
+ranges of an attribute cost no more to state than one query. Its `structure` says what else is known without
+the matrix; nothing distinguishes families of the same structure.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,33 +29,36 @@ MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
 
 
-@dataclass(frozen=True)
+class Structure(Enum):
+    """How the queries of a family lie on the values of its attribute, which decides how they are planned."""
+
+    ROWS = "rows of a matrix"
+    RULE = "rows that a rule makes, on any number of attributes"
+    VALUES = "the count of every value, in order"
+    LINE = "some ranges in the order of the values, such as prefixes"
+    RANGES = "all ranges in the order of the values"
+    CIRCLE = "all ranges on a circle: the same from every value"
+    TREE = "groups of values that nest"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Family:
-    """Queries over cells arranged in `shape`, one axis per attribute."""
+    """Queries over cells arranged in `shape`, one axis per attribute.
+
+    Two families are equal if all fields are. Fields with `compare=False` are words of users, which do not
+    change the queries.
+    """
 
     shape: tuple[int, ...]
 
     name: ClassVar[str] = ""
     axes: ClassVar[int | None] = None
     """The number of attributes of every such family, or None if it may have any number."""
+    structure: ClassVar[Structure] = Structure.RULE
     closed_form: ClassVar[bool] = False
     """Whether the Gram matrix is known without the rows."""
-    looks_alike: ClassVar[bool] = False
-    """Whether the queries are known to look the same from every value."""
-    is_consecutive: ClassVar[bool] = False
-    """Whether each query is about consecutive values of one attribute: `spans` returns them."""
-    is_tree: ClassVar[bool] = False
-    """Whether the queries are about the nodes of a tree over the values of one attribute."""
-    counts_values: ClassVar[bool] = False
-    """Whether the queries are the counts of all values, in order."""
     is_growing: ClassVar[bool] = False
     """Whether each query counts all that the one before it counts."""
-    has_lengths: ClassVar[bool] = False
-    """Whether the queries are all ranges of every length."""
-    needs_order: ClassVar[bool] = False
-    """Whether the queries use the order in which values are listed."""
-    is_written_out: ClassVar[bool] = False
-    """Whether the queries are given as the rows of a matrix."""
 
     @property
     def rows(self) -> int:
@@ -67,10 +70,27 @@ class Family:
         """Number of cells of a query of the family."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def key(self) -> Hashable:
         """A key that two families share if and only if they have the same queries with the same weights."""
-        return (self.name, self.shape)
+        return (self.name, *(_hashable(getattr(self, f.name)) for f in fields(self) if f.compare))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content, words included."""
+        words = [f.name for f in fields(self) if not f.compare]
+        return (
+            type(other) is type(self)
+            and self.key == other.key
+            and all(getattr(self, name) == getattr(other, name) for name in words)
+        )
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Count the queries and the cells."""
+        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
 
     @property
     def is_symmetric(self) -> bool:
@@ -78,9 +98,14 @@ class Family:
         return False
 
     @property
+    def looks_alike(self) -> bool:
+        """Whether the queries are known to look the same from every value."""
+        return self.structure in (Structure.VALUES, Structure.CIRCLE)
+
+    @property
     def weights(self) -> Array | None:
         """Weights of the queries, or None if all are 1."""
-        return None
+        return getattr(self, "row_weights", None)
 
     @property
     def original(self) -> Family:
@@ -116,10 +141,6 @@ class Family:
         W = self.matrix()
         return (W.T * weights) @ W
 
-    def looks_alike_with(self, weights: Array) -> bool:  # noqa: ARG002
-        """Return whether the queries are known to look the same from every value, with these weights."""
-        return False
-
     def answers(self, table: Array) -> Array:
         """Answer tables whose first axes are the family's; an axis of queries replaces them."""
         spans = self.spans()
@@ -127,14 +148,14 @@ class Family:
             flat = table.reshape(self.cells, -1)
             return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
         first, last = spans
-        running = np.zeros((len(table) + 1, *table.shape[1:]))
+        running = np.zeros((len(table) + 1, *table.shape[1:]), dtype=table.dtype)
         np.cumsum(table, axis=0, out=running[1:])
         sums = running[last + 1] - running[first]
         sums[first > last] += running[-1]
         return np.asarray(sums)
 
     def spread(self, values: Array) -> Array:
-        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        """Return Wᵀ · values: what a value per query, along the first axis, adds up to on every cell."""
         spans = self.spans()
         if spans is None:
             return np.asarray(values.T @ self.matrix()).T
@@ -145,33 +166,7 @@ class Family:
         change[0] += values[first > last].sum(axis=0)
         return np.cumsum(change, axis=0)[:-1]
 
-    def add_to(
-        self, sums: LineSums, weights: Array | None, coefficient: float
-    ) -> list[tuple[Family, float]] | None:
-        """Add queries on one attribute, with these weights times a coefficient, to those of a closed form.
-
-        Return families of the queries without one, each with its coefficient; None if these are all queries.
-        """
-        spans = self.spans()
-        own = coefficient * (1.0 if weights is None else weights)
-        if spans is not None and not spans[0].any():
-            np.add.at(sums.prefixes, spans[1], own)
-        elif spans is not None and np.array_equal(*spans):
-            np.add.at(sums.values, spans[0], own)
-        else:
-            return None
-        return []
-
-    def variances_on(self, line: LineErrors) -> Array:
-        """Return the variances of the queries of one attribute."""
-        spans = self.spans()
-        return line.of_rows(self.matrix()) if spans is None else line.of_spans(*spans)
-
-    def loss_on(self, line: LineErrors) -> float:
-        """Return the sum of the variances of the queries of one attribute."""
-        return float(self.variances_on(line).sum())
-
-    def levels(self) -> Sequence[tuple[Places | None, int]] | None:
+    def levels(self) -> Sequence[tuple[Indexes | None, int]] | None:
         """Return the levels of queries that each partition the values of one attribute, or None.
 
         For each, the number of every value's group, or None if these are the values in order, and how many.
@@ -182,14 +177,14 @@ class Family:
         """Return the levels of groups that have names: the name of each (empty if none), and its groups'."""
         return ()
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array | None:  # noqa: ARG002
-        """Return some queries as rows without listing all, those of these numbers or as likely; else None."""
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array | None:  # noqa: ARG002
+        """Return a random sample of queries as rows without listing all, or None if all must be listed."""
         return None
 
-    def spans(self) -> tuple[Places, Places] | None:
-        """Return the first and the last value of every query if each is about consecutive values, else None.
+    def spans(self) -> tuple[Indexes, Indexes] | None:
+        """Return the first and last value of every query, or None if one does not count consecutive values.
 
-        A first value behind the last one goes around the end.
+        If the first is after the last, the range goes around the end.
         """
         return None
 
@@ -206,13 +201,6 @@ class Family:
         """Return each query as a predicate that `where` accepts; in words if no predicate states it."""
         return self.labels(attributes)
 
-    def values(self) -> list[int] | None:
-        """Return the index of the value that each query is about, or None if that is no single value.
-
-        A query that counts all values up to one is about that one.
-        """
-        return None
-
     def ends(self) -> NDArray[np.int64] | None:
         """Return the indexes of the first and last value of each query on one attribute, or None.
 
@@ -223,7 +211,7 @@ class Family:
         return None if spans is None else np.stack(spans, axis=1)
 
     def counted(self, attribute: Attribute) -> Sequence[str | None]:
-        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        """Return in a few words what each query on one attribute counts; None where `ends` states it."""
         if self.ends() is not None:
             return [None] * self.rows
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
@@ -250,100 +238,22 @@ class Family:
         return self.name
 
 
-Places = NDArray[np.int64]
+Indexes = NDArray[np.int64]
 """Indexes of values."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ArrayFamily(Family):
-    """A family that holds arrays: two of them are equal if their contents are."""
-
-    @property
-    def _content(self) -> Sequence[Any]:
-        """Arrays and plain data that state the queries and their weights."""
-        raise NotImplementedError
-
-    @property
-    def _words(self) -> Hashable:
-        """What else distinguishes families: the words of users."""
-        return None
-
-    @cached_property
-    def key(self) -> Hashable:
-        digest = hashlib.sha256()
-        for part in self._content:
-            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        return (self.name, self.shape, digest.hexdigest())
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return type(other) is type(self) and (self.key, self._words) == (other.key, other._words)
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
-
-    def __repr__(self) -> str:
-        """Count the queries and the cells."""
-        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
-
-
-@dataclass(eq=False)
-class LineSums:
-    """Weights of queries with a closed form, added up over families."""
-
-    values: Array
-    """Weights of the single values."""
-    prefixes: Array
-    """Weights of all prefixes."""
-    ranges: float = 0.0
-    """The weight of every range."""
-    circular: float = 0.0
-    """The weight of every circular range."""
-
-
-class LineErrors(Protocol):
-    """The variances of queries about one attribute."""
-
-    @property
-    def values(self) -> Array:
-        """The variance of every value's count."""
-
-    @property
-    def prefixes(self) -> Array:
-        """The variance of every prefix."""
-
-    def of_spans(self, first: Places, last: Places) -> Array:
-        """Return the variances of sums of consecutive values."""
-
-    def of_rows(self, rows: Array) -> Array:
-        """Return the variances of any queries, given as rows."""
-
-    def all_ranges(self) -> float:
-        """Return the sum of the variances of all ranges."""
-
-    def all_circular(self) -> float:
-        """Return the sum of the variances of all circular ranges."""
+def _hashable(value: Any) -> Hashable:
+    """Return a value of a field as part of a key; a digest stands for an array."""
+    if isinstance(value, np.ndarray):
+        return (value.shape, hashlib.sha256(value.tobytes()).hexdigest())
+    if isinstance(value, tuple):
+        return tuple(map(_hashable, value))
+    return value.key if isinstance(value, Family) else value
 
 
 def _plain(value: Any) -> Any:
     """Return tuples as lists, as JSON has them."""
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
-
-
-def between_in(attribute: Attribute) -> Callable[[int, int], str]:
-    """Return what states the predicate of all values from one to another, around the circle if it must."""
-    v, name = attribute.literals, written_name(attribute.name)
-
-    def stated(first: int, last: int) -> str:
-        if not attribute.ordered:
-            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-            return one_of(attribute, inside)
-        if first > last:
-            return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        return bracketed(attribute.between(name, first, last))
-
-    return stated
 
 
 def bracketed(predicate: str) -> str:
@@ -366,8 +276,9 @@ def said_of(name: str, label: str) -> str:
 
 
 def one_of(attribute: Attribute, literals: Sequence[str]) -> str:
-    """Return the predicate of some values."""
-    return f"{written_name(attribute.name)} in [{', '.join(literals)}]"
+    """Return the predicate of one value or some."""
+    said = f"== {literals[0]}" if len(literals) == 1 else f"in [{', '.join(literals)}]"
+    return f"{written_name(attribute.name)} {said}"
 
 
 LARGEST = 1e100
@@ -380,10 +291,9 @@ EXAMPLE = "schema = qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('ag
 def check_schema(schema: object) -> None:
     """Refuse what is not a schema, as the first argument of a function that builds queries."""
     if not isinstance(schema, Schema):
-        msg = (
+        raise WorkloadError(
             f"schema: expected a Schema as first argument, got {as_given(schema)}; state it first: {EXAMPLE}"
         )
-        raise WorkloadError(msg)
 
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:

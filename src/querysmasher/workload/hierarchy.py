@@ -1,28 +1,209 @@
 """Hierarchies on one attribute, such as tracts, counties and states: `hierarchy` and the forms of its levels.
 
-A level is the group of every value. `Coarsening` puts the groups of a level in place of the values.
+A level is the group of every value; levels nest, with the values as leaves. The rows of a million leaves are
+never written out: answers are sums over groups, level by level, and planning works on the nodes
+(`planning.lines.trees`). Small hierarchies have rows like any other family. `Coarsening` puts the groups of a
+level in place of the values.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Categorical, literal
 from querysmasher.errors import FileError, WorkloadError, as_given, explained
+from querysmasher.fields import integers, items, number, text
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family, check_schema
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import (
+    LARGEST,
+    Family,
+    Indexes,
+    Structure,
+    check_schema,
+    check_weights,
+    one_of,
+)
 from querysmasher.workload.joint import Rows
-from querysmasher.workload.levels import LABELLED, Hierarchy, Integers, Name
 from querysmasher.workload.workload import Group, Workload
+
+Name = str | int | float | bool
+"""Types of the names of groups."""
+
+LISTED = 1_000
+"""Maximum number of values that a predicate lists, and of queries whose labels are stored."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hierarchy(Family):
+    """One query per group of each level and, with `leaves`, one per value."""
+
+    groups: tuple[Indexes, ...]
+    """For each level, the number of every value's group: 0 .. k - 1 in order of first appearance."""
+    names: tuple[tuple[Name, ...], ...] = field(compare=False)
+    """For each level, the names of its groups."""
+    leaves: bool = True
+    level_weights: tuple[float, ...] | None = None
+    """The weight of the queries of each level, last that of the leaves; None if all are 1."""
+    titles: tuple[str, ...] | None = field(default=None, compare=False)
+    """The names of the levels, for readers and statistics."""
+    row_labels: tuple[str, ...] | None = field(default=None, compare=False)
+    """The labels of few queries."""
+
+    name: ClassVar[str] = "hierarchy"
+    axes: ClassVar[int | None] = 1
+    structure: ClassVar[Structure] = Structure.TREE
+
+    def __post_init__(self) -> None:
+        """Check the levels: every value is in one group of each, and levels nest."""
+        (n,) = self.shape
+        groups = tuple(np.array(numbers, dtype=np.int64) for numbers in self.groups)
+        if not groups and not self.leaves:
+            raise WorkloadError("levels: expected at least one level, or leaves=True")
+        for level, (numbers, names) in enumerate(zip(groups, self.names, strict=True), start=1):
+            if numbers.shape != (n,) or not _by_appearance(numbers) or int(numbers.max()) + 1 != len(names):
+                msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
+                raise WorkloadError(msg)
+            numbers.flags.writeable = False
+        object.__setattr__(self, "groups", groups)
+        weights = self.level_weights
+        if weights is not None:
+            check_weights("weights", weights)
+            if len(weights) != len(groups) + self.leaves:
+                raise WorkloadError(
+                    f"weights: expected {len(groups) + self.leaves}, one per level"
+                    f"{' and one for the values' * self.leaves}, got {len(weights)}"
+                )
+            same = all(weight == 1 for weight in weights)
+            object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
+        check_nesting(groups)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of queries of each level, last of the leaves."""
+        return (*map(len, self.names), *[self.cells] * self.leaves)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
+    def weights(self) -> Array | None:
+        return None if self.level_weights is None else np.repeat(self.level_weights, self.sizes)
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[Indexes, Indexes], ...]:
+        """For each level, an order of the values that puts groups together, and where each starts."""
+        sizes = [np.bincount(groups) for groups in self.groups]
+        orders = (np.argsort(groups, kind="stable") for groups in self.groups)
+        return tuple((order, np.cumsum(n) - n) for order, n in zip(orders, sizes, strict=True))
+
+    def _matrix(self) -> Array:
+        return self.answers(np.eye(self.cells))
+
+    def answers(self, table: Array) -> Array:
+        sums = [np.add.reduceat(table[order], starts, axis=0) for order, starts in self._orders]
+        return np.concatenate([*sums, *[table] * self.leaves])
+
+    def spread(self, values: Array) -> Array:
+        parts = np.split(values, np.cumsum(self.sizes)[:-1])
+        numbers = (*self.groups, *[np.arange(self.cells)] * self.leaves)
+        return np.asarray(sum(part[number] for part, number in zip(parts, numbers, strict=True)))
+
+    def levels(self) -> list[tuple[Indexes | None, int]]:
+        return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))
+
+    def level_names(self) -> list[tuple[str, tuple[Name, ...]]]:
+        return list(zip(self.titles or [""] * len(self.names), self.names, strict=True))
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        if self.row_labels is not None:
+            return list(self.row_labels)
+        (a,) = attributes
+        groups = (f"{a.name} in {literal(group)}" for level in self.names for group in level)
+        return [*groups, *(Identity(self.shape).labels([a]) if self.leaves else ())]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        groups = (said for level in range(len(self.groups)) for said in self._stated(a, level))
+        return [*groups, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
+
+    def _stated(self, attribute: Attribute, level: int) -> Iterator[str]:
+        """Return the groups of a level as lists of their values; large ones in words."""
+        order, starts = self._orders[level]
+        for name, values in zip(self.names[level], np.split(order, starts[1:]), strict=True):
+            if values.size > LISTED:
+                yield f"{attribute.name} in {literal(name)}"
+            else:
+                yield one_of(attribute, [attribute.literals[value] for value in values])
+
+    def ends(self) -> Indexes:
+        """Return the first and last value of each group that is a range of values, and of each leaf."""
+        parts = []
+        for order, starts in self._orders:
+            ends = np.append(starts[1:], len(order))
+            first, last = order[starts], order[ends - 1]
+            is_range = last - first == ends - starts - 1
+            parts.append(np.where(is_range[:, None], np.stack([first, last], axis=1), -1))
+        leaves = np.arange(self.cells if self.leaves else 0)
+        return np.concatenate([*parts, np.stack([leaves, leaves], axis=1)])
+
+    def spans(self) -> tuple[Indexes, Indexes] | None:
+        ends = self.ends()
+        return None if np.any(ends < 0) else (ends[:, 0], ends[:, 1])
+
+    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
+        """Return the names of the groups."""
+        groups: list[str | None] = [str(group) for level in self.names for group in level]
+        return groups + [None] * (self.cells if self.leaves else 0)
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        names = tuple(tuple(items(level)) for level in items(fields["names"]))
+        named = all(isinstance(name, str | int | float | bool) for level in names for name in level)
+        if not named or not isinstance(fields["leaves"], bool):
+            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
+            raise WorkloadError(msg)
+        words, weights = ("titles", "row_labels"), fields["level_weights"]
+        if weights is not None:
+            weights = tuple(number(weight, 5e-324, LARGEST) for weight in items(weights))
+        return fields | {
+            "groups": tuple(integers(numbers, 1) for numbers in items(fields["groups"])),
+            "names": names,
+            "level_weights": weights,
+            **{key: None if fields[key] is None else tuple(map(text, items(fields[key]))) for key in words},
+        }
+
+
+def check_nesting(groups: Sequence[Indexes]) -> None:
+    """Refuse levels that do not nest, whatever their order; levels of equally many groups must be equal."""
+    order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
+    for coarse, fine in itertools.pairwise(order):
+        first = np.unique(groups[fine], return_index=True)[1]
+        expected = groups[coarse][first][groups[fine]]
+        if not np.array_equal(expected, groups[coarse]):
+            raise WorkloadError(
+                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
+                f"values in different groups of level {coarse + 1}; state them as two hierarchies"
+            )
+
+
+def _by_appearance(numbers: Indexes) -> bool:
+    """Return whether numbers are 0 .. k - 1 in the order of their first appearance."""
+    highest = np.maximum.accumulate(np.append(-1, numbers))
+    return bool(numbers.size and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1))
 
 
 @explained("qs.hierarchy(schema, 'tract', state=2, county=5)")
@@ -75,8 +256,8 @@ def titled_hierarchy(
         raise WorkloadError(f"leaves: expected True or False, got {as_given(leaves)}")
     if weights is not None and (isinstance(weights, str | Mapping) or not isinstance(weights, Sequence)):
         raise WorkloadError(f"weights: expected one number per level, got {as_given(weights)}")
-    read = [read_level(attribute, number, own, codebook) for number, (_, own) in enumerate(levels, start=1)]
-    titles = tuple(title or f"level {number}" for number, (title, _) in enumerate(levels, start=1))
+    read = [read_level(attribute, depth, level, codebook) for depth, (_, level) in enumerate(levels, start=1)]
+    titles = tuple(title or f"level {depth}" for depth, (title, _) in enumerate(levels, start=1))
     tree = Hierarchy(
         (attribute.size,),
         tuple(numbers for numbers, _ in read),
@@ -85,7 +266,7 @@ def titled_hierarchy(
         None if weights is None else tuple(weights),
         titles if any(title for title, _ in levels) else None,
     )
-    return tree if tree.rows > LABELLED else replace(tree, row_labels=tuple(tree.labels([attribute])))
+    return tree if tree.rows > LISTED else replace(tree, row_labels=tuple(tree.labels([attribute])))
 
 
 Level = Mapping[Any, Any] | Sequence[Any] | int
@@ -94,7 +275,7 @@ Level = Mapping[Any, Any] | Sequence[Any] | int
 
 def read_level(
     attribute: Attribute, number: int, level: Any, codebook: str | os.PathLike[str] | None = None
-) -> tuple[Integers, tuple[Name, ...]]:
+) -> tuple[Indexes, tuple[Name, ...]]:
     """Return the number of every value's group, by first appearance, and the names of the groups."""
     here = f"level {number} of the hierarchy on {attribute.name!r}"
     if isinstance(level, np.integer | int) and not isinstance(level, bool):
@@ -119,16 +300,16 @@ def read_level(
     return _numbered(groups, here)
 
 
-def _numbered(groups: Sequence[Any], here: str) -> tuple[Integers, tuple[Name, ...]]:
+def _numbered(groups: Sequence[Any], here: str) -> tuple[Indexes, tuple[Name, ...]]:
     """Number the groups by first appearance."""
-    found: dict[Hashable, int] = {}
+    number_of: dict[Hashable, int] = {}
     try:
-        numbers = [found.setdefault(group, len(found)) for group in groups]
+        numbers = [number_of.setdefault(group, len(number_of)) for group in groups]
     except TypeError:
         raise WorkloadError(f"{here}: its groups are not strings or numbers") from None
-    if any(group != group for group in found):  # noqa: PLR0124 - NaN, for a missing group
+    if any(group != group for group in number_of):  # noqa: PLR0124 - NaN, for a missing group
         raise WorkloadError(f"{here}: a group is missing (NaN); every value needs one")
-    return np.array(numbers, dtype=np.int64), tuple(map(_name, found))
+    return np.array(numbers, dtype=np.int64), tuple(map(_name, number_of))
 
 
 def _name(group: Any) -> Name:
@@ -141,26 +322,22 @@ def _name(group: Any) -> Name:
 
 def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[Any]:
     """Return the groups of a mapping from values to groups, or from groups to collections of values."""
-    if level and all(isinstance(own, Collection) and not isinstance(own, str) for own in level.values()):
-        level = _inverted(attribute, level, here)
-    missing = next((v for v in attribute.values if v not in level), None)
-    if missing is not None:
-        raise WorkloadError(f"{here} has no group for value {literal(missing)}")
-    return [level[v] for v in attribute.values]
-
-
-def _inverted(attribute: Attribute, level: Mapping[Any, Any], here: str) -> dict[Any, Any]:
-    known = set(attribute.values)
-    found: dict[Any, Any] = {}
-    for group, members in level.items():
-        for value in members:
+    groups = dict(level)
+    if level and all(
+        isinstance(entry, Collection) and not isinstance(entry, str) for entry in level.values()
+    ):
+        known, groups = set(attribute.values), {}
+        for value, group in ((value, group) for group, members in level.items() for value in members):
             if not isinstance(value, Hashable) or value not in known:
                 msg = f"{here}: a group has {literal(value)}, which is no value of the attribute"
                 raise WorkloadError(msg)
-            if found.setdefault(value, group) != group:
+            if groups.setdefault(value, group) != group:
                 msg = f"{here} has value {literal(value)} in two groups; every value belongs to one"
                 raise WorkloadError(msg)
-    return found
+    missing = next((v for v in attribute.values if v not in groups), None)
+    if missing is not None:
+        raise WorkloadError(f"{here} has no group for value {literal(missing)}")
+    return [groups[v] for v in attribute.values]
 
 
 def _prefixes(attribute: Attribute, length: int, here: str) -> list[str]:
@@ -200,9 +377,8 @@ def read_column(path: str | os.PathLike[str], attribute: Attribute, column: str)
 
 
 def _groups(lines: csv.DictReader[str], name: str, attribute: Attribute, column: str) -> list[str]:
-    columns = [str(one).strip() for one in lines.fieldnames or ()]
-    lines.fieldnames = columns
-    plain = [one.casefold() for one in columns]
+    columns = lines.fieldnames = [str(header).strip() for header in lines.fieldnames or ()]
+    plain = [header.casefold() for header in columns]
     if column not in columns:
         raise WorkloadError(f"codebook: {name!r} has no column {column!r}")
     if attribute.name in columns:
@@ -212,42 +388,37 @@ def _groups(lines: csv.DictReader[str], name: str, attribute: Attribute, column:
     else:
         msg = f"codebook: {name!r} has no column {attribute.name!r}, nor the columns attribute and values"
         raise WorkloadError(msg)
-    known = {label: place for place, label in enumerate(attribute.labels)}
-    found: list[str | None] = [None] * attribute.size
+    known = {label: index for index, label in enumerate(attribute.labels)}
+    groups: dict[int, str] = {}
     for line in lines:
         if about is not None and (line[about] or "").strip() != attribute.name:
             continue
         group = (line[column] or "").strip()
-        for text in _values(line[values] or "", several=about is not None, known=known):
-            place = known.get(text)
-            problem = None
-            if place is None:
+        for value in _values(line[values] or "", several=about is not None, known=known):
+            if value not in known:
                 problem = f"a value is not one of attribute {attribute.name!r}"
-            elif found[place] is not None and found[place] != group:
-                problem = f"value {text!r} of attribute {attribute.name!r} is in two groups of {column!r}"
+            elif groups.setdefault(known[value], group) != group:
+                problem = f"value {value!r} of attribute {attribute.name!r} is in two groups of {column!r}"
             elif not group:
-                problem = f"value {text!r} of attribute {attribute.name!r} has no group in {column!r}"
-            if problem or place is None:
-                raise WorkloadError(f"codebook: {name!r}, line {lines.line_num}: {problem}")
-            found[place] = group
-    missing = next((place for place, group in enumerate(found) if group is None), None)
+                problem = f"value {value!r} of attribute {attribute.name!r} has no group in {column!r}"
+            else:
+                continue
+            raise WorkloadError(f"codebook: {name!r}, line {lines.line_num}: {problem}")
+    missing = next((value for value in range(attribute.size) if value not in groups), None)
     if missing is not None:
         msg = f"codebook: {name!r} has no line for value {attribute.literals[missing]} of {attribute.name!r}"
         raise WorkloadError(msg)
-    return [str(group) for group in found]
+    return [groups[value] for value in range(attribute.size)]
 
 
-def _values(text: str, *, several: bool, known: dict[str, int]) -> Iterator[str]:
-    """Iterate over the values of one line."""
-    for part in text.split(";") if several else [text]:
-        own = part.strip()
-        span = _RANGE.fullmatch(own) if several and own not in known else None
-        if span is None:
-            yield own
-        elif int(span[2]) - int(span[1]) >= len(known):
-            yield own  # which is no value, and is refused
-        else:
+def _values(cell: str, *, several: bool, known: Collection[str]) -> Iterator[str]:
+    """Iterate over the values of one line: one, or several and ranges of integers."""
+    for value in map(str.strip, cell.split(";") if several else [cell]):
+        span = _RANGE.fullmatch(value) if several and value not in known else None
+        if span and int(span[2]) - int(span[1]) < len(known):
             yield from map(str, range(int(span[1]), int(span[2]) + 1))
+        else:
+            yield value  # a longer range is no value, and is refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +428,7 @@ class Coarsening:
     original: Schema
     attribute: str
     """The name of the attribute in the original schema."""
-    groups: Integers
+    groups: Indexes
     """The number of every value's group."""
     schema: Schema
     """The same schema, with groups as the values of the attribute."""
@@ -266,7 +437,7 @@ class Coarsening:
 
     @classmethod
     def of(
-        cls, schema: Schema, attribute: str, groups: Integers, names: Sequence[Name], title: str
+        cls, schema: Schema, attribute: str, groups: Indexes, names: Sequence[Name], title: str
     ) -> Coarsening:
         """Replace an attribute by groups of its values."""
         if len(set(map(str, names))) < len(names):
@@ -287,12 +458,11 @@ class Coarsening:
         titles: list[str] = []
         for group in workload:
             for names_of, family in group.parts():
-                for (title, groups_of), (own, _) in zip(
-                    family.level_names(), family.levels() or (), strict=False
-                ):
+                levels = zip(family.level_names(), family.levels() or (), strict=False)
+                for (title, group_names), (of_values, _) in levels:
                     titles += [title] if title else []
-                    if title == name and own is not None:
-                        return cls.of(schema, names_of[0], own, groups_of, name)
+                    if title == name and of_values is not None:
+                        return cls.of(schema, names_of[0], of_values, group_names, name)
         known = ", ".join(map(repr, dict.fromkeys(titles))) or "none"
         raise WorkloadError(
             f"level: expected the name of a level of the workload's hierarchies ({known}), or an attribute "
@@ -307,7 +477,7 @@ class Coarsening:
 
     def _fine_group(self, group: Group) -> Group:
         names = tuple(self.attribute if name == self.name else name for name in group.attributes)
-        families = tuple(self._fine_family(own, family) for own, family in group.parts())
+        families = tuple(self._fine_family(covered, family) for covered, family in group.parts())
         return replace(group, attributes=names, families=families)
 
     def _fine_family(self, names: tuple[str, ...], family: Family) -> Family:
@@ -316,7 +486,7 @@ class Coarsening:
             return family
         if len(names) == 1 and np.array_equal(self.groups, np.arange(self.groups.size)):
             return family
-        if family.counts_values:
+        if family.structure is Structure.VALUES:
             return Hierarchy(self.groups.shape, (self.groups,), (tuple(range(family.rows)),), leaves=False)
         axis = names.index(self.name)
         shape = tuple(self.groups.size if i == axis else n for i, n in enumerate(family.shape))

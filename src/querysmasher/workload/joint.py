@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,13 +15,9 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import floats, items, number, text, whole
 from querysmasher.formatting import written_name
-from querysmasher.workload.family import ArrayFamily, Family, frozen_array, one_of, row_weights, said_of
-
-KEPT_CELLS = 2_000_000
-"""Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
+from querysmasher.workload.family import Family, Structure, frozen_array, one_of, row_weights, said_of
 
 
-@dataclass(frozen=True)
 class _Comparison(Family):
     """How two attributes compare, on the indexes of their values, for every bound c."""
 
@@ -51,7 +47,6 @@ class _Comparison(Family):
         return [self.predicate.format(a, b, c, -c) for c in range(self.rows)]
 
 
-@dataclass(frozen=True)
 class Affine(_Comparison):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
@@ -65,7 +60,6 @@ class Affine(_Comparison):
         return sum(self.shape) - 1
 
 
-@dataclass(frozen=True)
 class AbsDifference(_Comparison):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
@@ -83,9 +77,9 @@ class AbsDifference(_Comparison):
         return "abs_difference"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RandomQueries(Family):
-    """Counting queries that contain each cell with probability p, drawn again from a seed when needed."""
+    """Counting queries that contain each cell with probability p, drawn from a seed."""
 
     count: int
     p: float
@@ -97,13 +91,17 @@ class RandomQueries(Family):
     def rows(self) -> int:
         return self.count
 
-    @property
-    def key(self) -> Hashable:
-        return (self.name, self.shape, self.count, self.p, self.seed)
+    @cached_property
+    def _drawn(self) -> NDArray[np.bool_]:
+        """Which cells each query contains."""
+        generator = np.random.default_rng(self.seed)
+        matrix = np.empty((self.count, self.cells), dtype=bool)
+        for row in matrix:  # row by row: no array of floats of the same size
+            row[:] = generator.random(self.cells) < self.p
+        return matrix
 
     def _matrix(self) -> Array:
-        drawn = _kept if self.count * self.cells <= KEPT_CELLS else _drawn
-        return drawn(self.count, self.cells, self.p, self.seed).astype(float)
+        return self._drawn.astype(float)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         names = ", ".join(a.name for a in attributes)
@@ -116,29 +114,17 @@ class RandomQueries(Family):
         return fields | {"p": number(fields["p"], 5e-324, 1)}
 
 
-def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
-    """Return which cells each query contains."""
-    generator = np.random.default_rng(seed)
-    matrix = np.empty((count, cells), dtype=bool)
-    for row in matrix:  # row by row: no array of floats of the same size
-        row[:] = generator.random(cells) < p
-    return matrix
-
-
-_kept = lru_cache(maxsize=4)(_drawn)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows(ArrayFamily):
+class Rows(Family):
     """Any rows, as a matrix over the cells in row-major order."""
 
     array: Array
     row_weights: Array | None = None
-    row_labels: tuple[str, ...] | None = None
-    title: str = "rows"
+    row_labels: tuple[str, ...] | None = field(default=None, compare=False)
+    title: str = field(default="rows", compare=False)
 
     name: ClassVar[str] = "rows"
-    is_written_out: ClassVar[bool] = True
+    structure: ClassVar[Structure] = Structure.ROWS
 
     def __post_init__(self) -> None:
         """Check the rows and the weights; keep a private copy and its digest."""
@@ -160,18 +146,6 @@ class Rows(ArrayFamily):
     def rows(self) -> int:
         return len(self.array)
 
-    @property
-    def _content(self) -> Sequence[Any]:
-        return [self.array.shape, self.array, self.row_weights]
-
-    @property
-    def _words(self) -> Hashable:
-        return self.row_labels
-
-    @property
-    def weights(self) -> Array | None:
-        return self.row_weights
-
     def _matrix(self) -> Array:
         return self.array
 
@@ -187,8 +161,7 @@ class Rows(ArrayFamily):
         if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
             return self.labels(attributes)
         (a,) = attributes
-        chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
-        return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
+        return [one_of(a, [a.literals[value] for value in np.flatnonzero(row)]) for row in self.array]
 
     def ends(self) -> NDArray[np.int64] | None:
         """Return the first and last value of each query that counts a range of values."""
@@ -202,19 +175,16 @@ class Rows(ArrayFamily):
 
     def counted(self, attribute: Attribute) -> list[str | None]:
         """Return the values that each query counts, or its label if it is not a plain count."""
-        labels = attribute.labels
-        found: list[str | None] = []
+        said: list[str | None] = []
         for row, label in zip(self.array, self.labels([attribute]), strict=True):
             inside = np.flatnonzero(row)
-            ones = bool(np.isin(row, (0, 1)).all())
-            if ones and len(inside) == 1:
-                found.append(None)
-            elif not ones:
-                found.append(said_of(attribute.name, label))
+            is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
+            if not np.isin(row, (0, 1)).all():
+                said.append(said_of(attribute.name, label))
             else:
-                is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
-                found.append(None if is_range else _listed([labels[i] for i in inside]))
-        return found
+                known = len(inside) == 1 or is_range
+                said.append(None if known else _listed([attribute.labels[i] for i in inside]))
+        return said
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from querysmasher.fields import cut, floats, items, text
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
 from querysmasher.workload.family import Family
+from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
-from querysmasher.workload.levels import Hierarchy
 from querysmasher.workload.workload import Group, Target, Workload
+
+T = TypeVar("T")
 
 FAMILIES: ChainMap[str, type[Family]] = ChainMap(
     {cls.name: cls for cls in (Affine, AbsDifference, RandomQueries, Rows, Intervals, Hierarchy)},
@@ -37,13 +39,12 @@ def workload_to_data(workload: Workload) -> dict[str, Any]:
     for group in workload:
         for family in group.families:
             numbers.setdefault(family, len(numbers))
-    places = [workload.schema.positions(g.attributes) for g in workload]
     targets = [g.target for g in workload]
     return {
         "schema": workload.schema.to_json(),
         "families": [family.to_json() for family in numbers],
         "group_families": ragged([[numbers[f] for f in g.families] for g in workload]),
-        "group_attributes": ragged(places),
+        "group_attributes": ragged(workload.schema.positions(g.attributes) for g in workload),
         "group_weights": np.array([g.weight for g in workload]),
         # zero stands for none
         "group_targets": np.array([0.0 if t is None else t.amount for t in targets]),
@@ -55,19 +56,11 @@ def workload_from_data(data: dict[str, Any]) -> Workload:
     """Rebuild a workload from what `workload_to_data` returned."""
     schema = Schema.from_json(items(data["schema"]))
     families = [family_from_json(f) for f in items(data["families"])]
-    places, chosen = unragged(data["group_attributes"]), unragged(data["group_families"])
-    _check_numbers(places, len(schema))
-    _check_numbers(chosen, len(families))
-    groups = zip(
-        places, chosen, floats(data["group_weights"], 1).tolist(), _targets(data, len(places)), strict=True
-    )
-    return Workload(
-        schema,
-        tuple(
-            Group(tuple(schema.names[p] for p in places), tuple(families[f] for f in own), weight, target)
-            for places, own, weight, target in groups
-        ),
-    )
+    names = _chosen(data["group_attributes"], schema.names)
+    products = _chosen(data["group_families"], families)
+    weights, targets = floats(data["group_weights"], 1).tolist(), _targets(data, len(names))
+    groups = zip(names, products, weights, targets, strict=True)
+    return Workload(schema, tuple(Group(*fields) for fields in groups))
 
 
 def _targets(data: dict[str, Any], count: int) -> list[Target | None]:
@@ -94,6 +87,9 @@ def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
     return cut(data["lengths"], data["values"])
 
 
-def _check_numbers(rows: list[tuple[int, ...]], count: int) -> None:
-    if any(not 0 <= number < count for row in rows for number in row):
+def _chosen(numbers: dict[str, Any], of: Sequence[T]) -> list[tuple[T, ...]]:
+    """Return rows of the items that rows of numbers refer to."""
+    rows = unragged(numbers)
+    if any(not 0 <= number < len(of) for row in rows for number in row):
         raise WorkloadError("a number refers to nothing")
+    return [tuple(of[number] for number in row) for row in rows]

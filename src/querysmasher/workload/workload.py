@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_s
 from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family, check_weights
+from querysmasher.workload.family import Family, Structure, check_weights
 
 SMALLEST, LARGEST = 1e-12, 1e30
 """Bounds on a target: the squares of all ratios between targets and counts stay finite."""
@@ -33,15 +34,14 @@ class Target:
     def __post_init__(self) -> None:
         """Refuse amounts that are not positive numbers, and levels outside (0, 1)."""
         amount, level = _number(self.amount), None if self.level is None else _number(self.level)
-        if amount is None or not SMALLEST <= amount <= LARGEST:
+        if not SMALLEST <= amount <= LARGEST:
             allowed = f"a positive number from {SMALLEST:g} to {LARGEST:g}"
             msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
             raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
-        if self.level is not None and (level is None or not 0 < level < 1):
-            msg = (
+        if level is not None and not 0 < level < 1:
+            raise WorkloadError(
                 f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
             )
-            raise WorkloadError(msg)
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)
         if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
@@ -64,20 +64,16 @@ class Target:
 
 def _reach(level: float) -> float:
     """Return how many standard errors an interval reaches to either side: the quantile of a normal error."""
-    from scipy.special import erfinv, ndtri  # noqa: PLC0415 - load slowly, and only intervals need them
-
-    return float(math.sqrt(2) * erfinv(level) if level < 0.5 else -ndtri((1 - level) / 2))
+    return -NormalDist().inv_cdf((1 - level) / 2)
 
 
-def _number(given: object) -> float | None:
-    """Return a finite number, or None for anything else."""
-    if isinstance(given, bool | np.bool) or not isinstance(given, int | float | np.integer | np.floating):
-        return None
+def _number(given: object) -> float:
+    """Return a number as a float; NaN for anything else."""
+    is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
     try:
-        value = float(given)
+        return float(given) if is_number else math.nan  # type: ignore[arg-type]
     except OverflowError:  # an integer
-        return None
-    return value if math.isfinite(value) else None
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +103,7 @@ class Group:
     @property
     def is_marginal(self) -> bool:
         """Whether the queries are the cells of a table, or the total."""
-        return all(family.original.counts_values for family in self.families)
+        return all(family.structure is Structure.VALUES for family in self.families)
 
     @property
     def inner_weight(self) -> float:
@@ -126,8 +122,8 @@ class Group:
         """Return the weight of every query, in order."""
         weights = np.full(1, self.weight)
         for family in self.families:
-            own = np.ones(family.rows) if family.weights is None else family.weights
-            weights = np.multiply.outer(weights, own).ravel()
+            inner = np.ones(family.rows) if family.weights is None else family.weights
+            weights = np.multiply.outer(weights, inner).ravel()
         return weights
 
     def describe(self) -> str:
@@ -163,7 +159,7 @@ def _joined(families: Iterable[list[str]]) -> Iterator[str]:
 
 
 WEIGHINGS = ("tables", "queries")
-"""What counts alike: groups of queries, or queries."""
+"""What can count alike: groups of queries, or queries."""
 
 MOST_SHOWN = 12
 """Maximum number of groups shown in a notebook."""
@@ -265,10 +261,9 @@ class Workload(Explained):
         [1.0, 0.333, 0.25, 0.083]
         """
         if what not in WEIGHINGS:
-            msg = (
+            raise WorkloadError(
                 f"weighing: expected 'tables' or 'queries', got {as_given(what)}{suggestion(what, WEIGHINGS)}"
             )
-            raise WorkloadError(msg)
         weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
         return Workload(
             self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))

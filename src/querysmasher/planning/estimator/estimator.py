@@ -1,61 +1,42 @@
 """The best linear unbiased estimate of any query, from everything that a plan or a release measures.
 
 Residual measurements are independent of each other, so that their part is a sum (`residual`). Rows that are
-measured whole are one Schur complement on top (`whole`). One measurement of whole rows by itself answers what
-lies in its span (`single`).
+measured whole are one Schur complement on top (`whole`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.cells import height
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.lifting import centred, lifted
-from querysmasher.planning.estimator.residual import Residuals
-from querysmasher.planning.estimator.whole import (
-    Place,
-    Whole,
-    WholeRows,
-    answer_squares,
-    answered,
-    class_centres,
-    is_outside,
-)
+from querysmasher.planning.estimator.residual import AttributeSet, Residuals
+from querysmasher.planning.estimator.whole import Whole, WholeRows, answer_squares, answered, class_centres
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.split import PlacedFamily
-from querysmasher.planning.strategies import AxisRows, Strategy
+from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
-
-CHUNK = 20_000_000
-"""Maximum number of entries of the tables that are answered at once."""
 
 
 class Estimator:
     """Variances, covariances and tables under given measurements."""
 
-    def __init__(
-        self,
-        residual: Residuals,
-        wholes: Sequence[Whole] = (),
-        single: tuple[Measured, ...] | None = None,
-    ) -> None:
-        """Take residual measurements and those of whole rows; or a `single` one, given by its noises."""
+    def __init__(self, residual: Residuals, wholes: Sequence[Whole] = ()) -> None:
+        """Take residual measurements and those of whole rows beside them."""
         if wholes and not any(residual.measured):  # nothing but the total: any centres will do
             residual = replace(residual, centres=class_centres(residual.schema, wholes))
-        self.residual, self.single = residual, single
+        self.residual = residual
         self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
         self.measured, self.public_total = residual.measured, residual.public_total
         self.whole = WholeRows(residual, wholes) if wholes else None
-        self._known: dict[Hashable, Array] = {}
+        self.prepare = residual.prepare
 
     @classmethod
     def of(
@@ -68,22 +49,28 @@ class Estimator:
         public_total: bool,
     ) -> Estimator:
         """Return the estimator from measurements, each given by its independent noises, which add up."""
-        split: dict[Place, tuple[Measured, ...]] = {}
+        split: dict[AttributeSet, tuple[Measured, ...]] = {}
         wholes: list[tuple[Measured, ...]] = []
         for noises in measured:
             if any(strategies[number].whole for _, number in noises[0].blocks):
                 wholes.append(noises)
             else:
                 split[noises[0].attributes] = noises
+        if len(wholes) == 1 and not split and wholes[0][0].attributes:
+            (noises,) = wholes
+            split, wholes = {noises[0].attributes: noises}, []
         residual = Residuals(schema, centres, strategies, split, public_total)
-        if len(wholes) == 1 and not split:
-            return cls(residual, single=wholes[0])
         return cls(residual, [Whole.of(noises, strategies) for noises in wholes])
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one measurement, of whole rows."""
+        return self.residual.whole_set is not None
 
     @property
     def is_split(self) -> bool:
         """Whether everything is measured as residuals."""
-        return self.whole is None and self.single is None
+        return self.whole is None and not self.is_single
 
     @property
     def whole_rows(self) -> WholeRows:
@@ -93,28 +80,8 @@ class Estimator:
 
     # --- variances ---
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Compute what is quicker to compute for several groups together, before they are asked for."""
-        if self.single is None:
-            return
-        new = {
-            _key(group): group
-            for group in groups
-            if group.rows <= self._strategy.rank and all(height(f) == f.rows for f in group.families)
-        }
-        new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
-        every = self._strategy.variances_if_contained(self._axis_rows(group) for group in new.values())
-        self._known |= {
-            key: variances for key, variances in zip(new, every, strict=True) if variances is not None
-        }
-
     def variances(self, group: Group) -> Array:
         """Return the variance of every query, with an axis per family; refuse what is not measured."""
-        if self.single is not None:
-            noise = math.fsum(m.variance for m in self.single)
-            known = self._known.get(_key(group))
-            variances = self._strategy.variances(self._factors(group)) if known is None else known
-            return noise * variances.reshape(group.shape)
         if self.whole is None:
             return self.residual.variances(group)
         base = self.residual.variances(group, known=True)
@@ -123,14 +90,13 @@ class Estimator:
                 gains = answered(group, tables)
                 base -= np.einsum("...r,...r->...", gains, gains)
             return np.maximum(base, 0.0)
-        known, unknown = self._checked(group)
-        return np.maximum(base + self.whole_rows.weights.change(known, unknown), 0.0)
+        return np.maximum(base + self.whole.change(*self._checked(group)), 0.0)
 
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, not written out if all is known."""
-        if self.is_split:
+        if self.whole is None:
             return self.residual.total(group)
-        if self.whole is None or not self.residual.knows(group):
+        if not self.residual.knows(group):
             return float(self.variances(group).sum())
         return max(self.residual.total(group) - self.gain(group, weighted=False), 0.0)
 
@@ -140,42 +106,38 @@ class Estimator:
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
-        if self.single is not None:
-            self._factors(group)
-        elif self.whole is None:
-            for _ in self.residual.shares(group):
-                break
-        elif not self.residual.knows(group):
+        if self.whole is not None:
             self._checked(group)
+        elif self.is_single:
+            self.variances(group)
+        else:
+            next(self.residual.shares(group), None)
 
-    def images(self, group: Group, only: Collection[Place] | None = None) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self, group: Group, only: Collection[AttributeSet] | None = None
+    ) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows.
 
         With `only`, residual measurements of other attribute sets may be left out.
         """
-        if self.single is not None:
-            image = self.residual.image(self._factors(group), self.single[0].blocks, group)
-            for measured in self.single:
-                yield measured, image.reshape(group.rows, -1)
-            return
         if self.whole is None:
             yield from self.residual.images(group, only)
             return
-        known, unknown = self._checked(group)
-        a = self.whole_rows.weights.coefficients(known, unknown).reshape(group.rows, -1)
+        rows = self.whole
+        a = rows.coefficients(*self._checked(group)).reshape(group.rows, -1)
         images = {id(measured): image for measured, image in self.residual.images(group, known=True)}
         for subset, noises in self.residual.measured.items():
             for measured in noises:
                 split = images.get(id(measured))
-                if subset in self.whole_rows.parts:
-                    part = self.whole_rows.parts[subset]
+                if subset in rows.parts:
+                    part = rows.parts[subset]
                     factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]
                     taken = self.residual.image(factors, measured.blocks, group, strict=False)
                     taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
-                    yield measured, -taken if split is None else split - taken
-                elif split is not None:
+                    split = -taken if split is None else split - taken
+                if split is not None:
                     yield measured, split
-        for whole, at in zip(self.whole_rows.wholes, self.whole_rows.slices, strict=True):
+        for whole, at in zip(rows.wholes, rows.slices, strict=True):
             for measured in whole.noises:
                 yield measured, a[:, at]
 
@@ -187,8 +149,7 @@ class Estimator:
         if self.residual.knows(group):
             return known, None
         unknown, left, lengths = self.whole_rows.unknown(group)
-        a = self.whole_rows.weights.coefficients(known, unknown)
-        if is_outside(a, unknown, self.whole_rows.gram, left, lengths):
+        if self.whole_rows.leaves_out(known, unknown, left, lengths):
             msg = (
                 f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan does not "
                 "measure them, nor what they follow from. Add these queries to the planned workload"
@@ -197,39 +158,33 @@ class Estimator:
         return known, unknown
 
     @cached_property
-    def _gains(self) -> dict[Place, Array]:
+    def _gains(self) -> dict[AttributeSet, Array]:
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
-        if not self.whole_rows.corrects_known:
-            return {}
-        root = self.whole_rows.weights.root
         gains = {}
         for subset, part in self.whole_rows.parts.items():
             residual = centred(part.covaried, self._centres(subset), first=1)
-            gains[subset] = np.tensordot(root[part.at].T, residual, axes=1)
+            gains[subset] = np.tensordot(self.whole_rows.root[part.at].T, residual, axes=1)
         return gains
 
-    def _centres(self, subset: Place) -> Centres:
+    def _centres(self, subset: AttributeSet) -> Centres:
         return tuple(self.centres[attribute] for attribute in subset)
 
     def _tables(self, group: Group) -> Iterator[Array]:
         """Iterate over tables on the group's attributes made of the gains, some numbers of them at a time."""
-        places = self.schema.positions(group.attributes)
-        count = max(map(len, self._gains.values()), default=0)
-        cells = math.prod(self.schema.sizes[a] for a in places)
+        attributes, count = self.schema.positions(group.attributes), self.whole_rows.root.shape[1]
+        cells = math.prod(self.schema.sizes[a] for a in attributes)
         step = max(1, CHUNK // max(cells, group.rows))
         for start in range(0, count, step):
-            some = slice(start, min(start + step, count))
-            inside = {
-                subset: part[some] for subset, part in self._gains.items() if set(subset) <= set(places)
-            }
-            yield lifted(inside.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
+            lead = (min(step, count - start),)
+            gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
+            yield lifted(gains.get, attributes, self.schema.sizes, self.residual.centre, lead)
 
     # --- tables ---
 
     def table(
         self,
-        attributes: Place,
-        residual: Callable[[Place], Array | None],
+        attributes: AttributeSet,
+        residual: Callable[[AttributeSet], Array | None],
         answers: Callable[[], Array],
     ) -> Array:
         """Return a marginal on attributes in any order, right for every query that can be answered.
@@ -238,10 +193,10 @@ class Estimator:
         """
         if self.whole is None:
             return lifted(residual, attributes, self.schema.sizes, self.residual.centre)
-        rows = self.whole_rows
-        known, unknown = rows.weights.corrections(answers() - rows.known_answers(residual))
+        rows = self.whole
+        known, unknown = rows.corrections(answers() - rows.known_answers(residual))
 
-        def corrected(subset: Place) -> Array | None:
+        def corrected(subset: AttributeSet) -> Array | None:
             noisy = residual(subset)
             change = rows.correction(subset, known, unknown)
             if change is None:
@@ -253,53 +208,3 @@ class Estimator:
         ordered = tuple(sorted(attributes))
         rest = rows.unknown_table(ordered, unknown)
         return np.asarray(table + rest.transpose([ordered.index(a) for a in attributes]))
-
-    # --- one measurement of whole rows ---
-
-    @property
-    def _strategy(self) -> Strategy:
-        """The strategy of the single measurement."""
-        assert self.single is not None  # noqa: S101 - callers know
-        ((_, number),) = self.single[0].blocks
-        return self.strategies[number]
-
-    def _covers(self, group: Group) -> bool:
-        assert self.single is not None  # noqa: S101 - callers know
-        return set(self.schema.positions(group.attributes)) <= set(self.single[0].attributes)
-
-    def _factors(self, group: Group) -> list[AxisRows]:
-        """Return the group's families on the axes of the measured set, if it can be answered."""
-        covers = self._covers(group)
-        factors = self._axis_rows(group) if covers else []
-        if _key(group) in self._known:
-            return factors
-        spanning = [
-            (axes, np.eye(family.cells)) if height(family) < family.rows else (axes, rows)
-            for (axes, rows), family in zip(factors, group.families, strict=False)
-        ]
-        if not covers or not self._strategy.contains(spanning + factors[len(spanning) :]):
-            msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures other "
-                "queries, from which they do not follow. Add these queries to the planned workload"
-            )
-            raise OutsideMeasuredSpaceError(msg)
-        return factors
-
-    def _axis_rows(self, group: Group) -> list[AxisRows]:
-        """Return the group's families on the axes of the measured set, and ones on the others."""
-        assert self.single is not None  # noqa: S101 - callers know
-        axis_of = {attribute: axis for axis, attribute in enumerate(self.single[0].attributes)}
-        factors: list[AxisRows] = []
-        for names, family in group.parts():
-            places = self.schema.positions(names)
-            rows = PlacedFamily.on(places, family).tensor(weighted=False).reshape(family.rows, -1)
-            factors.append((tuple(axis_of[p] for p in sorted(places)), np.ascontiguousarray(rows)))
-        rest = sorted(set(axis_of.values()) - {a for axes, _ in factors for a in axes})
-        if rest:
-            cells = math.prod(self._strategy.shape[a] for a in rest)
-            factors.append((tuple(rest), np.ones((1, cells))))
-        return factors
-
-
-def _key(group: Group) -> Hashable:
-    return group.attributes, tuple(family.key for family in group.families)

@@ -14,10 +14,10 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 
 
-def subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Iterate over all subsets, in the same order for equally many places."""
-    for bits in range(2 ** len(places)):
-        yield tuple(place for i, place in enumerate(places) if bits >> i & 1)
+def subsets(attributes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Iterate over all subsets, in the same order for equally many attributes."""
+    for bits in range(2 ** len(attributes)):
+        yield tuple(attribute for i, attribute in enumerate(attributes) if bits >> i & 1)
 
 
 def lifted(
@@ -35,10 +35,10 @@ def lifted(
     ordered = tuple(sorted(attributes))
     result = np.zeros((*lead, *(sizes[a] for a in ordered)))
     for kept in subsets(ordered):
-        own = residual(kept)
-        if own is None:
+        values = residual(kept)
+        if values is None:
             continue
-        share = own.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
+        share = values.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
         for axis, attribute in enumerate(ordered, start=len(lead)):
             if attribute not in kept:
                 share = share * along(centre(attribute, kept), axis, result.ndim)

@@ -33,93 +33,24 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.lifting import along
-from querysmasher.planning.estimator.residual import Residuals, Share
+from querysmasher.planning.estimator.residual import AttributeSet, Residuals, Share
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
 UNKNOWN = 1e-11
 """With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors."""
 
-OUTSIDE = 1e-6
-"""A query further than this fraction of its length from what is measured is outside it."""
-
-
-def eliminated(gram: Array, squares: Array) -> tuple[Array, Array]:
-    """Return the inverse of R_u's Gram matrix on its range, and the rows N that span its null space."""
-    lengths = np.where(squares > 0, np.sqrt(squares), 1.0)  # zero: exactly known, all of it
-    values, vectors = np.linalg.eigh(gram / np.multiply.outer(lengths, lengths))
-    sure = values > UNKNOWN
-    scaled = vectors / lengths[:, None]
-    return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
-
-
-def is_outside(a: Array, unknown: Array, gram: Array, left: Array, length: Array) -> bool:
-    """Return whether combinations a of rows leave something of queries with these u and squared lengths.
-
-    `left` are those of the unknown parts, `length` those of the queries themselves.
-    """
-    outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
-    outside = outside + np.einsum("...r,rs,...s->...", a, gram, a, optimize=True)
-    return bool(np.any(outside > OUTSIDE**2 * length))
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """How much the whole answers count: with c and u of a query, a = u·P + c·H·Hᵀ."""
-
-    covariance: Array
-    """K."""
-    inverse: Array
-    """Of R_u's Gram matrix, on its range."""
-    root: Array
-    """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N."""
-
-    @classmethod
-    def of(cls, inverse: Array, null: Array, covariance: Array) -> Weights:
-        """Return the best weights, given what `eliminated` returns, and K."""
-        triangle = np.linalg.cholesky(null @ covariance @ null.T)
-        return cls(covariance, inverse, np.linalg.solve(triangle, null).T)
-
-    def coefficients(self, known: Array, unknown: Array | None) -> Array:
-        """Return a for queries with these c and u."""
-        if unknown is None:
-            return (known @ self.root) @ self.root.T
-        first = unknown @ self.inverse
-        return first + ((known - first @ self.covariance) @ self.root) @ self.root.T
-
-    def change(self, known: Array, unknown: Array | None) -> Array:
-        """Return by how much the variances differ from those of what is known alone."""
-        change, rest = np.zeros(known.shape[:-1]), known
-        if unknown is not None:
-            first = unknown @ self.inverse
-            image = first @ self.covariance
-            change = np.einsum("...r,...r->...", first, image - 2 * known)
-            rest = known - image
-        rooted = rest @ self.root
-        return change - np.einsum("...r,...r->...", rooted, rooted)
-
-    def corrections(self, differences: Array) -> tuple[Array, Array]:
-        """Return weights of the known and the unknown parts of all rows, in what corrects residuals.
-
-        `differences` are those of the whole answers and what the residual answers say of the same rows.
-        """
-        known = self.root @ (self.root.T @ differences)
-        return known, self.inverse @ (differences - self.covariance @ known)
-
-
-Place = tuple[int, ...]
-"""An attribute set: increasing indexes in the schema."""
-
 
 @dataclass(frozen=True, eq=False)
 class Whole:
     """Rows that are measured as they are on one attribute set."""
 
-    attributes: Place
+    attributes: AttributeSet
     maps: tuple[Integers, ...]
     """For every attribute, the class of each value: the rows do not distinguish values of one class."""
     rows: Array
@@ -176,7 +107,7 @@ class WholeRows:
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
-        self._means: dict[tuple[int, Place], Array] = {}
+        self._means: dict[tuple[int, AttributeSet], Array] = {}
 
     # --- inner products of rows ---
 
@@ -185,7 +116,7 @@ class WholeRows:
         weights = self.residual.centres[attribute].weights
         return np.bincount(whole.classes(attribute), weights=weights).astype(float)
 
-    def mean(self, number: int, kept: Place) -> Array:
+    def mean(self, number: int, kept: AttributeSet) -> Array:
         """Return the means of a measurement's rows over all attributes but some of its own, over classes."""
         key = number, kept
         if key not in self._means:
@@ -212,34 +143,26 @@ class WholeRows:
     @cached_property
     def _every(self) -> Array:
         """⟨R, R⟩."""
-        gram = np.empty((self.count, self.count))
-        for number, at in enumerate(self.slices):
-            for other, there in enumerate(self.slices):
-                if at.start <= there.start:
-                    gram[at, there] = self._products(number, other)
-                    gram[there, at] = gram[at, there].T
-        return gram
+        numbers = range(len(self.wholes))
+        return np.block([[self._products(number, other) for other in numbers] for number in numbers])
 
     @cached_property
-    def parts(self) -> dict[Place, _Part]:
+    def parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        parts = {}
-        for subset in (*self.residual.measured, *([()] if self.residual.public_total else [])):
+        parts: dict[AttributeSet, _Part] = {}
+        residual = self.residual
+        if residual.public_total:
+            rows = np.concatenate([self._part(i, ()) for i in range(len(self.wholes))])
+            parts[()] = _Part(np.arange(self.count), rows, np.zeros_like(rows), None)
+        for subset in residual.measured:
             on = [i for i, whole in enumerate(self.wholes) if set(subset) <= set(whole.attributes)]
-            if on:
+            if on and subset not in parts:
                 at = np.concatenate([np.arange(self.count)[self.slices[i]] for i in on])
                 rows = np.concatenate([self._part(i, subset) for i in on])
-                if subset or not self.residual.public_total:
-                    covaried, outside = (
-                        self.residual.covary(subset, rows),
-                        self.residual.outside(subset, rows),
-                    )
-                    parts[subset] = _Part(at, rows, covaried, outside)
-                else:
-                    parts[subset] = _Part(at, rows, np.zeros_like(rows), None)
+                parts[subset] = _Part(at, rows, residual.covary(subset, rows), residual.outside(subset, rows))
         return parts
 
-    def _part(self, number: int, subset: Place) -> Array:
+    def _part(self, number: int, subset: AttributeSet) -> Array:
         """Return what a measurement's rows leave on a set, over its values."""
         whole = self.wholes[number]
         rows = self.mean(number, subset)
@@ -249,7 +172,7 @@ class WholeRows:
             rows = rows.take(whole.classes(attribute), axis=axis)
         return rows
 
-    def _weighed(self, rows: Array, subset: Place) -> Array:
+    def _weighed(self, rows: Array, subset: AttributeSet) -> Array:
         """Return rows over the values of a set times ν."""
         for axis, attribute in enumerate(subset, start=rows.ndim - len(subset)):
             rows = rows * along(self.residual.centres[attribute].weights, axis, rows.ndim)
@@ -280,24 +203,68 @@ class WholeRows:
 
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
-        return eliminated(self.gram, np.maximum(np.diagonal(self._every), np.diagonal(self.gram)))
+        """The inverse of R_u's Gram matrix on its range, and the rows N that span its null space."""
+        squares = np.maximum(np.diagonal(self._every), np.diagonal(self.gram))
+        lengths = np.where(squares > 0, np.sqrt(squares), 1.0)  # zero: exactly known, all of it
+        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
+        sure = values > UNKNOWN
+        scaled = vectors / lengths[:, None]
+        return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
 
     @cached_property
-    def weights(self) -> Weights:
-        """How much the answers to the rows count."""
-        return Weights.of(*self._eliminated, self.spread + np.diag(self.noise))
+    def _covariance(self) -> Array:
+        """K."""
+        return self.spread + np.diag(self.noise)
 
-    @property
-    def corrects_known(self) -> bool:
-        """Whether the answers say anything about what residual measurements know."""
-        return len(self._eliminated[1]) > 0
+    @cached_property
+    def root(self) -> Array:
+        """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N: no columns if answers say nothing about what residuals know."""
+        null = self._eliminated[1]
+        return np.linalg.solve(np.linalg.cholesky(null @ self._covariance @ null.T), null).T
+
+    # --- how much the whole answers count: with c and u of a query, a = u·P + c·H·Hᵀ ---
+
+    def coefficients(self, known: Array, unknown: Array | None) -> Array:
+        """Return a for queries with these c and u."""
+        if unknown is None:
+            return (known @ self.root) @ self.root.T
+        first = unknown @ self._eliminated[0]
+        return first + ((known - first @ self._covariance) @ self.root) @ self.root.T
+
+    def change(self, known: Array, unknown: Array | None) -> Array:
+        """Return by how much the variances differ from those of what is known alone."""
+        change = np.zeros(known.shape[:-1])
+        if unknown is not None:
+            first = unknown @ self._eliminated[0]
+            image = first @ self._covariance
+            change, known = np.einsum("...r,...r->...", first, image - 2 * known), known - image
+        rooted = known @ self.root
+        return change - np.einsum("...r,...r->...", rooted, rooted)
+
+    def corrections(self, differences: Array) -> tuple[Array, Array]:
+        """Return weights of the known and the unknown parts of all rows, in what corrects residuals.
+
+        `differences` are those of the whole answers and what the residual answers say of the same rows.
+        """
+        known = self.root @ (self.root.T @ differences)
+        return known, self._eliminated[0] @ (differences - self._covariance @ known)
+
+    def leaves_out(self, known: Array, unknown: Array, left: Array, lengths: Array) -> bool:
+        """Return whether combinations of the rows leave something of queries with these c and u.
+
+        `left` are the squared lengths of their unknown parts, `lengths` those of the queries themselves.
+        """
+        a = self.coefficients(known, unknown)
+        outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
+        outside = outside + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
+        return bool(np.any(outside > CLOSE**2 * lengths))
 
     # --- queries ---
 
     def known(self, group: Group) -> Array:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
-        for subset, shares in self.residual.all_shares(group, summed=False):
+        for subset, shares in self.residual.all_shares(group):
             if subset in self.parts:
                 part = self.parts[subset]
                 result[..., part.at] += _contracted(part.covaried, subset, self._share_tensors(shares))
@@ -310,7 +277,7 @@ class WholeRows:
         )
         lengths = self._lengths(self._tensors(group))
         left = lengths.copy()
-        for subset, shares in self.residual.all_shares(group, summed=False):
+        for subset, shares in self.residual.all_shares(group):
             exact = not subset and self.residual.public_total
             if subset not in self.residual.measured and not exact:
                 continue
@@ -325,19 +292,19 @@ class WholeRows:
                 left += self.residual.outside_squares(subset, shares, group)
         return products, np.maximum(left, 0.0), lengths
 
-    def _share_tensors(self, shares: Sequence[Share]) -> Iterator[tuple[Place, Array]]:
+    def _share_tensors(self, shares: Sequence[Share]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
         for share in shares:
             sizes = (self.residual.schema.sizes[a] for a in share.kept)
             yield share.kept, share.rows.reshape(len(share.rows), *sizes)
 
-    def _tensors(self, group: Group) -> Iterator[tuple[Place, Array]]:
+    def _tensors(self, group: Group) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over the group's families: their increasing attributes, and rows with an axis for each."""
         for names, family in group.parts():
             positions = self.residual.schema.positions(names)
             yield tuple(sorted(positions)), PlacedFamily.on(positions, family).tensor(weighted=False)
 
-    def _lengths(self, tensors: Iterable[tuple[Place, Array]]) -> Array:
+    def _lengths(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
         """Return ⟨q, q⟩ of every product q of rows."""
         result: Array = np.ones(())
         for subset, rows in tensors:
@@ -348,24 +315,24 @@ class WholeRows:
     def _with_queries(self, group: Group, number: int) -> Array:
         """Return ⟨q, R⟩ of every query with the rows of one measurement."""
         whole = self.wholes[number]
-        asked = set(self.residual.schema.positions(group.attributes))
-        kept = tuple(a for a in whole.attributes if a in asked)
+        kept = tuple(
+            sorted(set(whole.attributes).intersection(self.residual.schema.positions(group.attributes)))
+        )
 
-        def folded(places: Place, rows: Array) -> Array:
-            """Return weighted sums of rows over the classes of attributes, or over all their values."""
-            rows = self._weighed(rows, places)
-            for axis, attribute in reversed(list(enumerate(places, start=1))):
-                rows = (
-                    class_sums(rows, whole.classes(attribute), axis) if attribute in kept else rows.sum(axis)
-                )
-            return rows
+        def folded(subset: AttributeSet, rows: Array) -> tuple[AttributeSet, Array]:
+            """Return weighted sums of rows over the classes of kept attributes, over all values of others."""
+            rows = self._weighed(rows, subset)
+            for axis, attribute in reversed(list(enumerate(subset, start=1))):
+                keeps = attribute in kept
+                rows = class_sums(rows, whole.classes(attribute), axis) if keeps else rows.sum(axis)
+            return tuple(a for a in subset if a in kept), rows
 
-        tensors = ((tuple(a for a in p if a in kept), folded(p, rows)) for p, rows in self._tensors(group))
+        tensors = (folded(subset, rows) for subset, rows in self._tensors(group))
         return _contracted(self.mean(number, kept), kept, tensors)
 
     # --- tables ---
 
-    def known_answers(self, residual: Callable[[Place], Array | None]) -> Array:
+    def known_answers(self, residual: Callable[[AttributeSet], Array | None]) -> Array:
         """Return what given residuals say of the rows."""
         answers = np.zeros(self.count)
         for subset, part in self.parts.items():
@@ -374,7 +341,7 @@ class WholeRows:
                 answers[part.at] += part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
         return answers
 
-    def correction(self, subset: Place, known: Array, unknown: Array) -> Array | None:
+    def correction(self, subset: AttributeSet, known: Array, unknown: Array) -> Array | None:
         """Return what to add to the residual of a known set, given the weights of all rows' parts."""
         part = self.parts.get(subset)
         if part is None:
@@ -384,12 +351,12 @@ class WholeRows:
             change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
         return change
 
-    def unknown_table(self, attributes: Place, unknown: Array) -> Array:
+    def unknown_table(self, attributes: AttributeSet, unknown: Array) -> Array:
         """Return what is not known of a table on increasing attributes, given the weights of all rows."""
         sizes = [self.residual.schema.sizes[a] for a in attributes]
         table = np.zeros(sizes)
 
-        def spread(values: Array, kept: Place) -> Array:
+        def spread(values: Array, kept: AttributeSet) -> Array:
             return values.reshape([n if a in kept else 1 for a, n in zip(attributes, sizes, strict=True)])
 
         for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
@@ -404,7 +371,7 @@ class WholeRows:
         return self._weighed(table, attributes)
 
 
-def _contracted(rows: Array, subset: Place, tensors: Iterable[tuple[Place, Array]]) -> Array:
+def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
     """Return the inner products of rows on a set with products of other rows: the first rows come last."""
     left = list(subset)
     for kept, tensor in tensors:  # each takes its axes away, and puts its rows at the end

@@ -6,9 +6,7 @@ g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v
 
     s_v / (1 − s_v)  ←  s_v / (1 − s_v) · (g_v / Σ_c R_c)^½
 
-is exact for two nodes on a path and converges in a few steps for most trees. It starts where regular trees
-are optimal: with γ_v the mean over the leaves below v of Σ ω n on the path from v,
-a_v ∝ (√γ_v − mean √γ_c) / n_v.
+is exact for two nodes on a path and converges in a few steps for most trees.
 
 Bounds. For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss
 below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. Against any strategy
@@ -30,20 +28,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.asking import nothing_to_measure
-from querysmasher.planning.lines.gram import LineGram, is_implicit
-from querysmasher.planning.lines.line import LineSolution, whole_loss
+from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.lines.filters import LineSolution, whole_loss
+from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
-
-FAINTEST = 1e-12
-"""Minimum share of a node, and of what it leaves to others."""
-
-STEP = 0.5
-"""Step of the trapezium rule in the logarithm of t: its relative error is below 2e-8."""
+from querysmasher.workload.family import Structure
 
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
@@ -56,16 +49,16 @@ class TreeSolution(Solution):
     strategy: TreeStrategy
 
 
-def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
+def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
-    if not asked.weights.any():
+    if not groups.weights.any():
         raise nothing_to_measure()
-    scale = float(asked.weights.max())
-    alike = merge_alike(asked.nodes, asked.weights / scale)
-    precisions, slopes = best_precisions(alike.tree)
-    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
-    root = math.sqrt(alike.tree.loss(precisions))
-    bound = any_bound(alike.tree, slopes, root / (1 + tolerance))
+    scale = float(groups.weights.max())
+    tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
+    precisions, slopes = best_precisions(tree)
+    strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
+    root = math.sqrt(tree.loss(precisions))
+    bound = any_bound(tree, slopes, root / (1 + tolerance))
     factor = math.sqrt(scale)
     return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
@@ -73,7 +66,7 @@ def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     """Return the precisions of least loss, with path sums of one, and the slopes there."""
     inner = ~tree.nodes.is_leaf
-    odds = _first_odds(tree)
+    odds = np.ones(len(tree.nodes))
     exponent, best = 0.5, math.inf
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
@@ -91,21 +84,21 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
         if math.sqrt(_most(tree, g) / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
-        odds = np.clip(odds * change**exponent, FAINTEST, 1 / FAINTEST)
+        odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
     return precisions, slopes
 
 
 def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     """Return a lower bound on the root of the loss of any strategy; the search ends where it is `enough`."""
     leaf = tree.nodes.is_leaf
-    own = np.where(leaf, slopes / tree.counts, 0.0)
+    p = np.where(leaf, slopes / tree.counts, 0.0)
     best = 0.0
     for _ in range(12):
-        own = own / float(own @ tree.counts)
-        value, raised = _trace_root(tree, own)
+        p = p / float(p @ tree.counts)
+        value, raised = _trace_root(tree, p)
         if value <= best * (1 + 1e-6):
             break
-        best, own = value, own * raised
+        best, p = value, p * raised
         if best >= enough:
             break
     return best
@@ -117,8 +110,8 @@ def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
     middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
     total, slope = 0.0, np.zeros(len(p))
     for sign in (1, -1):
-        for place in range(sign < 0, 2_000):
-            t = math.exp(middle + sign * place * STEP)
+        for step in range(sign < 0, 2_000):
+            t = math.exp(middle + sign * step * STEP)
             precisions = tree.weights.astype(float)
             precisions[leaf] += t * t / p[leaf]
             value, g = tree.slopes(precisions)
@@ -128,28 +121,6 @@ def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
                 break
     excess = 1 + 4 * sum(math.exp(-k * math.pi**2 / STEP) for k in (1, 2)) * 1.1
     return 2 / math.pi * STEP * total / excess, np.where(leaf, slope / tree.counts, 0.0)
-
-
-def _first_odds(tree: WeightedTree) -> Array:
-    """Return shares that are optimal for regular trees, as odds."""
-    nodes, n = tree.nodes, tree.leaf_counts
-    gamma = tree.weights * n
-    above, mean_root, mean_rest, share = (np.zeros(len(nodes)) for _ in range(4))
-    for depth in range(len(nodes.levels) - 1, -1, -1):
-        level = nodes.levels[depth]
-        leaf = nodes.is_leaf[level]
-        gamma[level] += above[level]
-        root = np.sqrt(gamma[level])
-        own = np.where(leaf, root, np.maximum(root - mean_root[level], 0.0)) / n[level]
-        rest = own + mean_rest[level]
-        share[level] = own / rest
-        if depth:
-            parents = nodes.families[depth][0]
-            part = tree.copies[level] * n[level] / n[nodes.parents[level]]
-            above[parents] = nodes.child_sums(depth, gamma[level] * part)
-            mean_root[parents] = nodes.child_sums(depth, root * part)
-            mean_rest[parents] = nodes.child_sums(depth, rest * part)
-    return np.clip(share / np.maximum(1 - share, FAINTEST), FAINTEST, 1 / FAINTEST)
 
 
 def _allocated(tree: WeightedTree, shares: Array) -> Array:
@@ -166,8 +137,8 @@ def _below(tree: WeightedTree, slopes: Array, shares: Array) -> Array:
     nodes, below = tree.nodes, np.zeros(len(slopes))
     for depth in range(len(nodes.levels) - 1, 0, -1):
         level = nodes.levels[depth]
-        own = shares[level] * slopes[level] + (1 - shares[level]) * below[level]
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, own)
+        R = shares[level] * slopes[level] + (1 - shares[level]) * below[level]
+        below[nodes.families[depth][0]] = nodes.child_sums(depth, R)
     return below
 
 
@@ -184,22 +155,20 @@ def _most(tree: WeightedTree, slopes: Array) -> float:
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
     """Return the best strategy that measures nodes, or None if no family is a hierarchy, or not all nest.
 
-    With `always`, single values suffice.
-
-    Other queries, which must be few, do not change the strategy, but count in its loss.
+    With `always`, single values suffice. Other queries, which must be few, count in the loss only.
     """
-    families = [(family, weight) for family, weight in gram.asked if is_nested(family)]
-    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.asked):
+    families = [(family, weight) for family, weight in gram.families if is_nested(family)]
+    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.families):
         return None  # prefixes and ranges are too many
-    if not families or not (always or any(family.is_tree for family, _ in families)):
+    if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None
-    asked = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
-    if asked is None:
+    groups = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
+    if groups is None:
         msg = (
             f"workload: hierarchies of {gram.size:,} values that do not nest in each other cannot be planned "
             "together. Remedies: one of them by itself; coarser values"
         )
         raise TooLargeError(msg)
-    found = solve_tree(asked, 1e-4)
-    loss = found.reached**2 if len(families) == len(gram.asked) else whole_loss(gram, found.strategy)
-    return LineSolution(found.strategy, loss, min(found.bound**2, loss))
+    solution = solve_tree(groups, 1e-4)
+    loss = whole_loss(gram, solution.strategy)
+    return LineSolution(solution.strategy, loss, min(solution.bound**2, loss))

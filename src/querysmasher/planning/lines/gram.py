@@ -21,12 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.family import Family, LineSums, Places
+from querysmasher.workload.families import Intervals
+from querysmasher.workload.family import Family, Structure
+
+WeightedFamily = tuple[Family, float]
+"""A family of queries about the attribute, and what multiplies their weights."""
 
 STEP = 0.6
 """Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""
@@ -38,97 +42,65 @@ SURE = 1 - 2e-6
 """Bounds are multiplied by this, more than all errors of quadrature and rounding."""
 
 EASY = 1e-10
-"""Smallest weight of a prefix, relative to the largest, that recurrences take."""
+"""Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
+
+ROUGH = 1e-3
+"""Minimum of local weights, as a fraction of their mean."""
 
 
-@dataclass(frozen=True, eq=False)
-class Path:
-    """The Gram matrix of weighted prefixes, plus a diagonal, plus QJQᵀ."""
+def path_bound(gram: LineGram, start: Array) -> float:
+    """Return a lower bound on √loss of the families with a closed form, as weighted prefixes; zero for none.
 
-    prefixes: Array
-    values: Array | None = None
-    rows: Array | None = None
-    """Qᵀ."""
-    middle: Array | float = 0.0
-    """J."""
-    added: float = 0.0
-    """The sum of what was added to the weights of prefixes so that none is too small."""
-    ends: Places | None = None
-    """The last value of every one, if some of them are several values merged."""
-
-    @property
-    def surplus(self) -> float:
-        """What weights that were added contribute at most to a bound.
-
-        tr (A + B)^½ ≤ tr A^½ + tr B^½, and at any p the latter is at most the root of the least loss of these
-        prefixes alone: all prefixes can be answered with variances of at most (1 + log(n)/π)².
-        """
-        return float(np.sqrt(self.added) * (1 + np.log(self.size) / np.pi))
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.prefixes.size
-
-    def shared(self, p: Array) -> Array:
-        """Return the weights of merged values, given those of all."""
-        if self.ends is None or self.size == p.size:
-            return p
-        return np.asarray(np.add.reduceat(p, np.append(0, self.ends[:-1] + 1)))
-
-    def root_diagonal(self, p: Array) -> Array:
-        """Return the diagonal of H^½, of which the sum is a bound."""
-        conductance, values = 1 / self.prefixes, 0.0 if self.values is None else self.values
-        most = float(2 * self.prefixes.max() * self.size**2 + np.max(values))
-        first = 0.5 * math.log(float((self.prefixes * p).min()) / 8) - REACH
-        last = 0.5 * math.log(most / self.size) + REACH
-        result = np.zeros(self.size)
-        for t in np.exp(np.arange(first, last, STEP)).tolist():
-            inverse = p / (t**2 + values * p)  # E⁻¹
-            diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
-            diagonal[1:] += conductance[:-1]
-            ahead, ratios = _factored(diagonal, beside)
-            back = _factored(diagonal[::-1], beside[::-1])[0][::-1]
-            result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
-            if self.rows is not None:
-                result += t**3 * self._low_rank(inverse, ahead, ratios) / p
-        return result * (STEP * 2 / np.pi)
-
-    def _low_rank(self, inverse: Array, ahead: Array, ratios: Array) -> Array:
-        """Return the diagonal of YCYᵀ, given the factors of T + E⁻¹."""
-        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-        assert self.rows is not None  # noqa: S101 - callers check
-        flow = -np.diff(self.rows, append=0.0) / self.prefixes
-        image = np.diff(flow, prepend=0.0)  # TQ
-        solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T
-        inside = np.eye(len(solved)) + self.middle @ (solved @ self.rows.T)
-        return np.asarray(np.einsum("aj,ab,bj->j", solved, np.linalg.solve(inside, self.middle), solved))
-
-
-def _factored(diagonal: Array, beside: Array) -> tuple[Array, Array]:
-    """Return the pivots of a tridiagonal matrix, and the ratios of its factor."""
-    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-    return (diagonal, beside) if diagonal.size == 1 else lapack.dpttrf(diagonal, beside)[:2]
-
-
-def path_bound(path: Path, start: Array) -> float:
-    """Return the largest tr H^½ found for distributions near `start`: a lower bound on √loss."""
+    Prefixes of too little weight get more. That adds at most the root of the least loss of what is added,
+    as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
+    """
+    n = gram.size
+    weights = np.zeros(n) + (n + 1) * gram.ranges + 2 * n * gram.circular
+    if gram.prefixes is not None:
+        weights += gram.prefixes
+    weights[-1] += gram.total
+    if not weights.any():
+        return 0.0
+    least = EASY * weights.max()
+    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(n) / math.pi)
+    rows, middle = np.zeros((0, n)), np.zeros((3, 3))
+    if gram.ranges or gram.circular:
+        value = np.arange(n) / n
+        rows = np.stack([np.ones(n), value, value**2 + value])  # 1, i/n, (i² + ni)/n²
+        middle[:2, :2] -= gram.ranges * n**2 * np.array([[1, -1], [-1, 1]])
+        middle += gram.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
+    values = 0.0 if gram.values is None else gram.values
     p, best = start / start.sum(), 0.0
     for _ in range(4):
-        root = path.root_diagonal(p)
-        best = max(best, float(root.sum()) * SURE - path.surplus)
+        root = _root_diagonal(np.maximum(weights, least), values, rows, middle, p)
+        best = max(best, float(root.sum()) * SURE - surplus)
         p = p * (root / p) ** 1.5
         p /= p.sum()
     return best
 
 
-Asked = tuple[Family, float]
-"""A family of queries about the attribute, and what multiplies their weights."""
+def _root_diagonal(prefixes: Array, values: Array | float, rows: Array, middle: Array, p: Array) -> Array:
+    """Return the diagonal of H^½ for weights of prefixes and of values, Qᵀ and J: its sum is a bound."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
-ROUGH = 1e-3
-"""Where local weights fall below this fraction of their mean, they are smoothed."""
+    conductance = 1 / prefixes
+    most = float(2 * prefixes.max() * p.size**2 + np.max(values))
+    first = 0.5 * math.log(float((prefixes * p).min()) / 8) - REACH
+    last = 0.5 * math.log(most / p.size) + REACH
+    image = np.diff(-np.diff(rows, append=0.0) / prefixes, prepend=0.0)  # TQ
+    result = np.zeros(p.size)
+    for t in np.exp(np.arange(first, last, STEP)).tolist():
+        inverse = p / (t**2 + values * p)  # E⁻¹
+        diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
+        diagonal[1:] += conductance[:-1]
+        ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
+        back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
+        result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
+        if len(rows):
+            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
+            inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
+            result += t**3 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
+    return result * (STEP * 2 / np.pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +108,7 @@ class LineGram:
     """Σ coefficient × WᵀDW over families of queries about one attribute, plus a weight of the total."""
 
     size: int
-    asked: tuple[Asked, ...]
+    families: tuple[WeightedFamily, ...]
     total: float = 0.0
     """κ: the weight of the number of records."""
     prefixes: Array | None = None
@@ -145,63 +117,79 @@ class LineGram:
     """Weights of the single values."""
     ranges: float = 0.0
     circular: float = 0.0
-    others: tuple[Asked, ...] = field(default=())
+    others: tuple[WeightedFamily, ...] = ()
     """Queries without a closed form."""
 
     @classmethod
-    def of(cls, size: int, asked: Sequence[Asked], total: float = 0.0) -> LineGram:
+    def of(cls, size: int, families: Sequence[WeightedFamily], total: float = 0.0) -> LineGram:
         """Add up families of the same kind."""
-        sums = LineSums(np.zeros(size), np.zeros(size))
-        others: list[Asked] = []
-        for family, coefficient in asked:
-            left = family.original.add_to(sums, family.weights, coefficient)
-            others += [(family, coefficient)] if left is None else left
-        return cls(
-            size,
-            tuple(asked),
-            total,
-            sums.prefixes if sums.prefixes.any() else None,
-            sums.values if sums.values.any() else None,
-            sums.ranges,
-            sums.circular,
-            tuple(others),
-        )
+        of_prefixes, of_values = np.zeros(size), np.zeros(size)
+        every = {Structure.RANGES: 0.0, Structure.CIRCLE: 0.0}
+        others: list[WeightedFamily] = []
+        for family, coefficient in families:
+            if family.structure in every and family.weights is None:
+                every[family.structure] += coefficient
+                continue
+            spans = None if family.structure in every else family.original.spans()
+            if spans is None:
+                others.append((family, coefficient))
+                continue
+            first, last = spans
+            weights = np.broadcast_to(1.0 if family.weights is None else family.weights, first.shape)
+            rest = first != last
+            if not first.any():
+                np.add.at(of_prefixes, last, coefficient * weights)
+            elif rest.all():
+                others.append((family, coefficient))
+            else:
+                np.add.at(of_values, first[~rest], coefficient * weights[~rest])
+                left = (first[rest], last[rest], weights[rest])
+                others += [(Intervals((size,), *left), coefficient)] if rest.any() else []
+        prefixes, values = (array if array.any() else None for array in (of_prefixes, of_values))
+        ranges, circular = every.values()
+        return cls(size, tuple(families), total, prefixes, values, ranges, circular, tuple(others))
+
+    @property
+    def least_value(self) -> float:
+        """The least weight of a single value."""
+        return 0.0 if self.values is None else float(self.values.min())
 
     def scaled_key(self) -> tuple[float, Hashable]:
         """Return the sum of all coefficients, and a key of what the queries are up to this factor."""
-        scale = sum(coefficient for _, coefficient in self.asked) or 1.0
-        asked = sorted((repr(family.key), f"{coefficient / scale:.9e}") for family, coefficient in self.asked)
-        return scale, (self.size, tuple(asked), f"{self.total / scale:.9e}")
+        scale = sum(coefficient for _, coefficient in self.families) or 1.0
+        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in self.families)
+        return scale, (self.size, tuple(keys), f"{self.total / scale:.9e}")
 
     def scaled(self, factor: float) -> LineGram:
         """Return the Gram matrix times a factor."""
-        return LineGram.of(self.size, [(f, c * factor) for f, c in self.asked], self.total * factor)
+        return LineGram.of(self.size, [(f, c * factor) for f, c in self.families], self.total * factor)
 
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""
-        n, place = self.size, np.arange(self.size)
+        n, index = self.size, np.arange(self.size)
         result = np.full(rows.shape, 0.0) + self.total * rows.sum(axis=-1, keepdims=True)
         if self.prefixes is not None:
             result += _backwards(np.cumsum(rows, axis=-1) * self.prefixes)
         if self.values is not None:
             result += rows * self.values
         if self.ranges:  # (min+1)(n−max)
-            low = np.cumsum((place + 1) * rows, axis=-1)
-            high = _backwards((n - place) * rows) - (n - place) * rows
-            result += self.ranges * ((n - place) * low + (place + 1) * high)
+            low = np.cumsum((index + 1) * rows, axis=-1)
+            high = _backwards((n - index) * rows) - (n - index) * rows
+            result += self.ranges * ((n - index) * low + (index + 1) * high)
         if self.circular:  # d² − nd + n(n+1)/2 with d = |i − j|
-            zero, one, two = ((rows * place**power).sum(axis=-1, keepdims=True) for power in (0, 1, 2.0))
-            before, moment = np.cumsum(rows, axis=-1), np.cumsum(rows * place, axis=-1)
-            apart = 2 * (place * before - moment) + one - place * zero
-            squares = place**2.0 * zero - 2 * place * one + two
+            zero, first, second = ((rows * index**power).sum(axis=-1, keepdims=True) for power in (0, 1, 2.0))
+            before, moment = np.cumsum(rows, axis=-1), np.cumsum(rows * index, axis=-1)
+            apart = 2 * (index * before - moment) + first - index * zero
+            squares = index**2.0 * zero - 2 * index * first + second
             result += self.circular * (squares - n * apart + n * (n + 1) / 2 * zero)
         for family, coefficient in self.others:
-            result += coefficient * _gram_times(family, rows)
+            answers = family.answers(rows.T) * (coefficient * weights_of(family))[:, None]
+            result += family.original.spread(answers).T
         return result
 
     @property
     def boundaries(self) -> Array:
-        """How much weight distinguishes each value from the next: positive, as smooth as needed."""
+        """How much weight distinguishes each value from the next: positive, unless none does."""
         n = self.size
         local = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
         if self.prefixes is not None:
@@ -210,44 +198,17 @@ class LineGram:
             local += coefficient * _boundaries(family)
         if n > 1:
             local[-1] = local[-2]  # the last prefix is the total
-        mean = float(local.mean())
-        if mean > 0 and float(local.min()) < ROUGH * mean:
-            local = np.maximum(_smoothed(local, max(1, n // 64)), ROUGH * mean)
-        return local
+        return np.maximum(local, ROUGH * float(local.mean()))
 
-    def path(self) -> Path | None:
-        """Return the families with a closed form as weighted prefixes, for bounds; None if there are no such.
 
-        Values that hardly any prefix distinguishes are one.
-        """
-        n = self.size
-        weights = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
-        if self.prefixes is not None:
-            weights += self.prefixes
-        plain = not (self.ranges or self.circular)
-        weights[-1] += self.total
-        if not weights.any():
-            return None
-        ends = None
-        if plain and self.values is None:
-            ends = np.flatnonzero(weights > EASY * weights.max())
-            weights = weights[ends]
-        least = EASY * weights.max()
-        added = float(np.maximum(least - weights, 0.0).sum())
-        weights = np.maximum(weights, least)
-        if plain:
-            return Path(weights, self.values, added=added, ends=ends)
-        place = np.arange(n) / n
-        rows = np.stack([np.ones(n), place, place**2 + place])  # 1, i/n, (i² + ni)/n²
-        middle = np.zeros((3, 3))
-        middle[:2, :2] -= self.ranges * n**2 * np.array([[1, -1], [-1, 1]])
-        middle += self.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
-        return Path(weights, self.values, rows, middle, added)
+def weights_of(family: Family) -> Array:
+    """Return the weight of every query."""
+    return np.ones(family.rows) if family.weights is None else family.weights
 
 
 def is_implicit(family: Family) -> bool:
     """Return whether the queries of a family on one attribute need not be written out."""
-    return len(family.shape) == 1 and (family.closed_form or family.is_consecutive or family.is_tree)
+    return family.structure not in (Structure.ROWS, Structure.RULE)
 
 
 def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float:
@@ -263,17 +224,10 @@ def _backwards(rows: Array) -> Array:
     return np.cumsum(rows[..., ::-1], axis=-1)[..., ::-1]
 
 
-def _gram_times(family: Family, rows: Array) -> Array:
-    answers = family.answers(rows.T)
-    if family.weights is not None:
-        answers = answers * family.weights[:, None]
-    return family.original.spread(answers).T
-
-
 def _boundaries(family: Family) -> Array:
     """Return the weight of the queries that have an end between each value and the next."""
     n = family.cells
-    weights = np.ones(family.rows) if family.weights is None else family.weights
+    weights = weights_of(family)
     spans = family.original.spans()
     if spans is None:
         steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))
@@ -282,11 +236,3 @@ def _boundaries(family: Family) -> Array:
     np.add.at(result, spans[0], weights)  # the end before the first value
     np.add.at(result, spans[1] + 1, weights)
     return result[1:]
-
-
-def _smoothed(array: Array, reach: int) -> Array:
-    """Return means over windows of 2 × reach + 1 entries."""
-    padded = np.pad(array, reach, mode="edge")
-    sums = np.cumsum(np.append(0.0, padded))
-    width = 2 * reach + 1
-    return np.asarray((sums[width:] - sums[:-width]) / width)

@@ -26,50 +26,50 @@ import numpy as np
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.filters import LineSolution, solve_line
 from querysmasher.planning.lines.forest import solve_forest
-from querysmasher.planning.lines.gram import LineGram, is_implicit, square_sum
-from querysmasher.planning.lines.line import LineSolution, solve_line
+from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
 from querysmasher.planning.lines.trees import is_nested
-from querysmasher.planning.split import Decomposer, is_few
+from querysmasher.planning.split import Decomposer, Piece, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
-from querysmasher.planning.subworkload import Piece, Term
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload
 
+Attributes = tuple[int, ...]
+"""Indices of attributes in the schema."""
 
-def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...]:
-    """Return the indexes of attributes that are planned as lines or trees, with centres of their own.
+PUBLIC = 1e3
+"""Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
+
+
+def large_attributes(workload: Workload, *, mean: bool = True) -> Attributes:
+    """Return the attributes that are planned as lines or trees, with centres of their own.
 
     Several families on one attribute are at fewer values quicker and better so than with one centre for all
     sets, if the mean error counts. Attributes whose queries all look the same from every value have closed
     forms, up to a larger size. Queries that tie attributes, and few single ones, are planned in other ways.
     """
     sizes = workload.schema.sizes
-    if max(sizes) <= min(limits().dense_values, limits().mixed_values):
-        return ()
-    asked: defaultdict[int, dict[object, Family]] = defaultdict(dict)
+    families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
     tied: set[int] = set()
-    for group in workload:
+    for group in workload if max(sizes) > min(limits().dense_values, limits().mixed_values) else ():
         for names, family in group.parts():
-            places = workload.schema.positions(names)
-            if len(places) > 1:
-                tied.update(places)
+            attributes = workload.schema.positions(names)
+            if len(attributes) > 1:
+                tied.update(attributes)
             else:
-                asked[places[0]][family.key] = family
-    return tuple(
-        place
-        for place, families in sorted(asked.items())
-        if place not in tied and _is_large(list(families.values()), sizes[place], mean=mean)
-    )
+                families[attributes[0]][family.key] = family
+    untied = sorted(set(families) - tied)
+    return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean))
 
 
-def searched_without_matrices(workload: Workload, large: Places) -> Places:
+def searched_without_matrices(workload: Workload, large: Attributes) -> Attributes:
     """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
     many = next((group for group in workload if group.rows > limits().large_worst_queries), None)
     if many is None:
         return large
-    if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
+    if all(workload.schema.sizes[a] <= limits().axis_values for a in large):
         return ()
     msg = (
         f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
@@ -87,7 +87,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
     rows = sum(family.rows for family in families if not is_implicit(family))
-    if any(family.is_tree for family in families):
+    if any(family.structure is Structure.TREE for family in families):
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
         return False  # few single queries, or dense ones
@@ -102,7 +102,7 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     if size <= limits().axis_values:
         return False  # planned with matrices
     few = rows == 0 or is_few(rows, size, 1)
-    if few and all(family.spans() is not None for family in implicit if family.is_tree):
+    if few and all(family.spans() is not None for family in implicit if family.structure is Structure.TREE):
         return True  # its groups are ranges
     msg = (
         f"workload: a hierarchy of {size:,} values, in which some group is not a range of values, can be "
@@ -112,13 +112,13 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     raise TooLargeError(msg)
 
 
-def check_cells(workload: Workload, large: tuple[int, ...]) -> None:
+def check_cells(workload: Workload, large: Attributes) -> None:
     """Refuse groups whose table would not fit in memory."""
     sizes, most = workload.schema.sizes, limits().structured_cells
     for group in workload:
-        places = workload.schema.positions(group.attributes)
-        cells = math.prod(sizes[p] for p in places)
-        if cells > most and set(places) & set(large):
+        attributes = workload.schema.positions(group.attributes)
+        cells = math.prod(sizes[a] for a in attributes)
+        if cells > most and set(attributes) & set(large):
             msg = (
                 f"workload: the table on ({', '.join(group.attributes)}) has {cells:,} cells, more than the "
                 f"{most:,} that are counted and measured at once. Remedies: coarser values or bins, or fewer "
@@ -127,18 +127,16 @@ def check_cells(workload: Workload, large: tuple[int, ...]) -> None:
             raise TooLargeError(msg)
 
 
-Places = tuple[int, ...]
-
-PUBLIC = 1e3
-"""Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
+LineFamilies = tuple[tuple[int, Family], ...]
+"""Families on lines and trees, by attribute."""
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LineQueries:
     """Queries with the same families on lines and trees: what they leave on other attributes; a factor."""
 
-    families: tuple[tuple[int, Family], ...]
-    """Those not split yet, by attribute."""
+    families: LineFamilies
+    """Those not split yet."""
     terms: tuple[Term, ...]
     factor: float = 1.0
     bound: float = 1.0
@@ -149,17 +147,25 @@ class Asked:
         """How much they weigh on the present set, if other attributes are measured evenly."""
         return self.factor * math.fsum(term.energy for term in self.terms)
 
-    def without(self, attribute: int, factor: float, bound: float) -> Asked:
+    def on(self, attribute: int) -> Family | None:
+        """Return their family on an attribute."""
+        return dict(self.families).get(attribute)
+
+    def beside(self, attribute: int) -> LineFamilies:
+        """Return their families on other attributes."""
+        return tuple(pair for pair in self.families if pair[0] != attribute)
+
+    def without(self, attribute: int, factor: float, bound: float) -> LineQueries:
         """Return them with one attribute split, on which they have these losses."""
-        rest = tuple(own for own in self.families if own[0] != attribute)
-        return replace(self, families=rest, factor=self.factor * factor, bound=self.bound * bound)
+        families, factor, bound = self.beside(attribute), self.factor * factor, self.bound * bound
+        return LineQueries(families, self.terms, factor, bound)
 
 
 @dataclass(frozen=True, eq=False)
 class SplitSet:
     """What is asked on a set: strategies on lines and trees, and terms on other attributes."""
 
-    others: Places
+    others: Attributes
     """The other attributes."""
     strategies: Mapping[int, AxisStrategy]
     terms: tuple[Term, ...]
@@ -167,31 +173,33 @@ class SplitSet:
     """√(lower bound / loss) of the lines and trees."""
 
     @property
-    def attributes(self) -> Places:
+    def attributes(self) -> Attributes:
         """All attributes of the set."""
         return tuple(sorted((*self.others, *self.strategies)))
 
 
-def split_sets(workload: Workload, centres: Centres, lines: Places, *, public_total: bool) -> list[SplitSet]:
+def split_sets(
+    workload: Workload, centres: Centres, lines: Attributes, *, public_total: bool
+) -> list[SplitSet]:
     """Return the sets on which a workload leaves something, smaller ones of other attributes first."""
     decomposer = Decomposer(workload.schema, centres)
     if not lines:
         return [SplitSet(s.attributes, {}, s.terms) for s in decomposer.decompose(workload.groups)]
-    asked: dict[tuple[tuple[int, Family], ...], list[Group]] = {}
+    groups_by_families: defaultdict[LineFamilies, list[Group]] = defaultdict(list)
     for group in workload:
         families, rest = _apart(workload.schema, group, lines)
-        asked.setdefault(families, []).append(rest)
-    sets: dict[Places, list[Asked]] = {}
-    for families, groups in asked.items():
-        for one in decomposer.decompose(groups):
-            sets.setdefault(one.attributes, []).append(Asked(families, one.terms))
-    trees = any(family.is_tree for group in workload for family in group.families)
+        groups_by_families[families].append(rest)
+    sets: defaultdict[Attributes, list[LineQueries]] = defaultdict(list)
+    for families, groups in groups_by_families.items():
+        for subworkload in decomposer.decompose(groups):
+            sets[subworkload.attributes].append(LineQueries(families, subworkload.terms))
+    trees = any(family.structure is Structure.TREE for group in workload for family in group.families)
     splitter = LineSplitter(workload.schema, trees, public_total)
-    ordered = sorted(sets, key=lambda kept: (len(kept), kept))
-    return [own for kept in ordered for own in splitter.split(kept, sets[kept]) if own.terms]
+    ordered = sorted(sets, key=lambda others: (len(others), others))
+    return [part for others in ordered for part in splitter.split(others, sets[others]) if part.terms]
 
 
-def without_lines(workload: Workload, lines: Places) -> Workload:
+def without_lines(workload: Workload, lines: Attributes) -> Workload:
     """Return what a workload asks of other attributes, as if lines and trees only weighed their queries."""
     if not lines:
         return workload
@@ -202,50 +210,44 @@ def without_lines(workload: Workload, lines: Places) -> Workload:
     return Workload(workload.schema, tuple(groups))
 
 
-def _apart(schema: Schema, group: Group, lines: Places) -> tuple[tuple[tuple[int, Family], ...], Group]:
-    """Return the families on lines and trees, by attribute, and the group without them."""
-    own: dict[int, Family] = {}
+def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
+    """Return the families on lines and trees, and the group without them."""
+    on_lines: dict[int, Family] = {}
     names: list[str] = []
     families: list[Family] = []
     for attributes, family in group.parts():
-        places = schema.positions(attributes)
-        if len(places) == 1 and places[0] in lines:
-            own[places[0]] = family
-        elif not set(places).isdisjoint(lines):
+        indices = schema.positions(attributes)
+        if set(indices).isdisjoint(lines):
+            names += attributes
+            families.append(family)
+        elif len(indices) == 1:
+            on_lines[indices[0]] = family
+        else:
             msg = (
                 f"queries on ({', '.join(attributes)}) tie an attribute of very many values to others; "
                 "use coarser values for it"
             )
             raise TooLargeError(msg)
-        else:
-            names += attributes
-            families.append(family)
-    return tuple(sorted(own.items(), key=itemgetter(0))), Group(tuple(names), tuple(families), group.weight)
+    rest = Group(tuple(names), tuple(families), group.weight)
+    return tuple(sorted(on_lines.items(), key=itemgetter(0))), rest
 
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
     """Result of a pass over all sets: the loss on each, and the strategies, by attribute and set."""
 
-    losses: dict[Places, float] = field(default_factory=dict)
-    strategies: dict[tuple[int, Places], AxisStrategy] = field(default_factory=dict)
+    losses: dict[Attributes, float] = field(default_factory=dict)
+    strategies: dict[tuple[int, Attributes], AxisStrategy] = field(default_factory=dict)
 
-    def reached(self, kept: Places, families: Sequence[tuple[int, Family]]) -> Iterator[tuple[Places, float]]:
-        """Iterate over sets on which queries about later attributes leave something, with their losses."""
+    def price(self, kept: Attributes, families: LineFamilies) -> float:
+        """Return the derivative of Σ√L by the weight of queries about later attributes."""
         if not families:
-            yield kept, 1.0
-            return
+            loss = self.losses.get(kept, 0.0)
+            return 1 / (2 * math.sqrt(loss)) if loss > 0 else 0.0
         (attribute, family), *rest = families
         strategy = self.strategies[attribute, kept]
-        for places, own in self.reached(kept, rest):
-            yield places, own * square_sum(family, strategy.centre)
-        for places, own in self.reached((*kept, attribute), rest):
-            yield places, own * strategy.loss(family)
-
-    def price(self, kept: Places, families: Sequence[tuple[int, Family]]) -> float:
-        """Return the derivative of Σ√L by the weight of such queries."""
-        found = ((self.losses.get(places, 0.0), own) for places, own in self.reached(kept, families))
-        return math.fsum(own / (2 * math.sqrt(loss)) for loss, own in found if loss > 0)
+        dropped = square_sum(family, strategy.centre) * self.price(kept, tuple(rest))
+        return dropped + strategy.loss(family) * self.price((*kept, attribute), tuple(rest))
 
 
 @dataclass(eq=False)
@@ -257,121 +259,112 @@ class LineSplitter:
     public_total: bool
     _known: dict[Hashable, LineSolution] = field(default_factory=dict)
 
-    def split(self, others: Places, asked: Sequence[Asked]) -> list[SplitSet]:
+    def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[SplitSet]:
         """Return the sets on which queries leave something, given what is kept of other attributes."""
-        several = len({a for own in asked for a, _ in own.families}) > 1
+        several = len({a for part in queries for a, _ in part.families}) > 1
         before, sets = None, list[SplitSet]()
         for _ in range(2 if several else 1):
             now = _Pass()
-            sets = list(self._sets(others, (), asked, {}, before, now))
+            sets = list(self._sets(others, (), queries, {}, before, now))
             before = now
         return sets
 
     def _sets(
         self,
-        others: Places,
-        kept: Places,
-        asked: Sequence[Asked],
+        others: Attributes,
+        kept: Attributes,
+        queries: Sequence[LineQueries],
         strategies: Mapping[int, AxisStrategy],
         before: _Pass | None,
         now: _Pass,
     ) -> Iterator[SplitSet]:
-        attribute = min((a for own in asked for a, _ in own.families), default=None)
+        attribute = min((a for part in queries for a, _ in part.families), default=None)
         if attribute is None:
             if others or kept or not self.public_total:
-                now.losses[kept] = math.fsum(own.energy for own in asked)
-            loss, least = (math.fsum(getattr(own, name) for own in asked) for name in ("factor", "bound"))
+                now.losses[kept] = math.fsum(part.energy for part in queries)
+            loss, least = (math.fsum(getattr(part, name) for part in queries) for name in ("factor", "bound"))
             quality = math.sqrt(min(1.0, least / loss)) if loss else 1.0
-            yield SplitSet(others, strategies, _sum(asked), quality)
+            yield SplitSet(others, strategies, _sum(queries), quality)
             return
-        own = [(one, dict(one.families).get(attribute)) for one in asked]
-        strategy, quality = self._strategy(others, kept, attribute, own, before)
+        strategy, quality = self._strategy(others, kept, attribute, queries, before)
         now.strategies[attribute, kept] = strategy
-        dropped = [
-            one if family is None else one.without(attribute, *[square_sum(family, strategy.centre)] * 2)
-            for one, family in own
-        ]
+        dropped, left = [], []
+        for part in queries:
+            family = part.on(attribute)
+            if family is None:
+                dropped.append(part)
+            else:
+                square, loss = square_sum(family, strategy.centre), strategy.loss(family)
+                dropped.append(part.without(attribute, square, square))
+                left.append(part.without(attribute, loss, loss * quality))
         yield from self._sets(others, kept, dropped, strategies, before, now)
-        losses = ((one, strategy.loss(family)) for one, family in own if family is not None)
-        left = [one.without(attribute, loss, loss * quality) for one, loss in losses]
         both = {**strategies, attribute: strategy}
         yield from self._sets(others, (*kept, attribute), left, both, before, now)
 
     def _strategy(
         self,
-        others: Places,
-        kept: Places,
+        others: Attributes,
+        kept: Attributes,
         attribute: int,
-        asked: Sequence[tuple[Asked, Family | None]],
+        queries: Sequence[LineQueries],
         before: _Pass | None,
     ) -> tuple[AxisStrategy, float]:
         """Return the strategy on an attribute beside those kept, and (lower bound / loss) of it."""
-        public = self.public_total and not others and not kept
-        weighed, total = self._weights(kept, attribute, asked, before)
-        if public:
-            even = np.full(self.schema.sizes[attribute], 1 / self.schema.sizes[attribute])
-            total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighed)
-        found = self._solve(LineGram.of(self.schema.sizes[attribute], weighed, total))
-        strategy = found.strategy
-        centre = math.fsum(weight * square_sum(family, strategy.balance) for family, weight in weighed)
-        rest = math.fsum(weight * strategy.loss(family) for family, weight in weighed)
+        weighted, total = self._weights(kept, attribute, queries, before)
+        size = self.schema.sizes[attribute]
+        if self.public_total and not others and not kept:
+            even = np.full(size, 1 / size)
+            total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
+        solution = self._solve(LineGram.of(size, weighted, total))
+        strategy = solution.strategy
+        centre = math.fsum(weight * square_sum(family, strategy.balance) for family, weight in weighted)
+        rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
         unit = 1 - 1 / strategy.total_variance
-        least = max(0.0, math.sqrt(found.bound) - math.sqrt(centre + total))
+        least = max(0.0, math.sqrt(solution.bound) - math.sqrt(centre + total))
         return strategy.scaled(1 / unit), min(1.0, least**2 / (rest * unit)) if rest > 0 else 1.0
 
     def _weights(
-        self,
-        kept: Places,
-        attribute: int,
-        asked: Sequence[tuple[Asked, Family | None]],
-        before: _Pass | None,
-    ) -> tuple[list[tuple[Family, float]], float]:
+        self, kept: Attributes, attribute: int, queries: Sequence[LineQueries], before: _Pass | None
+    ) -> tuple[list[WeightedFamily], float]:
         """Return the weights λ of the families on an attribute, and κ.
 
         In the first pass, other lines and trees count by what they leave around uniform centres. Then λ and μ
         are the prices of queries where the attribute is kept and where it is not, and κ = ℓ/t² − m as in
         `centring`, with t the mean ratio of μ to λ.
         """
-        if before is None:
-            weights = [(family, one.energy * self._left(one, attribute)) for one, family in asked]
-            return (
-                [(family, weight) for family, weight in weights if family is not None],
-                math.fsum(weight for family, weight in weights if family is None),
-            )
-        last = before.strategies[attribute, kept]
-        weighed, loss, square, price = [], 0.0, 0.0, 0.0
-        for one, family in asked:
-            if family is None:
-                continue
-            rest = [own for own in one.families if own[0] != attribute]
-            on = one.energy * before.price((*kept, attribute), rest)
-            m = square_sum(family, last.centre)
-            weighed.append((family, on))
-            loss += on * last.loss(family)
-            square += on * m
-            price += one.energy * before.price(kept, rest) * m
-        if not price > 0:
-            return weighed, 0.0
-        return weighed, max(0.0, loss * (square / price) ** 2 - square)
-
-    def _left(self, asked: Asked, attribute: int) -> float:
-        """Return what queries leave of all other lines and trees, around uniform centres."""
-        rest = ((self.schema.sizes[a], f) for a, f in asked.families if a != attribute)
-        return math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in rest)
+        weighted, total, loss, square, price = [], 0.0, 0.0, 0.0, 0.0
+        for part in queries:
+            family, beside = part.on(attribute), part.beside(attribute)
+            if before is None:
+                sizes = ((self.schema.sizes[a], f) for a, f in beside)
+                weight = part.energy * math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in sizes)
+                total += weight if family is None else 0.0
+            elif family is not None:
+                last = before.strategies[attribute, kept]
+                weight = part.energy * before.price((*kept, attribute), beside)
+                m = square_sum(family, last.centre)
+                loss += weight * last.loss(family)
+                square += weight * m
+                price += part.energy * before.price(kept, beside) * m
+            if family is not None:
+                weighted.append((family, weight))
+        if price > 0:
+            total = max(0.0, loss * (square / price) ** 2 - square)
+        return weighted, total
 
     def _solve(self, gram: LineGram) -> LineSolution:
         scale, key = gram.scaled_key()
         if key not in self._known:
-            own = gram.scaled(1 / scale)
-            self._known[key] = solve_forest(own, always=self.has_trees) or solve_line(own)
-        found = self._known[key]
-        return LineSolution(found.strategy, found.loss * scale, found.bound * scale)
+            unit = gram.scaled(1 / scale)
+            self._known[key] = solve_forest(unit, always=self.has_trees) or solve_line(unit)
+        known = self._known[key]
+        return LineSolution(known.strategy, known.loss * scale, known.bound * scale)
 
 
-def _sum(asked: Sequence[Asked]) -> tuple[Term, ...]:
+def _sum(queries: Sequence[LineQueries]) -> tuple[Term, ...]:
     """Return all terms, each with its factor."""
-    found: dict[tuple[Piece, ...], float] = {}
-    for own in asked:
-        for term in own.terms:
-            found[term.pieces] = found.get(term.pieces, 0.0) + own.factor * term.coefficient
-    return tuple(Term(coefficient, pieces) for pieces, coefficient in found.items())
+    coefficients: defaultdict[tuple[Piece, ...], float] = defaultdict(float)
+    for part in queries:
+        for term in part.terms:
+            coefficients[term.pieces] += part.factor * term.coefficient
+    return tuple(Term(coefficient, pieces) for pieces, coefficient in coefficients.items())

@@ -33,7 +33,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.families import by_length, weighted
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
 
@@ -89,7 +89,7 @@ class Scopes:
             for names, family in group.parts():
                 same = len(names) == 1 and names[0] in alike
                 keys.append((family.key, tuple(roles[a] for a in workload.schema.positions(names))))
-                kinds.append((family.rows == 1 or (same and not family.has_lengths), same))
+                kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             free = sum(not fixed for fixed, _ in kinds)
             if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
                 kinds = [(True, same) for _, same in kinds]
@@ -329,7 +329,7 @@ class Joined:
 
 def _key(group: Group, index: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
-    if len(group.families) != 1 or not group.families[0].is_written_out:
+    if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return index
     aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
     return group.attributes, aim

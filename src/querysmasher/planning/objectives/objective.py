@@ -23,9 +23,9 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
-from querysmasher.planning.asking import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.checks import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
@@ -150,7 +150,7 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     indices = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
-    if plan.estimator.single is not None and merged_groups(workload, every, limits().quick_whole_work):
+    if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))

@@ -103,7 +103,7 @@ class Replan:
 
         def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plans.append(self.planned(workload, unsplit))
-            made[id(plans[-1])] = [(cluster.places, cluster.alpha) for cluster in unsplit]
+            made[id(plans[-1])] = [(cluster.groups, cluster.alpha) for cluster in unsplit]
             return plans[-1]
 
         best = self.arranged(workload, planned)
@@ -219,7 +219,7 @@ class Search:
         if not self.mean:
             return first
         plan = self.replan(self.workload)
-        first = replace(first, groups=first.groups * (0.1 * plan.weighted_loss))
+        first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
     def _tried(self, multipliers: Multipliers) -> Trial:

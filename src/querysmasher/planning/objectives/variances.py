@@ -105,7 +105,7 @@ class GroupTerms:
 
     def query(self, rows: Sequence[int]) -> tuple[int, ...]:
         """Return the row of every family, given the row of every cluster."""
-        by_family = {}
+        by_family: dict[int, int] = {}
         for cluster, row in zip(self.clusters, rows, strict=True):
             shape = [self.group.families[family].rows for family in cluster]
             by_family |= zip(cluster, map(int, np.unravel_index(row, shape)), strict=True)
@@ -129,17 +129,15 @@ class VarianceTable:
             self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
         )
         self._classify()
-        layout = (plan.centres, self.sets, [(m.attributes, m.blocks) for m in plan.measured])
         fixed = not self._whole and not self.estimator.residual.lines
-        self._layout = layout if fixed else None
-        same = previous is not None and fixed and previous._plan.workload is plan.workload  # noqa: SLF001
-        if previous is not None and same and previous._layout == layout:  # noqa: SLF001
-            self._formulas, self.kinds, self.entries = previous._formulas, previous.kinds, previous.entries  # noqa: SLF001
+        self._layout = (plan.centres, self.sets, [(m.attributes, m.blocks) for m in plan.measured], fixed)
+        self._numbers: dict[Hashable, int] = {}
+        self._formulas: list[Callable[[Residuals], Array]] = []
+        self.kinds: list[tuple[int, ...]] = []
+        """The scopes of every column's families."""
+        if previous is not None and fixed and self._is_laid_out_as(previous):
+            self.entries, self.kinds, self._formulas = previous.entries, previous.kinds, previous._formulas  # noqa: SLF001
         else:
-            self._numbers: dict[Hashable, int] = {}
-            self._formulas: list[Callable[[Residuals], Array]] = []
-            self.kinds: list[tuple[int, ...]] = []
-            """The scopes of every column's families."""
             self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
         self.columns = [np.maximum(formula(self.estimator.residual), 0.0) for formula in self._formulas]
         terms, clusters = (
@@ -154,6 +152,9 @@ class VarianceTable:
                 self._column_of[row, : len(columns), term] = columns
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
         self._most = np.array([c.max() for c in self.columns])
+
+    def _is_laid_out_as(self, other: VarianceTable) -> bool:
+        return self._plan.workload is other._plan.workload and self._layout == other._layout
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
@@ -217,7 +218,7 @@ class VarianceTable:
         listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
-            clusters = _joined(len(group.families), [part.places for _, parts in listed for part in parts])
+            clusters = _joined(len(group.families), [part.indices for _, parts in listed for part in parts])
         terms = tuple(
             (self._class_of[id(m)], tuple(self._joint(parts, cluster, group, scopes) for cluster in clusters))
             for m, parts in listed
@@ -227,7 +228,7 @@ class VarianceTable:
     def _alone(self, measured: Measured, group: Group) -> Mapping[int, Array]:
         """Return the variances at σ² = 1 from one whole measurement, and the total if queries are centred."""
         estimator = self._of([measured])
-        if estimator.single is not None and len(self._plan.measured) == 1:
+        if estimator.is_single and len(self._plan.measured) == 1:
             return {0: self._plan.estimator.variances(group).ravel() / measured.variance}
         try:
             estimator.check(group)
@@ -240,9 +241,9 @@ class VarianceTable:
         self, parts: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
     ) -> int:
         """Return the column of a cluster: the product of the parts that lie inside it."""
-        inside = [part for part in parts if part.places[0] in cluster]
+        inside = [part for part in parts if part.indices[0] in cluster]
         kind = tuple(scopes[family] for family in cluster)
-        key = (kind, *((tuple(map(cluster.index, part.places)), part.key) for part in inside))
+        key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
         return self._column(key, kind, partial(_product, group, cluster, inside))
 
     def _column(self, key: Hashable, kind: tuple[int, ...], formula: Callable[[Residuals], Array]) -> int:
@@ -350,8 +351,8 @@ def _product(group: Group, cluster: tuple[int, ...], parts: Sequence[Tied], resi
         raise TooLargeError(msg)
     values = np.ones(shape)
     for part in parts:
-        order = sorted(range(len(part.places)), key=part.places.__getitem__)
-        spread = [n if family in part.places else 1 for n, family in zip(shape, cluster, strict=True)]
+        order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
+        spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
         values = values * residuals.tied_variances(part, group).transpose(order).reshape(spread)
     return values.ravel()
 

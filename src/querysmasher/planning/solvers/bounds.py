@@ -55,49 +55,21 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes, square_root
-from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths
+from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
+from querysmasher.planning.grading import is_graded
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.dense import RANK, block_root, is_circulant, solve_circulant, solve_dense
 from querysmasher.planning.solvers.design import Design, Iterate, solve_design
-from querysmasher.planning.subworkload import Block, Part
-
-SURE = 1e-12
-"""Eigenvalues of a Gram matrix below this fraction of the largest are rounding errors, and so are roots."""
-
-RATIO = 4.0
-"""Ratio of the ends of an interval of the quadrature."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
-
-# --- rows ---
-
-
-def independent_root(rows: Array) -> Array:
-    """Return independent rows with the same Gram matrix, orthogonal unless some are far shorter than others.
-
-    Every row keeps its direction, relative to its own length.
-    """
-    if not are_far_apart(rows):
-        few = len(rows) <= rows.shape[1]
-        values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
-        sure = values > SURE * values[-1]
-        rest = vectors[:, ~sure]
-        outside = rest @ np.asarray(np.linalg.qr(rows.T @ rest, mode="r")).T if few else rows @ rest
-        if np.all(lengths(outside) <= LOST * lengths(rows)):
-            return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
-    root = graded_root(rows)
-    if is_graded(root):
-        return root
-    _, values, turn = np.linalg.svd(root, full_matrices=False)
-    return np.asarray(values[:, None] * turn, dtype=float)
-
-
-def root_diagonal(root: Array) -> Array | None:
-    """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal."""
-    return None if is_graded(root) else (1 / lengths(root)) @ root**2
+from querysmasher.planning.solvers.optimum import (
+    RANK,
+    block_root,
+    is_circulant,
+    pieces_rows,
+    root_diagonal,
+    solve_circulant,
+    solve_dense,
+)
+from querysmasher.planning.split import Block, Part
 
 
 def least_root(root: Array) -> float:
@@ -123,9 +95,7 @@ def lower_bound(block: Block) -> float:
     if several and block.cells <= limits().bounded_cells:
         bound = max(bound, _uniform_bound(block_root(block)))
     elif several:
-        gram = _product_sum(block)
-        if gram is not None:
-            bound = max(bound, trace_root_bound(gram, axis_weights(gram)))
+        bound = max(bound, trace_root_bound(product_sum(block)))
     return bound
 
 
@@ -148,20 +118,11 @@ def _part_bound(part: Part) -> float:
 def _uniform_bound(rows: Array) -> float:
     """Return tr M^½ for uniform weights: a valid and cheap lower bound on √L."""
     eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
-    sure = eigenvalues > SURE * eigenvalues[-1]  # the root of a rounding error is not small
+    sure = eigenvalues > ROUNDING * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())
 
 
 # --- exchangeable values ---
-
-
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """Vectors of an axis: those constant on every class or, each a copy of the first, those within one."""
-
-    basis: Array
-    classes: slice
-    copies: int = 1
 
 
 def exchangeable_bound(block: Block) -> float | None:
@@ -175,7 +136,7 @@ def exchangeable_bound(block: Block) -> float | None:
     for axis in range(len(block.shape)):
         parts = {piece.part: None for piece in block.pieces if piece.axes == (axis,)}
         labels.append(_classes([part.gram for part in parts]))
-        if math.prod(int(own.max()) + 1 for own in labels) > limits().bounded_cells:
+        if math.prod(int(classes.max()) + 1 for classes in labels) > limits().bounded_cells:
             return None
     counts = reduce(np.multiply.outer, map(np.bincount, labels))
     cells = counts.ravel().astype(float)
@@ -192,8 +153,7 @@ def exchangeable_bound(block: Block) -> float | None:
     design, before = at(cells / cells.sum()), 0.0
     while design.value > (1 + 1e-5) * before:
         before = design.value
-        following = design.weights * (design.leverages / before) ** 2
-        following = np.maximum(following, np.finfo(float).tiny)
+        following = np.maximum(design.weights * design.leverages**2, np.finfo(float).tiny)
         design = at(following / following.sum())
     return max(before, design.value)
 
@@ -206,33 +166,36 @@ def _diagonal_matrices(
     Each is given by rows with this Gram matrix, its kinds of cells, how often it is, and whether rows are
     graded.
     """
-    found = []
-    for spaces in itertools.product(*(list(_spaces(own)) for own in labels)):
+    matrices = []
+    for spaces in itertools.product(*map(list, map(_spaces, labels))):
         gram = np.zeros((1, 1))
         for term in block.terms:
             product = np.full((1, 1), term.coefficient)
             for piece in sorted(term.pieces, key=lambda piece: piece.axes):
-                basis = spaces[piece.axes[0]].basis
+                basis = spaces[piece.axes[0]][0]
                 product = np.asarray(np.kron(product, basis @ piece.part.gram @ basis.T))
             gram = gram + product
-        found.append((gram, spaces))
-    largest = max(float(np.trace(gram)) for gram, _ in found)
-    for gram, spaces in found:
+        on = kinds[tuple(classes for _, classes, _ in spaces)].ravel()
+        matrices.append((gram, on, math.prod(copies for *_, copies in spaces)))
+    largest = max(float(np.trace(gram)) for gram, *_ in matrices)
+    for gram, on, copies in matrices:
         if np.trace(gram) > RANK * largest:
             root = square_root(gram, RANK)
-            on = kinds[tuple(space.classes for space in spaces)].ravel()
-            yield root, on, math.prod(space.copies for space in spaces), is_graded(root)
+            yield root, on, copies, is_graded(root)
 
 
-def _spaces(labels: Integers) -> Iterator[_Space]:
-    """Iterate over the spaces of vectors of an axis."""
+def _spaces(labels: Integers) -> Iterator[tuple[Array, slice, int]]:
+    """Iterate over spaces of vectors of an axis: a basis, the classes of its values, the number of copies.
+
+    First come the vectors constant on every class. For each class, those within it are copies of one.
+    """
     counts = np.bincount(labels)
-    yield _Space((labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None))
+    yield (labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None), 1
     for label, count in enumerate(counts.tolist()):
         if count > 1:
             vector = np.zeros((1, len(labels)))
             vector[0, np.flatnonzero(labels == label)[:2]] = math.sqrt(0.5), -math.sqrt(0.5)
-            yield _Space(vector, slice(label, label + 1), count - 1)
+            yield vector, slice(label, label + 1), count - 1
 
 
 def _classes(grams: Sequence[Array]) -> Integers:
@@ -243,7 +206,7 @@ def _classes(grams: Sequence[Array]) -> Integers:
     similar: defaultdict[bytes, list[int]] = defaultdict(list)
     for value, feature in enumerate(np.round(features.T, 7) + 0.0):
         firsts = similar[feature.tobytes()]
-        labels[value] = next((own for own in firsts if _are_exchangeable(scaled, own, value)), value)
+        labels[value] = next((first for first in firsts if _are_exchangeable(scaled, first, value)), value)
         if labels[value] == value:
             firsts.append(value)
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
@@ -254,7 +217,7 @@ def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
     difference = np.abs(grams[:, first] - grams[:, second])
     change = np.abs(grams[:, first, first] - grams[:, second, second])
     difference[:, [first, second]] = change[:, None]
-    return bool(difference.max() <= SURE)
+    return bool(difference.max() <= ROUNDING)
 
 
 # --- sums of Kronecker products ---
@@ -289,94 +252,88 @@ class ProductSum:
         return ProductSum(products, self.rows * reduce(np.multiply.outer, roots).ravel(), self.shape)
 
 
-def _product_sum(block: Block) -> ProductSum | None:
-    """Return the block as products over single axes and few rows, if that is what it is."""
-    products, rows = [], [np.zeros((0, block.cells))]
+def product_sum(block: Block) -> ProductSum:
+    """Return the block as products over single axes and a few rows.
+
+    Queries that tie axes together are rows. Those that would take too much work are left out, which only
+    lowers a bound.
+    """
+    products, rows = [], np.zeros((0, block.cells))
     for term in block.terms:
-        if all(len(piece.axes) == 1 for piece in term.pieces):
+        tied = [piece.part for piece in term.pieces if len(piece.axes) > 1]
+        if not tied:
             grams = {piece.axes[0]: piece.part.gram for piece in term.pieces}
             products.append((term.coefficient, tuple(grams[axis] for axis in range(len(block.shape)))))
-        elif len(term.pieces) == 1 and term.pieces[0].part.thin:
-            rows.append(math.sqrt(term.coefficient) * term.pieces[0].part.content)
-        else:
-            return None
-    if block.cells * sum(map(len, rows)) ** 2 > limits().bounded_work:
-        return None
-    return ProductSum(tuple(products), np.concatenate(rows), block.shape)
+        elif all(part.thin for part in tied):
+            count = len(rows) + math.prod(min(len(p.part.content), p.part.cells) for p in term.pieces)
+            if block.cells * count**2 <= limits().product_work:
+                more = pieces_rows(term.pieces, [np.eye(n) for n in block.shape])
+                rows = np.concatenate([rows, math.sqrt(term.coefficient) * more])
+    return ProductSum(tuple(products), rows, block.shape)
 
 
-def axis_weights(gram: ProductSum) -> list[Array]:
-    """Return good weights of every axis for all queries, traced over the other axes."""
-    return [
-        solve_design(square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), 1e-3).weights
-        for axis, size in enumerate(gram.shape)
-    ]
+def trace_root_bound(gram: ProductSum, weights: Sequence[Array] | None = None) -> float:
+    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes.
 
-
-def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
-    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
-    own = gram.weighted(weights)
-    best = _best_bases(own)
-    work = math.prod(own.shape) * len(own.rows) ** 2
-    if own.products and 0 < work <= limits().quadrature_work:
-        bounds = [_best_bases(ProductSum((one,), own.rows[:0], own.shape)) for one in own.products]
-        strongest = bounds.index(max(bounds))
-        rest = own.products[:strongest] + own.products[strongest + 1 :]
-        first = _product_and_rows(*own.products[strongest], own.rows.reshape(-1, *own.shape))
-        others = _best_bases(ProductSum(rest, own.rows[:0], own.shape)) if rest else 0.0
-        best = max(best, math.hypot(first, others))
+    If none are given, those of every axis are the best for all queries, traced over the other axes.
+    """
+    axes = range(len(gram.shape))
+    if weights is None:
+        starts = [np.full(size, 1.0 / size) for size in gram.shape]
+        weights = [solve_design(square_root(gram.blend(a), RANK), starts[a], 1e-3).weights for a in axes]
+    weighted = gram.weighted(weights)
+    spectra = [(c, [np.linalg.eigh(g) for g in grams]) for c, grams in weighted.products]
+    bases = [[np.linalg.eigh(weighted.blend(axis))[1] for axis in axes]]
+    bases += [[vectors for _, vectors in factors] for _, factors in spectra]
+    best = max(_in_common_bases(spectra, weighted.rows, basis, gram.shape) for basis in bases)
+    if spectra and len(gram.rows):
+        alone = [
+            c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
+        ]
+        strongest = alone.index(max(alone))
+        rest = spectra[:strongest] + spectra[strongest + 1 :]
+        others = max(_in_common_bases(rest, gram.rows[:0], basis, gram.shape) for basis in bases)
+        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], weighted), others))
     return best
 
 
-def _best_bases(gram: ProductSum) -> float:
-    """Return the best bound in the bases of the blend, of equal shares, and of each product."""
-    forms = [tuple(map(gram.blend, range(len(gram.shape))))]
-    if len(gram.products) > 1:
-        every = [tuple(g / np.trace(g) for g in grams) for _, grams in gram.products]
-        forms += [tuple(np.sum(own, axis=0) for own in zip(*every, strict=True)), *every]
-    return max(_in_common_bases(gram, [np.linalg.eigh(form)[1] for form in own]) for own in forms)
+Spectrum = Sequence[tuple[Array, Array]]
+"""The eigenvalues and eigenvectors of a product's Gram matrix on every axis."""
 
 
-def _in_common_bases(gram: ProductSum, bases: list[Array]) -> float:
+def _in_common_bases(
+    spectra: Sequence[tuple[float, Spectrum]], rows: Array, bases: Sequence[Array], shape: tuple[int, ...]
+) -> float:
     """Return Σ_j (Σ_k s_kj²)^½ for the bases Q."""
-    total = np.zeros(gram.shape)
-    for coefficient, grams in gram.products:
-        diagonal = np.full((), math.sqrt(coefficient))
-        for own, basis in zip(grams, bases, strict=True):
-            values, vectors = np.linalg.eigh(own)
-            roots = (basis.T @ vectors) ** 2 @ np.sqrt(np.maximum(values, 0.0))
-            diagonal = np.multiply.outer(diagonal, roots)
-        total += diagonal**2
-    if len(gram.rows):
-        values, turn = np.linalg.eigh(gram.rows @ gram.rows.T)
-        sure = values > SURE * values[-1]
+    total = np.zeros(shape)
+    for coefficient, factors in spectra:
+        diagonals = [
+            (basis.T @ vectors) ** 2 @ np.sqrt(np.maximum(values, 0.0))
+            for (values, vectors), basis in zip(factors, bases, strict=True)
+        ]
+        total += coefficient * reduce(np.multiply.outer, diagonals) ** 2
+    if len(rows):
+        values, turn = np.linalg.eigh(rows @ rows.T)
+        sure = values > ROUNDING * values[-1]
         # S = Σ σ v vᵀ with σv = turned rows: its diagonal is the sum of their squares over σ
-        turned = (turn[:, sure] / values[sure] ** 0.25).T @ gram.rows
-        diagonal = np.zeros(gram.shape)
-        step = max(1, CHUNK // gram.rows.shape[1])
-        for i in range(0, len(turned), step):
-            image = along_axes(turned[i : i + step].reshape(-1, *gram.shape), 1, bases)
-            diagonal += np.einsum("r...,r...->...", image, image)
-        total += diagonal**2
+        turned = (turn[:, sure] / values[sure] ** 0.25).T @ rows
+        image = along_axes(turned.reshape(-1, *shape), 1, bases)
+        total += np.einsum("r...,r...->...", image, image) ** 2
     return float(np.sqrt(total).sum())
 
 
-def _product_and_rows(coefficient: float, grams: Sequence[Array], rows: Array) -> float:
+def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -> float:
     """Return tr (D + UᵀU)^½, underestimated by quadrature."""
-    D: Array = np.full((), coefficient)
-    bases = []
-    for own in grams:
-        values, vectors = np.linalg.eigh(own)
-        sure = values > SURE * values[-1]
-        D = np.multiply.outer(D, values[sure])
-        bases.append(vectors[:, sure])
+    kept = [values > ROUNDING * values[-1] for values, _ in factors]
+    D = coefficient * reduce(np.multiply.outer, [v[sure] for (v, _), sure in zip(factors, kept, strict=True)])
     D = D.ravel()
     # what rows ask of directions outside the product's space is left out, which only lowers the bound
-    U = along_axes(rows, 1, bases).reshape(len(rows), -1)
+    bases = [vectors[:, sure] for (_, vectors), sure in zip(factors, kept, strict=True)]
+    U = along_axes(gram.rows.reshape(-1, *gram.shape), 1, bases).reshape(len(gram.rows), -1)
     squares = np.linalg.eigvalsh(U @ U.T)
     most, last = float(D.max()), 100 * float(D.max() + squares[-1])
-    first = float(D.min()) / RATIO**3
-    count = math.ceil(math.log(last / first) / math.log(RATIO))
+    first = float(D.min()) / 64
+    count = math.ceil(math.log(last / first, 4))  # Gauss's rule on intervals whose ends have the ratio 4
     nodes, weights = np.polynomial.legendre.leggauss(3)
     total = 2 * math.sqrt(first) * _log_determinant(U, D + first)
     for start in np.geomspace(first, last, count + 1)[:-1].tolist():
@@ -390,9 +347,5 @@ def _product_and_rows(coefficient: float, grams: Sequence[Array], rows: Array) -
 
 def _log_determinant(rows: Array, diagonal: Array) -> float:
     """Return log det(I + rows · diag(1/diagonal) · rowsᵀ)."""
-    gram = np.eye(len(rows))
-    step = max(1, CHUNK // len(rows))
-    for i in range(0, rows.shape[1], step):
-        scaled = rows[:, i : i + step] / np.sqrt(diagonal[i : i + step])
-        gram += scaled @ scaled.T
-    return 2 * float(np.log(np.diagonal(np.linalg.cholesky(gram))).sum())
+    scaled = rows / np.sqrt(diagonal)
+    return float(np.linalg.slogdet(np.eye(len(rows)) + scaled @ scaled.T)[1])

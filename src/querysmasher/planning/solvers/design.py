@@ -37,21 +37,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from querysmasher.arrays import Array, pivoted, solve_cholesky
+from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
 from querysmasher.planning.grading import are_far_apart, graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
-
-FAINT = 1e-24
-"""Squared entries below this fraction of their row's largest are rounding error."""
-
-ROUGH = 1e-4
-"""Roots of weights or of eigenvalues below this fraction of the largest lose digits in a Gram matrix."""
-
-LEAST = 1e-14
-"""Minimum of weights and leverages, which gives a logarithm to cells that no query counts."""
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
 
 Progress = Callable[[float], None]
 """Receives the gap after every step."""
@@ -135,10 +123,10 @@ class Design(Iterate):
         """
         rows = self.strategy()
         squares = rows**2
-        touched = squares > FAINT * squares.max(axis=1, keepdims=True)
+        touched = squares > ROUNDING**2 * squares.max(axis=1, keepdims=True)
         gains = np.ones(len(rows))
         for _ in range(50):
-            room = 1 / np.maximum(gains @ squares, FAINT)
+            room = 1 / np.maximum(gains @ squares, ROUNDING**2)
             step = np.maximum(np.min(np.where(touched, room, np.inf), axis=1), 1.0)
             gains *= step
             if step.max() < 1.01:
@@ -160,23 +148,9 @@ def _is_wide(R: Array) -> bool:
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
-    """Return what evaluates designs of the rows R, by whichever arithmetic is quickest."""
-    rank, cells = R.shape
+    """Return what evaluates designs of the rows R: in single precision if they are wide."""
     graded = is_graded(R)
-    if _is_wide(R) and not graded:
-        return _single_evaluator(R)
-    if rank * 5 < cells * 4 or graded:
-        return partial(Design.at, R, graded=graded)
-    gram = R.T @ R
-
-    def at(p: Array) -> Design:
-        if p.min() > ROUGH**2 * p.max():
-            design = Design.of_gram(gram, rank, p)
-            if design.roots[0] > ROUGH * design.roots[-1]:
-                return design
-        return Design.at(R, p, graded=False)
-
-    return at
+    return _single_evaluator(R) if _is_wide(R) and not graded else partial(Design.at, R, graded=graded)
 
 
 def _single_evaluator(R: Array) -> Callable[[Array], Iterate]:
@@ -218,34 +192,26 @@ def solve_design(
     Few queries on many cells go on with the fixed point, on the cells with the largest weights. The interior
     point is left out if that comes near or takes long, or if its own steps would and `enough` is reached.
     """
-    design = _weighed(R, start, tolerance, progress, enough)
-    found = design if isinstance(design, Design) else Design.at(R, design.weights)
-    return _plain_steps(R, found, tolerance) if are_far_apart(R) else found
-
-
-def _weighed(R: Array, start: Array, tolerance: float, progress: Progress | None, enough: float) -> Iterate:
     rank, cells = R.shape
     evaluate, wide = evaluator(R), _is_wide(R)
-    work = rank * (cells * rank if wide else min(cells, 3 * rank) ** 2)
-    design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60, progress)
+    heavy = rank * (cells * rank if wide else min(cells, 3 * rank) ** 2) > limits().interior_work
+    few = wide and cells > 30 * rank
+    design = fixed_point(evaluate, start, tolerance, 6 if few else 60, progress)
     if wide and design.gap > tolerance:
 
         def go_on(rows: Array, near: Array) -> Array:
             return fixed_point(evaluator(rows), near, tolerance / 2, 30, progress).weights
 
-        rounds = 3 + int(limits().wide_work / (work + 900 * rank**3))
-        design = _on_active_cells(R, evaluate, design, tolerance, go_on, 30, rounds)
-    if wide:
-        accepted = math.inf if work > 30 * limits().light_work else 4 * tolerance
-    else:
-        accepted = max(tolerance, enough) if work > limits().interior_work else tolerance
-    if design.gap > accepted:
+        design = _on_active_cells(R, evaluate, design, tolerance, go_on, 30, 4 if heavy else 8)
+    accepted = max(tolerance, enough) if heavy else tolerance
+    if design.gap > accepted and not (wide and (heavy or design.gap <= 4 * tolerance)):
 
         def jump(rows: Array, near: Array) -> Array:
             return interior_point(rows, near, tolerance / 4, progress)
 
         design = _on_active_cells(R, evaluate, design, tolerance, jump, 3, 8)
-    return design
+    best = design if isinstance(design, Design) else Design.at(R, design.weights)
+    return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
 
 
 def _on_active_cells(
@@ -272,7 +238,7 @@ def _on_active_cells(
         p[active] = improve(R[:, active], np.maximum(following[active], 1e-2 / len(active)))
         before, design = design.gap, evaluate(p)
         stalled = stalled + 1 if design.gap > 0.95 * before else 0
-        best = min(best, design, key=lambda one: one.gap)
+        best = min(best, design, key=lambda d: d.gap)
         if best.gap <= tolerance or stalled == (1 if share == 3 and len(active) == cells else 3):
             break
         violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
@@ -294,16 +260,16 @@ def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
     return best
 
 
-Found = TypeVar("Found", bound=Iterate)
+Evaluated = TypeVar("Evaluated", bound=Iterate)
 
 
 def fixed_point(
-    evaluate: Callable[[Array], Found],
+    evaluate: Callable[[Array], Evaluated],
     start: Array,
     tolerance: float,
     steps: int,
     progress: Progress | None = None,
-) -> Found:
+) -> Evaluated:
     """Iterate p ← p · v² / Σ, extrapolated from past steps (Anderson), until the gap closes or stalls.
 
     For a diagonal problem one such step is exact. Extrapolation makes it fast for others, and the
@@ -320,14 +286,14 @@ def fixed_point(
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
             break  # too slow: the optimum is sparse
-        x = np.log(np.maximum(design.weights, LEAST))
-        residual = 2 * np.log(np.maximum(design.leverages / design.value, LEAST))
+        x = np.log(np.maximum(design.weights, ROUNDING))
+        residual = 2 * np.log(np.maximum(design.leverages / design.value, ROUNDING))
         points, residuals = [*points[-6:], x], [*residuals[-6:], residual]
         move = residual
         if len(points) > 1:
             move = residual - _extrapolation(points, residuals, design.weights)
         x = x + np.minimum(np.maximum(move, -3), 3)
-        p = np.maximum(np.exp(x - x.max()), LEAST)
+        p = np.maximum(np.exp(x - x.max()), ROUNDING)
         design = evaluate(p / p.sum())
         gaps.append(design.gap)
         best = min(best, design, key=lambda d: d.gap)
@@ -352,7 +318,7 @@ def interior_point(R: Array, start: Array, tolerance: float, progress: Progress 
     design = Design.at(R, lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    single = len(lam) > limits().double_cells
+    single = len(lam) > limits().close_cells
     for number in range(40):
         v = design.leverages
         mu = float(lam @ z) / len(lam)

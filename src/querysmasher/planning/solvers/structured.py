@@ -17,59 +17,53 @@ more wasteful the more they do. Centres must be uniform: only then does the resi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.arrays import CHUNK, ROUNDING, Array, along_axes, pseudo_inverse
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Iterate, Progress, fixed_point
+from querysmasher.planning.solvers.optimum import outer_product, solve_dense
+from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
-from querysmasher.planning.subworkload import Block, Part, Piece, Term
 
-FLOOR = 1e-12
-"""Minimum energy of a basis row, as a fraction of the largest, so that no row is unmeasured."""
-
-NOTHING = 1e-13
-"""Energies below this fraction of the largest are rounding error."""
-
-CHUNK = 20_000_000
-"""Maximum number of entries transformed at a time."""
-
-BLENDS = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
+BLENDS = (0.1, 0.5, 0.97)
 """Shares of the strongest term's Gram that are tried in the blend of an axis."""
 
 
 def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return the best strategy found that is diagonal in a Kronecker basis, with a certified gap."""
-    terms = sorted(block.terms, key=lambda term: -term.energy)
-    forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
-    start = np.full(block.cells, 1.0)
-    best: _DiagonalDesign | None = None
-    most = max(map(len, forms))
-    for blend in BLENDS if most > 1 else (1.0,):
-        axes = [_optimum(_blended(own, blend), w) for own, w in zip(forms, block.centres, strict=True)]
-        for turn in range(min(most, 3)):
-            turned = [
-                _rotated(*axis, own[min(turn, len(own) - 1)]) for axis, own in zip(axes, forms, strict=True)
-            ]
-            problem = _DiagonalProblem([basis for basis, _ in turned], _energies(terms, turned))
-            found = fixed_point(problem.at, start, 1e-3, 8)
-            best = found if best is None or found.upper < best.upper else best
-    assert best is not None  # noqa: S101 - there is at least one candidate
+    best = min(_designs(block), key=lambda design: design.upper)
     problem = best.problem
-    found = fixed_point(problem.at, best.weights, tolerance / 4, 120, progress)
-    weights = found.h / found.leverages.max()
+    best = fixed_point(problem.at, best.weights, tolerance / 4, 120, progress)
+    weights = best.h / best.leverages.max()
     # rows at the floor add no loss
     reached = math.sqrt(float((problem.energies / weights).sum()))
-    return Solution(
-        DiagonalStrategy(tuple(problem.bases), weights), reached, lower_bound(block), "structured"
-    )
+    strategy = DiagonalStrategy(tuple(problem.bases), weights)
+    return Solution(strategy, reached, lower_bound(block), "structured")
+
+
+def _designs(block: Block) -> Iterator[_DiagonalDesign]:
+    """Iterate over rough designs in the bases tried."""
+    terms = sorted(block.terms, key=lambda term: -term.energy)
+    forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
+    most = max(map(len, forms))
+    for share in BLENDS if most > 1 else (1.0,):
+        axes = [_optimum(grams, share, w) for grams, w in zip(forms, block.centres, strict=True)]
+        for turn in range(min(most, 3)):
+            bases, duals = [], []
+            for (basis, dual), grams in zip(axes, forms, strict=True):
+                # rotate rows so that one of the Grams becomes diagonal in their dual basis
+                _, rotation = np.linalg.eigh(dual.T @ grams[min(turn, len(grams) - 1)] @ dual)
+                bases.append(rotation.T @ basis)
+                duals.append(dual @ rotation)
+            problem = _DiagonalProblem(bases, _energies(terms, duals))
+            yield fixed_point(problem.at, np.ones(block.cells), 1e-3, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +76,7 @@ class _DiagonalProblem:
     @cached_property
     def g(self) -> Array:
         """The energies, with a floor so that no row is unmeasured."""
-        return np.maximum(self.energies, FLOOR * self.energies.max())
+        return np.maximum(self.energies, ROUNDING * self.energies.max())
 
     @cached_property
     def squares(self) -> list[Array]:
@@ -117,41 +111,28 @@ def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:
     return list(forms.values())
 
 
-def _blended(forms: list[Array], share: float) -> Array:
-    if len(forms) == 1:
-        return forms[0]
-    return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
-
-
-def _optimum(gram: Array, centre: Centre) -> tuple[Array, Array]:
-    """Return the optimal strategy's rows for one axis, inside its residual space, and their dual basis."""
+def _optimum(forms: list[Array], share: float, centre: Centre) -> tuple[Array, Array]:
+    """Return the optimal rows for a blend of one axis's Grams, and their dual basis."""
+    gram = forms[0]
+    if len(forms) > 1:
+        gram = share * gram + (1 - share) * np.mean(forms[1:], axis=0)
     block = Block.of(Part((len(gram),), (centre,), gram))
     basis = solve_dense(block, 1e-2).strategy.written_out()
     return basis, pseudo_inverse(basis)
 
 
-def _rotated(basis: Array, dual: Array, form: Array) -> tuple[Array, Array]:
-    """Rotate rows so that `form` becomes diagonal in their dual basis, and this with them."""
-    _, turn = np.linalg.eigh(dual.T @ form @ dual)
-    return turn.T @ basis, dual @ turn
-
-
-def _energies(terms: Sequence[Term], turned: Sequence[tuple[Array, Array]]) -> Array:
+def _energies(terms: Sequence[Term], duals: Sequence[Array]) -> Array:
     """Return the diagonal of the block's Gram in the dual of the Kronecker basis."""
-    return _outer_sum(terms, lambda piece: piece.part.energies([turned[a][1] for a in piece.axes]))
+    return _outer_sum(terms, lambda piece: piece.part.energies([duals[a] for a in piece.axes]))
 
 
 def _outer_sum(terms: Sequence[Term], tensor: Callable[[Piece], Array]) -> Array:
     """Return the sum over terms of the outer products of their pieces' tensors, with axes in order."""
-    total: Array = np.zeros(())
-    for term in terms:
-        product = np.full((), term.coefficient)
-        order: list[int] = []
-        for piece in term.pieces:
-            product = np.multiply.outer(product, tensor(piece))
-            order.extend(piece.axes)
-        total = total + product.transpose(np.argsort(order))
-    return total
+    products = (
+        term.coefficient * outer_product((tensor(piece), piece.axes) for piece in term.pieces)
+        for term in terms
+    )
+    return reduce(np.add, products)
 
 
 def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
@@ -159,7 +140,7 @@ def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | Non
     energy = _outer_sum(block.terms, lambda piece: fourier_energies(piece.part))
     for axis in range(energy.ndim):  # only rounding errors: residuals have no constant
         np.moveaxis(energy, axis, 0)[0] = 0.0
-    energy[energy < NOTHING * energy.max()] = 0.0
+    energy[energy < ROUNDING * energy.max()] = 0.0
     roots = np.sqrt(energy)
     reached = float(roots.sum()) / math.sqrt(block.cells)
     strategy = FourierStrategy(roots * (block.cells / roots.sum()))

@@ -11,8 +11,8 @@ from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, has_own_centre
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
+from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
-from querysmasher.planning.strategies.tree import TreeStrategy
 from querysmasher.privacy.factors import Filter, Matrix, Merged, Mirrored, Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 

@@ -4,36 +4,32 @@ With E the cells' columns (cells × columns, 0/1), D the sizes of the columns an
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
 column, divided by the root of their number. All work is done over columns, and over coarse cells, which are
 combinations of classes of values.
+
+Along every attribute, rows in integers satisfy Σ_j k_j b_j = 0, with k the attribute's centre in integers.
+They span what the planned rows span, or more: rounding costs a little optimality, but causes no bias.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, in_order
+from querysmasher.arrays import CHUNK, Array, first_largest, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
+from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.rounding import (
-    LARGEST_LATTICE,
-    completed,
-    reduced,
-    round_on_lattice,
-    round_rows,
-    scaled,
-)
-from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
-    CLOSE,
+    DEPENDENT,
     LARGEST,
     AxisRows,
     Strategy,
@@ -45,8 +41,151 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
-SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
-"""Scales to try: the largest entry keeps its number of bits."""
+FAINT = 2.0**-5
+"""Weight of rows that are added only to keep rounding inside the measured space."""
+
+LATTICE_BITS = 6
+"""Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
+
+
+def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
+    """Round rows over some axes to integers in the residual space around centres, which need much room.
+
+    On one axis, rows b with Σ_j centre[j]·b[j] = 0 are nearer: entries are rounded to the nearest integer,
+    then as few single units as possible repair the sum, each where it costs least. The centre's entries must
+    have no common divisor.
+    """
+    centre, sizes = centres[0], np.abs(centres[0])
+    if len(centres) > 1 or sizes.max() > limits().largest_centre:
+        return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
+    target = scale * enlarged(rows, bits)
+    rounded = np.round(target).astype(np.int64)
+    members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
+    steps = _repairs(tuple(members))
+    for row, ideal in zip(rounded, target, strict=True):
+        left = int(row @ centre)
+        while left:  # one unit at an entry k of the centre moves the sum by k
+            step = steps.get(left) or int(math.copysign(max(members), left))
+            entries = members[abs(step)]
+            signs = np.sign(centre[entries]) * (1 if step > 0 else -1)
+            best = int(np.argmin(signs * (ideal[entries] - row[entries])))
+            row[entries[best]] -= signs[best]
+            left -= step
+    return reduced(rounded, bits)
+
+
+@cache
+def _repairs(sizes: tuple[int, ...]) -> dict[int, int]:
+    """Return, for sums up to twice the largest size, the first of the fewest steps that lead to zero."""
+    first, frontier = {0: 0}, [0]
+    while frontier:  # breadth first, back from zero
+        reached = {value + step: step for value in frontier for size in sizes for step in (size, -size)}
+        new = {value: reached[value] for value in reached if abs(value) <= 2 * sizes[-1]}
+        frontier = [value for value in new if value not in first]
+        first = new | first
+    return first
+
+
+def scaled(rows: Array, bits: int) -> Integers:
+    """Scale the rows so that their largest entry fits into `bits` bits, and round them."""
+    return np.round(enlarged(rows, bits)).astype(np.int64)
+
+
+def enlarged(rows: Array, bits: int) -> Array:
+    """Scale the rows so that their largest entry just fits into `bits` bits."""
+    with np.errstate(all="ignore"):
+        enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
+    if not np.isfinite(enlarged).all():
+        raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+    return enlarged
+
+
+def reduced(rows: Integers, bits: int) -> Integers:
+    """Divide by the greatest common divisor, then double rows that became small while they fit into `bits`.
+
+    Noise is an integer, which costs nothing next to large answers.
+    """
+    divisor = int(np.gcd.reduce(rows, axis=None))
+    rows = rows // divisor if divisor > 1 else rows
+    missing = bits - max(int(rows.max()), -int(rows.min())).bit_length()
+    return rows << missing if missing > 0 else rows
+
+
+def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integers:
+    """Return combinations of a lattice's rows, with rounded coefficients that keep the products in a word."""
+    bound = int(np.abs(lattice).sum(axis=0).max())
+    room = WORD.bit_length() - 1 - bound.bit_length()
+    rounded = Matrix(scaled(coefficients, min(bits + LATTICE_BITS, room)))
+    return reduced(rounded.exact_answers(lattice, bound).astype(np.int64), bits)
+
+
+def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
+    """Add faint rows for the rest of a space, so that rounding stays inside what is measured.
+
+    The space is the Kronecker product of the spans of orthonormal `bases`, or else that of all columns.
+    """
+    cells = rows.shape[1]
+    if cells > limits().dense_cells:
+        raise PlanError(
+            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
+            "in integers (times a common factor), or on fewer values"
+        )
+    inside: Array = np.ones((1, 1))
+    for basis in bases:
+        inside = np.asarray(np.kron(inside, basis), dtype=float)
+    turned, _ = np.linalg.qr(inside @ rows.T if bases else rows.T, mode="complete")
+    rest = turned[:, len(rows) :].T
+    length = math.sqrt(float((rows**2).sum(axis=0).max()))
+    return np.concatenate([rows, FAINT * length * (rest @ inside if bases else rest)])
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The span of rows over columns, each of which counts `roots`² times."""
+
+    rows: NDArray[np.float64] | NDArray[np.int64]
+    roots: Array
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float64] | NDArray[np.int64]) -> Span:
+        """Return the span of rows over columns that count once."""
+        return cls(rows, np.ones(rows.shape[1]))
+
+    @cached_property
+    def lengths(self) -> Array:
+        """The lengths of the rows times `roots`."""
+        with np.errstate(over="ignore"):  # infinite lengths are refused
+            return np.sqrt(_lengths(self.rows * self.roots))
+
+    @cached_property
+    def _decomposed(self) -> tuple[Array, Array]:
+        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one.
+
+        R is the Cholesky root of their Gram matrix, or where that would lose digits of a QR decomposition.
+        """
+        scaled = self.rows * self.roots / self.lengths[:, None]
+        triangle = tame_root(scaled @ scaled.T)
+        if triangle is None:
+            basis, triangle = np.linalg.qr(scaled.T)
+            return basis, triangle
+        return solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T, triangle
+
+    def is_independent(self) -> bool:
+        """Return whether the rows are linearly independent, as far as floating point can tell."""
+        if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
+            return False
+        return bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+
+    @property
+    def basis(self) -> Array:
+        """An orthonormal basis of the span (columns × rows)."""
+        return self._decomposed[0]
+
+    @cached_property
+    def inverse(self) -> Array:
+        """The pseudo-inverse of the rows times `roots` (columns × rows): the rows must be independent."""
+        basis, triangle = self._decomposed
+        return np.ascontiguousarray(solve_upper(triangle, basis.T).T / self.lengths)
 
 
 def _lattice(value: Any) -> Integers | None:
@@ -90,8 +229,8 @@ class RowsStrategy(Strategy):
     def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
         """Return the sums of rows over the values of some axes within classes, with an axis for each."""
         tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
-        for place, axis in enumerate(axes, start=1):
-            tensor = self.partition.class_sums(tensor, place, axis)
+        for position, axis in enumerate(axes, start=1):
+            tensor = self.partition.class_sums(tensor, position, axis)
         return tensor
 
     def _on_columns(self, coarse: Array) -> Array:
@@ -100,22 +239,21 @@ class RowsStrategy(Strategy):
 
     def transform(self, rows: Array) -> Array:
         columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))
-        return self.span.coefficients(columns).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
+        return (columns @ self.span.inverse).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
     def covary(self, rows: Array) -> Array:
         image = self.transform(rows).reshape(-1, self.rank)
-        return self._over_cells(self.span.transposed_coefficients(image)).reshape(rows.shape)
+        return self._over_cells(image @ self.span.inverse.T).reshape(rows.shape)
 
     def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:  # noqa: ARG002
         images = answers.reshape(self.rank, -1).T
-        table = self._over_cells(self.span.transposed_coefficients(images))
-        return table.reshape(*answers.shape[1:], -1)
+        return self._over_cells(images @ self.span.inverse.T).reshape(*answers.shape[1:], -1)
 
     def orthonormal(self) -> Self:
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
     def combinations(self, rows: Array) -> Array:
-        return self.span.coefficients(rows * self._roots)
+        return (rows * self._roots) @ self.span.inverse
 
     @property
     def leverage(self) -> float:
@@ -124,25 +262,23 @@ class RowsStrategy(Strategy):
     # --- product queries ---
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
-        return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
+        return self._squares(factors, self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
             return True  # rows that span the whole residual space contain what lies in it by construction
-        inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
+        inside = self._squares(factors, self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
-    def _squares(
-        self, factors: Sequence[AxisRows], image: Callable[[Array], Array], root: Callable[[], Array]
-    ) -> Array:
-        """Return the squared lengths of images of products on the columns: a product with a root.
+    def _squares(self, factors: Sequence[AxisRows], root: Array) -> Array:
+        """Return the squared lengths of (product row) @ root, for a root over the columns.
 
         Few products are written out; many are multiplied factor by factor.
         """
         counts = [len(rows) for _, rows in factors]
         if len(factors) > 1 and math.prod(counts) > self.rank:
-            return self._contracted(factors, root())
-        return np.concatenate([_lengths(image(own)) for own in self._products(factors)]).reshape(counts)
+            return self._contracted(factors, root)
+        return np.concatenate([_lengths(rows @ root) for rows in self._products(factors)]).reshape(counts)
 
     def _products(self, factors: Sequence[AxisRows]) -> Iterator[Array]:
         """Iterate over pieces of all products of one row per factor, on the columns."""
@@ -154,37 +290,37 @@ class RowsStrategy(Strategy):
         total, step = math.prod(counts), max(1, CHUNK // self.partition.labels.size)
         for start in range(0, total, step):
             numbers = np.arange(start, min(start + step, total))
-            chosen = np.unravel_index(numbers, counts)
-            product = reduce(np.multiply, (rows[own] for rows, own in zip(coarse, chosen, strict=True)))
+            chosen = zip(coarse, np.unravel_index(numbers, counts), strict=True)
+            product = reduce(np.multiply, (rows[some] for rows, some in chosen))
             yield self._on_columns(np.broadcast_to(product, (numbers.size, *grid)))
 
     def _contracted(self, factors: Sequence[AxisRows], root: Array) -> Array:
-        """Return the squared lengths of (product row) @ root, for a root over the columns."""
+        """Return the same squared lengths, factor by factor."""
         order = [1 + axis for axes, _ in factors for axis in axes]
-        own = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
-        counts, sizes = [len(rows) for rows in own], [rows.shape[1] for rows in own]
+        coarse = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
+        counts, sizes = zip(*(rows.shape for rows in coarse), strict=True)
         largest = max(math.prod(counts[:i]) * math.prod(sizes[i:]) for i in range(len(counts) + 1))
         step = max(1, CHUNK // largest)
         result = np.zeros(counts)
         for start in range(0, root.shape[1], step):
             piece = root[:, start : start + step].T / self._roots
             image = np.take(piece, self.partition.labels, axis=1).transpose(*order, 0).reshape(*sizes, -1)
-            for place, rows in enumerate(own):
-                image = np.moveaxis(np.tensordot(rows, image, axes=(1, place)), 0, place)
+            for factor, rows in enumerate(coarse):
+                image = np.moveaxis(np.tensordot(rows, image, axes=(1, factor)), 0, factor)
             result += np.einsum("...k,...k->...", image, image)
         return result
 
-    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        left, most = iter(asked), max(1, CHUNK // self.partition.labels.size)
+    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        left, most = iter(products), max(1, CHUNK // self.partition.labels.size)
         while batch := list(islice(left, most)):
             every = [squared_lengths(factors) for factors in batch]
             ends = np.cumsum([lengths.size for lengths in every])
             if ends[-1] > most:
                 yield from super().variances_if_contained(batch)
                 continue
-            columns = np.concatenate([own for factors in batch for own in self._products(factors)])
-            images = self.span.coefficients(columns), self.span.inside(columns)
-            squares = (np.split(_lengths(image), ends[:-1]) for image in images)
+            columns = np.concatenate([rows for factors in batch for rows in self._products(factors)])
+            roots = self.span.inverse, self.span.basis
+            squares = (np.split(_lengths(columns @ root), ends[:-1]) for root in roots)
             for lengths, variances, inside in zip(every, *squares, strict=True):
                 contained = is_inside(inside.reshape(lengths.shape), lengths, math.prod(self.shape))
                 yield variances.reshape(lengths.shape) if contained else None
@@ -195,7 +331,7 @@ class RowsStrategy(Strategy):
     def _on_lattice(self) -> Array:
         """The coefficients of the rows in terms of the lattice's rows."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return Span.of(self.lattice).coefficients(self.matrix)
+        return self.matrix @ Span.of(self.lattice).inverse
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         again = self.of_integers(rounded)
@@ -225,17 +361,13 @@ class RowsStrategy(Strategy):
         """Return whether the lattice spans what the rows span."""
         if lattice.shape != self.matrix.shape:
             return False
-        if lattice.min() < -LARGEST_LATTICE or lattice.max() > LARGEST_LATTICE:
+        largest = LARGEST_INTEGER << len(self.shape)
+        if not -largest <= lattice.min() <= lattice.max() <= largest:
             return False
         if not Span(lattice, self._roots).is_independent():
             return False
-        step = max(1, CHUNK // lattice.shape[1])
-        for start in range(0, len(lattice), step):
-            whole = lattice[start : start + step] * self._roots
-            lengths = _lengths(whole)
-            if np.any(lengths - _lengths(self.span.inside(whole)) > CLOSE**2 * lengths):
-                return False
-        return True
+        rows = lattice * self._roots
+        return is_inside(_lengths(rows @ self.span.basis), _lengths(rows), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,12 +399,11 @@ class DenseStrategy(RowsStrategy):
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
-        few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
-        tried = [
-            self._in_integers(Matrix(round_rows(rows, centres, bits, scale)))
-            for scale in (SCALES if few else (1.0,))
-        ]
-        return tried[in_order([self.rounding_loss(found) for found in tried])[0] if few else 0]
+        # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
+        scales = np.linspace(1.0, 0.52, 25) if len(self.shape) == 1 and bits < 8 else [1.0]
+        tried = [round_rows(rows, centres, bits, scale) for scale in scales]
+        cosines = [float(np.vdot(matrix, rows) / np.linalg.norm(matrix)) for matrix in tried]
+        return self._in_integers(Matrix(tried[first_largest(cosines)]))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -288,7 +419,7 @@ class MergedStrategy(RowsStrategy):
     whole = True
     stored: ClassVar = {
         "shape": wholes,
-        "maps": lambda maps: tuple(integers(one, 1) for one in items(maps)),
+        "maps": lambda maps: tuple(integers(classes, 1) for classes in items(maps)),
         "labels": integers,
         "matrix": partial(floats, ndim=2),
         "lattice": _lattice,

@@ -16,16 +16,14 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.arrays import TIE, Array, along_axes, pseudo_inverse
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies.rounding import FAINT, round_rows
-from querysmasher.planning.strategies.span import Span
+from querysmasher.planning.strategies.dense import FAINT, Span, round_rows
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
-    FAINTEST,
     LARGEST,
     AxisRows,
     Strategy,
@@ -39,9 +37,6 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 GRAIN = 64
 """Noise variances within a diagonal strategy are integer multiples near 2^(level/64), so that few differ."""
-
-NOTHING = 1e-9
-"""Frequencies whose amplitude is below this fraction of the largest are not passed on by a filter."""
 
 
 class BasisStrategy(Strategy):
@@ -81,11 +76,11 @@ class BasisStrategy(Strategy):
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         result = self._inverse.transpose([axis for axes, _ in factors for axis in axes])
-        for place, (axes, rows) in enumerate(factors):
-            own = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
-            kept = list(range(place, place + len(axes)))
-            result = np.tensordot(own, result, axes=(list(range(1, own.ndim)), kept))
-            result = np.moveaxis(result, 0, place)
+        for number, (axes, rows) in enumerate(factors):
+            energies = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            kept = range(number, number + len(axes))
+            result = np.tensordot(energies, result, axes=(range(1, energies.ndim), kept))
+            result = np.moveaxis(result, 0, number)
         return result
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
@@ -131,7 +126,7 @@ class DiagonalStrategy(BasisStrategy):
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
 
     def written_out(self) -> Array:
-        product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
+        product = reduce(lambda left, right: np.asarray(np.kron(left, right)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
@@ -165,7 +160,7 @@ class DiagonalStrategy(BasisStrategy):
         spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
         if not all(span.is_independent() for span in spans):
             return math.inf
-        squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
+        squares = [(rows @ span.inverse) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
@@ -191,7 +186,7 @@ class DiagonalStrategy(BasisStrategy):
         bases, weights = self.bases, self.weights
         if not bases or weights.shape != tuple(map(len, bases)) or not weights.size:
             return False
-        if not FAINTEST < weights.min() <= weights.max() < LARGEST:
+        if not 1 / LARGEST < weights.min() <= weights.max() < LARGEST:
             return False
         return all(np.abs(b).max(initial=0.0) < LARGEST and Span.of(b).is_independent() for b in bases)
 
@@ -272,7 +267,7 @@ class FourierStrategy(BasisStrategy):
             return False
         if any(np.take(spectrum, 0, axis=axis).any() for axis in range(spectrum.ndim)):
             return False
-        return bool(spectrum[spectrum > 0].min() >= FAINTEST)
+        return bool(spectrum[spectrum > 0].min() >= 1 / LARGEST)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
@@ -293,4 +288,4 @@ def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArra
 def _spectrum(factor: Filter) -> Array:
     """Return the squared amplitudes of a filter, zero where they are rounding error."""
     amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
-    return np.asarray(np.where(amplitudes > NOTHING * amplitudes.max(), amplitudes, 0.0) ** 2)
+    return np.asarray(np.where(amplitudes > TIE * amplitudes.max(), amplitudes, 0.0) ** 2)

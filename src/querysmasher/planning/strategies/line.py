@@ -30,12 +30,11 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.strategies.rounding import reduced, scaled
-from querysmasher.planning.strategies.span import Span
+from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family, Indexes, Structure
 
 
 class AxisStrategy(Strategy):
@@ -187,7 +186,7 @@ class LineStrategy(AxisStrategy):
         """The variance of every value's count."""
 
     @abstractmethod
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         """Return the covariances of pairs of prefixes."""
 
     @cached_property
@@ -195,7 +194,7 @@ class LineStrategy(AxisStrategy):
         """The covariance of every prefix with the total."""
         return np.cumsum(self.inverse_ones)
 
-    def of_spans(self, first: Places, last: Places) -> Array:
+    def of_spans(self, first: Indexes, last: Indexes) -> Array:
         """Return the variances of sums of consecutive values."""
         around = first > last  # the complement of what lies between: its variance needs two cuts as well
         before, until = first - 1, last
@@ -231,12 +230,16 @@ class LineStrategy(AxisStrategy):
                 f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
                 "memory; ask for fewer at a time"
             )
-        return family.original.variances_on(self)
+        spans = family.original.spans()
+        if spans is None:
+            return self.of_rows(family.matrix())
+        return self.of_spans(*spans) if spans[0].any() else self.prefixes[spans[1]]
 
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
         if weighted and family.weights is not None:
             return super().whole_loss(family)
-        return family.original.loss_on(self)
+        every = {Structure.RANGES: self.all_ranges, Structure.CIRCLE: self.all_circular}.get(family.structure)
+        return float(self.whole_variances(family).sum()) if every is None else every()
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +295,7 @@ class MatrixAxis(LineStrategy):
     def values(self) -> Array:
         return np.diagonal(self._covariance)
 
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         return np.asarray(self._cumulated[low, high])
 
     def covary_whole(self, rows: Array) -> Array:

@@ -42,24 +42,18 @@ from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.line import LineStrategy
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
+from querysmasher.planning.strategies.strategy import CLOSE, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
 from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Places
-
-SMALL = 128
-"""Sums over at most so many values are written out."""
+from querysmasher.workload.family import Indexes
 
 LOWEST = 64
-"""Number of frequencies that are added one by one."""
+"""Number of frequencies that are added one by one, and of values up to which sums are written out."""
 
 RATIO = 2.5
 """Ratio of consecutive poles: the error of the fit is of the order exp(−2π²/log RATIO)."""
-
-SAMPLES = 2_000
-"""Number of eigenvalues to which the function is fitted."""
 
 SMOOTH = 0.1
 """Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
@@ -165,7 +159,7 @@ class MirroredStrategy(LineStrategy):
         r = 1 / self.diagonal
         return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
 
-    def of_spans(self, first: Places, last: Places) -> Array:
+    def of_spans(self, first: Indexes, last: Indexes) -> Array:
         width = 1 + int((last - first).max(initial=0))
         if np.any(first > last) or width * max(self.diagonal.size, first.size) > limits().exact_range_work:
             return super().of_spans(first, last)
@@ -191,7 +185,7 @@ class MirroredStrategy(LineStrategy):
         least = max(float(squares[first]), 1e-14) / 100
         count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
         poles = least * RATIO ** np.arange(count, dtype=float)
-        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
+        chosen = np.unique(np.geomspace(first + 1, squares.size, 32 * LOWEST).astype(np.int64)) - 1
         chosen = chosen[squares[chosen] > 0]
         basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
         basis /= inverse[chosen, None]
@@ -200,7 +194,7 @@ class MirroredStrategy(LineStrategy):
         misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
         return poles, np.asarray(solution[:-1]), float(solution[-1]), misfit
 
-    def _crossing(self, low: Places, high: Places) -> Array:
+    def _crossing(self, low: Indexes, high: Indexes) -> Array:
         """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
         poles, weights, constant, _ = self._fit
         scales, result = 1 / self.diagonal, np.zeros(low.shape)
@@ -216,7 +210,7 @@ class MirroredStrategy(LineStrategy):
                 result += left[k] * sums[low] * (sums[high] - sums[low])
         return result
 
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
         if ends.size * self.diagonal.size > limits().exact_range_work and self._fit[-1] < SMOOTH:
@@ -225,48 +219,39 @@ class MirroredStrategy(LineStrategy):
                 sums = np.cumsum(row / self.diagonal)
                 cut -= sums[low] * (sums[high] - sums[low])
             return np.asarray(self.prefixes[low] + cut)
-        result, place = np.empty(low.shape), np.arange(self.diagonal.size)
+        result, values = np.empty(low.shape), np.arange(self.diagonal.size)
         step = max(1, CHUNK // self.diagonal.size)
         for start in range(0, ends.size, step):
-            rows = (place <= ends[start : start + step, None]).astype(float)
+            rows = (values <= ends[start : start + step, None]).astype(float)
             here = np.flatnonzero(which // step == start // step)
             result[here] = np.cumsum(self.covary_whole(rows), axis=1)[which[here] - start, other[here]]
         return result
 
     # --- integers ---
 
-    @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same."""
-        return {}
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = self._in_integers(self._round(bits))
-        return self._rounded[bits]
-
-    def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
-        filter_bits = max(bits, min(bits + 3, limits().filter_bits)) + max(0, (n.bit_length() + 1) // 2 - 6)
-        scale = 2.0**filter_bits / float(np.abs(amplitude).max())
-        finest = 2 ** max(bits, min(bits + 4, limits().diagonal_bits)) - 1
+        bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
+        scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
+        finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
-        kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
+        kernel, extra = (np.rint(scale * rows).astype(np.int64) for rows in (amplitude, self.extra))
         shift = np.zeros(n + len(extra), dtype=np.int64)
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
-        found = self._unshifted(plain)
-        if found.spectrum.min() <= 0.0:
+        whole = self._unshifted(plain)
+        if whole.spectrum.min() <= 0.0:
             raise PlanError(
                 "max_records: it leaves too few bits for exact integer answers; lower max_records"
             )
-        return replace(plain, shift=np.rint(found.answers_whole(found.balance)).astype(np.int64))
+        shift = np.rint(whole.answers_whole(whole.balance)).astype(np.int64)
+        return self._in_integers(replace(plain, shift=shift))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
-        found = cls._unshifted(factor)
-        return found.around_shift(factor, factor.shift) if found.spectrum.min() > 0 else found
+        whole = cls._unshifted(factor)
+        return whole.around_shift(factor, factor.shift) if whole.spectrum.min() > 0 else whole
 
     @classmethod
     def _unshifted(cls, factor: Mirrored) -> Self:
@@ -283,7 +268,7 @@ class MirroredStrategy(LineStrategy):
             return False
         if np.abs(self.extra).max(initial=0.0) > LARGEST:
             return False
-        if not all(array.min() > FAINTEST and array.max() < LARGEST for array in arrays):
+        if not all(array.min() > 1 / LARGEST and array.max() < LARGEST for array in arrays):
             return False
         return bool(self.spectrum.min() > CLOSE**2 * self.spectrum.max() / n)
 
@@ -302,9 +287,8 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 def _mirrored_below(lags: Array, x: Array) -> Array:
     """Return Σ_{j<i} lags[i+j]·x_j."""
     n, half = x.size, x.size // 2
-    if n <= SMALL:
-        place = np.arange(n)
-        return np.tril(lags[np.add.outer(place, place)], -1) @ x
+    if n <= LOWEST:
+        return np.tril(lags[np.add.outer(np.arange(n), np.arange(n))], -1) @ x
     length = smooth_length(n)
     seen, left = np.fft.rfft(lags[half : n + half - 1], length), np.fft.rfft(x[:half], length)
     across = np.fft.irfft(seen * left.conj(), length)[: n - half]
@@ -313,24 +297,24 @@ def _mirrored_below(lags: Array, x: Array) -> Array:
     )
 
 
-def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, high: Places) -> Array:
+def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Indexes, high: Indexes) -> Array:
     """Return the same sum for the matrix with eigenvalues 1/(λ + pole)."""
     from scipy.signal import lfilter  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    place = np.arange(reflection.size)
+    values = np.arange(reflection.size)
     phi = 2 * math.asinh(math.sqrt(pole) / 2)
     decay = math.exp(-phi)
     ahead = lfilter([1.0], [1.0, -decay], scales)  # Σ_{i≤l} r_i e^(−φ(l−i))
     behind = lfilter([0.0, decay], [1.0, -decay], scales[::-1])[::-1]  # Σ_{j>l} r_j e^(−φ(j−l))
     result = ahead[low] * (behind[low] - np.exp(-phi * (high - low)) * behind[high])
     sign, period = reflection.period
-    falling = np.cumsum(scales * np.exp(-phi * place))
-    rising = np.cumsum(scales * np.exp(-phi * (period - place)))
+    falling = np.cumsum(scales * np.exp(-phi * values))
+    rising = np.cumsum(scales * np.exp(-phi * (period - values)))
     result = result + sign * falling[low] * (rising[high] - rising[low])
     if reflection.sign:
         far = math.exp(-phi * reflection.shift)
         result = result + reflection.sign * far * falling[low] * (falling[high] - falling[low])
         half = (period - reflection.shift) / 2
-        back = np.cumsum(scales * np.exp(-phi * (half - place)))
+        back = np.cumsum(scales * np.exp(-phi * (half - values)))
         result = result + reflection.sign * sign * back[low] * (back[high] - back[low])
     return np.asarray(result / (2 * math.sinh(phi) * (1 - sign * math.exp(-phi * period))))

@@ -24,17 +24,14 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 AxisRows = tuple[tuple[int, ...], Array]
 """Increasing axes of the block, and query rows over their cells; several are factors of product queries."""
 
-OUTSIDE = 1e-6
-"""A query further than this fraction of its length from the span of a strategy is outside it."""
-
 CLOSE = 1e-6
-"""Maximum relative error of planned numbers."""
+"""Maximum relative error of planned numbers, and of a query in the span of a strategy."""
 
-ROUNDING = 2e-16
-"""Maximum relative rounding error of a sum, per number added."""
+DEPENDENT = 1e-14
+"""Rows closer than this fraction of their length to the span of others are in it."""
 
-FAINTEST, LARGEST = 1e-60, 1e60
-"""Minimum (unless zero) and maximum of a weight or an amplitude."""
+LARGEST = 1e60
+"""Maximum of a weight or an amplitude; the minimum, unless it is zero, is the reciprocal."""
 
 
 class Strategy(Stored, ABC):
@@ -83,12 +80,9 @@ class Strategy(Stored, ABC):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
 
-    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        """Iterate over the variances of several products of factors, or None where the span lacks some.
-
-        Strategies that must be read as a whole for every product override it, and read themselves less often.
-        """
-        return (self.variances(factors) if self.contains(factors) else None for factors in asked)
+    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        """Iterate over the variances of several products of factors, or None where the span lacks some."""
+        return (self.variances(factors) if self.contains(factors) else None for factors in products)
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         """Return the class of every value, by axis, and the rows over combinations of classes."""
@@ -147,13 +141,13 @@ class Strategy(Stored, ABC):
 
 def is_negligible(outside: Array, lengths: Array) -> bool:
     """Return whether squared lengths outside a span are rounding error, relative to the whole lengths."""
-    allowed = np.maximum(OUTSIDE**2 * lengths, 1e-24 * lengths.max(initial=0.0))
+    allowed = np.maximum(CLOSE**2 * lengths, 1e-24 * lengths.max(initial=0.0))
     return bool(np.all(outside <= allowed))
 
 
 def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
     """Return whether squared lengths in a span are those of queries, up to rounding errors."""
-    return is_negligible(lengths - inside - ROUNDING * cells * lengths, lengths)
+    return is_negligible(lengths * (1 - np.finfo(float).eps * cells) - inside, lengths)
 
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:

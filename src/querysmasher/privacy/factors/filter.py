@@ -211,7 +211,7 @@ class Mirrored(Factor):
             strict=True,
         )
         constant = sum(g**2 for g in self.shift.tolist())
-        return max(d**2 * (s + sum(u**2 for u in own)) - 2 * d * a for d, s, a, own in columns) + constant
+        return max(d**2 * (s + sum(u**2 for u in rows)) - 2 * d * a for d, s, a, rows in columns) + constant
 
     def _across(self) -> Integers:
         """Return Fg₁ + Uᵀg₂, exactly."""

@@ -118,10 +118,10 @@ class Partition:
     def __post_init__(self) -> None:
         """Check that every class and every column is used; keep read-only copies."""
         require(type(self.maps) is tuple, "partition: expected a tuple of maps, one per axis")
-        maps = tuple(words("partition: a map of values to classes", one, 1) for one in self.maps)
+        maps = tuple(words("partition: a map of values to classes", classes, 1) for classes in self.maps)
         labels = words("partition: its labels", self.labels, len(maps))
-        classes = tuple(_count("a map of values to classes", one) for one in maps)
-        require(labels.shape == classes, "partition: expected labels for all combinations of classes")
+        counts = tuple(_count("a map of values to classes", classes) for classes in maps)
+        require(labels.shape == counts, "partition: expected labels for all combinations of classes")
         _count("its labels", labels)
         object.__setattr__(self, "maps", maps)
         object.__setattr__(self, "labels", labels)
@@ -129,7 +129,7 @@ class Partition:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
-        return tuple(one.size for one in self.maps)
+        return tuple(classes.size for classes in self.maps)
 
     @property
     def cells(self) -> int:
@@ -144,7 +144,7 @@ class Partition:
     @cached_property
     def sizes(self) -> Array:
         """Number of cells of every column."""
-        counts = (np.bincount(one).astype(float) for one in self.maps)
+        counts = (np.bincount(classes).astype(float) for classes in self.maps)
         coarse: Array = reduce(np.multiply.outer, counts, np.ones(()))
         return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
 
@@ -154,7 +154,7 @@ class Partition:
 
         None for those that keep all apart, in order.
         """
-        return tuple(_order(one) for one in (*self.maps, self.labels.ravel()))
+        return tuple(map(_order, (*self.maps, self.labels.ravel())))
 
     def of_cells(self) -> Integers:
         """Return the column of every cell, in row-major order."""

@@ -56,19 +56,19 @@ class Nodes:
     @cached_property
     def families(self) -> tuple[tuple[Integers, Integers], ...]:
         """At each depth: the nodes that are parents of it, and where the children of each start in it."""
-        found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        families = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         for level in self.levels[1:]:
-            own = self.parents[level]
-            starts = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
-            found.append((own[starts], starts))
-        return tuple(found)
+            parents = self.parents[level]
+            starts = np.flatnonzero(np.append(True, parents[1:] != parents[:-1]))
+            families.append((parents[starts], starts))
+        return tuple(families)
 
     @cached_property
     def is_leaf(self) -> NDArray[np.bool_]:
         """Which nodes have no children."""
-        found = np.ones(len(self), dtype=bool)
-        found[self.parents[self.parents >= 0]] = False
-        return found
+        is_leaf = np.ones(len(self), dtype=bool)
+        is_leaf[self.parents[self.parents >= 0]] = False
+        return is_leaf
 
     @cached_property
     def leaves(self) -> Integers:
@@ -159,8 +159,8 @@ class Tree(OnForest, Factor):
 
     def squared_column(self) -> int:
         fits = 3 * self.largest**2 * len(self.nodes.levels) < 2**62
-        m, g = (own if fits else own.astype(object) for own in (self.multipliers, self.shift))
-        return int(self.nodes.path_sums(m**2 - 2 * m * g).max()) + sum(own**2 for own in self.shift.tolist())
+        m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
+        return int(self.nodes.path_sums(m**2 - 2 * m * g).max()) + sum(a**2 for a in self.shift.tolist())
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
         whole = tables.astype(np.int64)
@@ -172,6 +172,7 @@ class Tree(OnForest, Factor):
         return sums
 
     def transposed(self, answers: Array) -> Array:
-        own = np.zeros((len(self.nodes), answers.shape[1]))
-        own[self.measured] = answers * self.multipliers[self.measured].astype(float)[:, None]
-        return self.nodes.path_sums(own)[self.leaf_of] - self.shift[self.measured].astype(float) @ answers
+        weighted = np.zeros((len(self.nodes), answers.shape[1]))
+        weighted[self.measured] = answers * self.multipliers[self.measured].astype(float)[:, None]
+        shifted = self.shift[self.measured].astype(float) @ answers
+        return self.nodes.path_sums(weighted)[self.leaf_of] - shifted

@@ -11,7 +11,7 @@ import querysmasher as qs
 from querysmasher import files
 from querysmasher.errors import FileError
 from querysmasher.planning.limits import limited
-from querysmasher.release import storage
+from querysmasher.release import release_file
 from tests.builders import BEST, SPLIT, UNIFORM
 from tests.release.tables import random_counts, simulate
 
@@ -34,7 +34,7 @@ RELEASES = {
     "rounded": (lambda: rich(qs.PrivacyCost(1.0), **BEST), "rounded"),
     "whole": (lambda: rich(qs.PrivacyCost(1.0), {}, **BEST), "rounded"),
     "mixture": (
-        lambda: rich(qs.PrivacyCost(1.0), {"quick_whole_work": 0, "tried_cells": -1}, **BEST),
+        lambda: rich(qs.PrivacyCost(1.0), {"whole_work": 0, "threaded_cells": -1}, **BEST),
         "rounded",
     ),
     "structured": (
@@ -163,7 +163,7 @@ def payload(release, monkeypatch):
     """What `save` writes, as plain data."""
     caught = {}
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_archive", lambda path, kind, data: caught.update(data))
+        patch.setattr(release_file, "write_archive", lambda path, kind, data: caught.update(data))
         release.save("x")
     return caught
 

@@ -14,54 +14,51 @@ rows are decomposed, which takes longer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import TAME, Array, along_axes, square_root
+from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
-from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
+from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths, spans
 from querysmasher.planning.lattice import Integers, independent
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.split import Block, Part, Piece
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
-from querysmasher.planning.subworkload import Block, Part, Piece
+
+RANK = 1e-10
+"""Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
+
+
+def outer_product(tensors: Iterable[tuple[Array, Sequence[int]]]) -> Array:
+    """Return the outer product of tensors whose axes are numbered, with its axes in this order."""
+    operands: list[Any] = [x for tensor, axes in tensors for x in (tensor, list(axes))]
+    return np.asarray(np.einsum(*operands, sorted(axis for axes in operands[1::2] for axis in axes)))
 
 
 def is_circulant(block: Block) -> bool:
     """Return whether every Gram of the block is circulant and of full rank around a uniform centre."""
-    return all(len(piece.axes) == 1 and _spectrum(piece.part) is not None for piece in block.pieces)
+    return all(_spectrum(piece.part) is not None for piece in block.pieces)
 
 
 def solve_circulant(block: Block) -> Solution:
     """Return the optimum, with both bounds computed from the strategy itself."""
-    spectrum = _block_spectrum(block)
+    spectrum = np.zeros([n - 1 for n in block.shape])
+    for term in block.terms:
+        factors = ((_spectrum(piece.part), piece.axes) for piece in term.pieces)
+        spectrum += term.coefficient * outer_product((h, axes) for h, axes in factors if h is not None)
     bases = tuple(map(fourier_basis, block.shape))
     h = np.sqrt(spectrum)
-    diagonal = h
-    for basis in bases:  # v = (⊗ B∘B)ᵀ h, axis by axis
-        diagonal = np.tensordot(diagonal, basis**2, axes=(0, 0))
-    h = h / diagonal.max()
+    h = h / along_axes(h, 0, [basis**2 for basis in bases]).max()  # v = (⊗ B∘B)ᵀ h
     strategy: Strategy = DiagonalStrategy(bases, h)
     if len(bases) == 1:
         strategy = DenseStrategy(block.shape, np.sqrt(h)[:, None] * bases[0])
     bound = float(np.sqrt(spectrum / block.cells).sum())
     return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound, "circulant")
-
-
-def _block_spectrum(block: Block) -> Array:
-    spectrum: Array = np.zeros([n - 1 for n in block.shape])
-    for term in block.terms:
-        product = np.full((), term.coefficient)
-        for piece in sorted(term.pieces, key=attrgetter("axes")):
-            own = _spectrum(piece.part)
-            assert own is not None  # noqa: S101 - `is_circulant` has checked it
-            product = np.multiply.outer(product, own)
-        spectrum += product
-    return spectrum
 
 
 def fourier_basis(n: int) -> Array:
@@ -83,18 +80,14 @@ def _spectrum(part: Part) -> Array | None:
         return None
     eigenvalues = np.fft.rfft(part.content[0]).real[1:]
     spectrum = np.repeat(eigenvalues, 2)[: n - 1]
-    return spectrum if np.all(spectrum > 1e-10 * spectrum.max(initial=0.0)) else None
+    return spectrum if np.all(spectrum > RANK * spectrum.max(initial=0.0)) else None
 
 
 def is_circulant_gram(gram: Array) -> bool:
     """Return whether every row of a Gram matrix is the previous one, shifted by one cell."""
-    close = 1e-12 * np.abs(gram).max()
+    close = ROUNDING * np.abs(gram).max()
     pairs = (gram[1:2, 1:], gram[:1, :-1]), (gram[1:, 0], gram[:-1, -1]), (gram[1:, 1:], gram[:-1, :-1])
-    return all(np.abs(own - previous).max(initial=0.0) <= close for own, previous in pairs)
-
-
-RANK = 1e-10
-"""Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
+    return all(np.abs(row - previous).max(initial=0.0) <= close for row, previous in pairs)
 
 
 def is_thin(block: Block) -> bool:
@@ -105,57 +98,55 @@ def is_thin(block: Block) -> bool:
     return rows <= block.cells / 2 and rows**2 * block.cells <= limits().thin_work
 
 
-def stacked_rows(block: Block) -> Array:
-    """Return the rows of a thin block, with the roots of their coefficients."""
-    return np.concatenate([math.sqrt(term.coefficient) * term.pieces[0].part.content for term in block.terms])
+def independent_root(rows: Array) -> Array:
+    """Return independent rows with the same Gram matrix, orthogonal unless some are far shorter than others.
 
-
-def block_root(block: Block, *, strict: bool = True) -> Array:
-    """Return independent rows R with RᵀR the block's Gram.
-
-    Unless `strict`, rows many orders of magnitude shorter than the longest may be missing. That is enough to
-    estimate the loss, and makes it smooth where a direction vanishes.
+    Every row keeps its direction, relative to its own length.
     """
+    if not are_far_apart(rows):
+        few = len(rows) <= rows.shape[1]
+        values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+        sure = values > ROUNDING * values[-1]
+        rest = vectors[:, ~sure]
+        outside = rest @ np.asarray(np.linalg.qr(rows.T @ rest, mode="r")).T if few else rows @ rest
+        if np.all(lengths(outside) <= LOST * lengths(rows)):
+            return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
+    root = graded_root(rows)
+    if is_graded(root):
+        return root
+    _, values, turn = np.linalg.svd(root, full_matrices=False)
+    return np.asarray(values[:, None] * turn, dtype=float)
+
+
+def root_diagonal(root: Array) -> Array | None:
+    """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal."""
+    return None if is_graded(root) else (1 / lengths(root)) @ root**2
+
+
+def block_root(block: Block) -> Array:
+    """Return independent rows R with RᵀR the block's Gram."""
     if is_thin(block):
-        return _thin_root(block, strict)
-    return _gram_root(block, strict)
-
-
-def _thin_root(block: Block, strict: bool) -> Array:
-    stacked = stacked_rows(block)
-    root = _tame_root(stacked)
-    if root is not None:
-        return root
-    _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
-    keep = values > RANK * values[0]
-    root = values[keep, None] * vectors[keep]
-    if not strict or (not is_graded(root) and spans(vectors[keep], stacked)):
-        return root
-    return graded_root(stacked)
-
-
-def _tame_root(rows: Array) -> Array | None:
-    """Return a root by way of the rows' Gram matrix, or None if that could lose some of them."""
-    values, turn = np.linalg.eigh(rows @ rows.T)
-    keep = values > values[-1] / TAME**2
-    root = np.asarray(turn[:, keep].T @ rows, dtype=float)
-    return root if spans(root / np.sqrt(values[keep])[:, None], rows) else None
-
-
-def _gram_root(block: Block, strict: bool) -> Array:
-    """Return R with RᵀR the block's Gram, computed inside the residual space, whose rank is known."""
-    inside = [complement(centre.weights) for centre in block.centres]
-    gram = np.zeros(())
+        terms = ((math.sqrt(term.coefficient), term.pieces[0].part) for term in block.terms)
+        return independent_root(np.concatenate([scale * part.content for scale, part in terms]))
+    inside = [complement(centre.weights) for centre in block.centres]  # the residual space has full rank
+    sizes = [len(f) for f in inside]
+    cells = math.prod(sizes)
+    gram = np.zeros((cells, cells))
     for term in block.terms:
-        gram = gram + term.coefficient * _pieces_gram(term.pieces, inside)
+        grams = [(_part_gram(p.part, [inside[a].T for a in p.axes]), p.axes) for p in term.pieces]
+        both = [[side * len(sizes) + a for side in (0, 1) for a in axes] for _, axes in grams]
+        folded = [part.reshape([sizes[a] for a in axes] * 2) for part, axes in grams]
+        gram += term.coefficient * outer_product(zip(folded, both, strict=True)).reshape(cells, cells)
     root = full_root(gram)
     if root is None:
         root = square_root(gram, RANK)
-        rows = _block_rows(block, inside) if strict else root
+        maps = [f.T for f in inside]
+        rows = np.concatenate(
+            [math.sqrt(term.coefficient) * pieces_rows(term.pieces, maps) for term in block.terms]
+        )
         if not spans(root / lengths(root)[:, None], rows):
             root = graded_root(rows)
-    tensor = root.reshape(-1, *(len(f) for f in inside))
-    return np.ascontiguousarray(along_axes(tensor, 1, inside).reshape(len(root), -1))
+    return np.ascontiguousarray(along_axes(root.reshape(-1, *sizes), 1, inside).reshape(len(root), -1))
 
 
 def full_root(gram: Array) -> Array | None:
@@ -168,53 +159,25 @@ def full_root(gram: Array) -> Array | None:
     return root if pivots.min() > 1e-7 * pivots.max() else None
 
 
-def _independent_rows(gram: Array) -> Array:
-    root = full_root(gram)
-    return square_root(gram, RANK) if root is None else root
-
-
-def _block_rows(block: Block, inside: list[Array]) -> Array:
-    """Return rows whose Gram is the block's, in the coordinates `inside` of the residual space."""
-    return np.concatenate(
-        [math.sqrt(term.coefficient) * _pieces_rows(term.pieces, inside) for term in block.terms]
-    )
-
-
-def _pieces_rows(pieces: Sequence[Piece], inside: list[Array]) -> Array:
-    """Return rows whose Gram is the product of pieces, in the coordinates `inside` of the residual space."""
-    result: Array = np.ones((1,))
-    order: list[int] = []
-    for piece in pieces:
-        rows = _part_rows(piece.part, [inside[a].T for a in piece.axes])
-        result = np.multiply.outer(result, rows.reshape(len(rows), *(len(inside[a]) for a in piece.axes)))
-        result = np.moveaxis(result, 1 + len(order), 1)
-        result = result.reshape(-1, *result.shape[2:])
-        order += piece.axes
-    cells = math.prod(len(f) for f in inside)
-    return result.transpose(0, *(1 + np.argsort(order))).reshape(-1, cells)
+def pieces_rows(pieces: Sequence[Piece], maps: Sequence[Array]) -> Array:
+    """Return rows whose Gram is the product of pieces, in coordinates given by one matrix per axis."""
+    tensors = []
+    for number, piece in enumerate(pieces):
+        on = [maps[a] for a in piece.axes]
+        rows = _part_rows(piece.part, on).reshape(-1, *(m.shape[1] for m in on))
+        tensors.append((rows, [number, *(len(pieces) + a for a in piece.axes)]))
+    return outer_product(tensors).reshape(-1, math.prod(m.shape[1] for m in maps))
 
 
 def _part_rows(part: Part, maps: list[Array]) -> Array:
     """Return at most as many rows as dimensions, whose Gram is the part's in the coordinates `maps`."""
-    own = part.rows
-    if own is None:
-        return _independent_rows(_part_gram(part, maps))
-    rows = along_axes(own.reshape(-1, *part.shape), 1, maps).reshape(len(own), -1)
+    queries = part.rows
+    if queries is None:
+        gram = _part_gram(part, maps)
+        root = full_root(gram)
+        return square_root(gram, RANK) if root is None else root
+    rows = along_axes(queries.reshape(-1, *part.shape), 1, maps).reshape(len(queries), -1)
     return graded_root(rows) if len(rows) > rows.shape[1] else rows
-
-
-def _pieces_gram(pieces: Sequence[Piece], inside: list[Array]) -> Array:
-    """Return the Gram of the product of pieces in the coordinates `inside` of the residual space."""
-    result: Array = np.ones(())
-    order: list[tuple[int, int]] = []  # (side, axis) of every dimension of the result
-    for piece in pieces:
-        own = _part_gram(piece.part, [inside[a].T for a in piece.axes])
-        result = np.multiply.outer(result, own.reshape(*[len(inside[a]) for a in piece.axes] * 2))
-        order += [(side, a) for side in (0, 1) for a in piece.axes]
-    place = {key: i for i, key in enumerate(order)}
-    rows_then_columns = [place[side, axis] for side in (0, 1) for axis in range(len(inside))]
-    cells = math.prod(len(f) for f in inside)
-    return result.transpose(rows_then_columns).reshape(cells, cells)
 
 
 def _part_gram(part: Part, maps: list[Array]) -> Array:
@@ -259,28 +222,21 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 
 def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
-    weights = np.ones(())
-    for axis, (size, centre) in enumerate(zip(block.shape, block.centres, strict=True)):
-        if centre.start is not None:
-            weights = np.multiply.outer(weights, centre.start)
-            continue
-        blend = axis_blend(block, axis)
-        own = np.full(size, 1.0 / size)
-        if blend is not None and len(block.shape) > 1:
-            own = solve_design(square_root(blend, RANK), own, 1e-4).weights
-        weights = np.multiply.outer(weights, own)
-    return weights.ravel()
+    weights = []
+    for axis, size in enumerate(block.shape):
+        best = np.full(size, 1.0 / size)
+        if len(block.shape) > 1:
+            best = solve_design(square_root(_axis_blend(block, axis), RANK), best, 1e-4).weights
+        weights.append((best, [axis]))
+    return outer_product(weights).ravel()
 
 
-def axis_blend(block: Block, axis: int) -> Array | None:
+def _axis_blend(block: Block, axis: int) -> Array:
     """Return the sum of the Grams on one axis, traced over the others, each with its share of the energy."""
-    blend = None
+    blend = np.zeros((block.shape[axis],) * 2)
     for term in block.terms:
-        for piece in term.pieces:
-            if axis in piece.axes:
-                others = math.prod(other.part.trace for other in term.pieces if other is not piece)
-                own = term.coefficient * others * piece.part.partial_trace(piece.axes.index(axis))
-                blend = own if blend is None else blend + own
+        (piece,) = (piece for piece in term.pieces if axis in piece.axes)
+        blend += term.energy / piece.part.trace * piece.part.partial_trace(piece.axes.index(axis))
     return blend
 
 

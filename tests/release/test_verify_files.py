@@ -15,14 +15,16 @@ import querysmasher as qs
 from querysmasher import extras
 from querysmasher.files import write_members
 from querysmasher.release.comparing import sha256
-from querysmasher.release.published import (
+from querysmasher.release.verify import (
+    FAILED,
+    OK,
+    OPEN,
     check_page,
     check_plan,
     exploration_summary,
     planned_summary,
     summary_of,
 )
-from querysmasher.release.verify import FAILED, OK, OPEN
 from querysmasher.release.writing import document
 from tests.builders import UNIFORM
 from tests.release.folders import statuses, summarised, text, with_digests

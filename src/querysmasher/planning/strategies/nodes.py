@@ -94,20 +94,20 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     def covariances(self, of_leaves: Array) -> Array:
         """Return the covariances of queries with the counts of all nodes; both along the first axis."""
-        nodes, (own, below, _) = self.nodes, self._variances
+        nodes, (alone, below, _) = self.nodes, self._variances
         lead = (slice(None), *[None] * (of_leaves.ndim - 1))
-        found = np.zeros((len(nodes), *of_leaves.shape[1:]))
-        found[nodes.leaves] = of_leaves * own[nodes.leaves][lead]
+        result = np.zeros((len(nodes), *of_leaves.shape[1:]))
+        result[nodes.leaves] = of_leaves * alone[nodes.leaves][lead]
         for depth in range(len(nodes.levels) - 1, 0, -1):
             parents = nodes.families[depth][0]
             share = 1 / (1 + self.precisions[parents] * below[parents])
-            found[parents] = nodes.child_sums(depth, found[nodes.levels[depth]]) * share[lead]
-        above = np.zeros_like(found)
+            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * share[lead]
+        above = np.zeros_like(result)
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
-            above[level] = above[up] + self.precisions[up][lead] * found[up]
-            found[level] -= above[level] * own[level][lead]
-        return found
+            above[level] = above[up] + self.precisions[up][lead] * result[up]
+            result[level] -= above[level] * alone[level][lead]
+        return result
 
     def _merged(self, rows: Array) -> Array:
         """Return the mean of rows over the values of every leaf, leaves first."""
@@ -115,8 +115,8 @@ class TreeStrategy(OnForest, AxisStrategy):
         return self.partition.sums(flat) / self.partition.sizes[:, None]
 
     def covary_whole(self, rows: Array) -> Array:
-        found = self.covariances(self._merged(rows))[self.nodes.leaves]
-        return (found / self.partition.sizes[:, None])[self.leaf_of].T.reshape(rows.shape)
+        of_leaves = self.covariances(self._merged(rows))[self.nodes.leaves]
+        return (of_leaves / self.partition.sizes[:, None])[self.leaf_of].T.reshape(rows.shape)
 
     def orthonormal(self) -> TreeStrategy:
         return TreeStrategy(self.leaf_of, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
@@ -135,7 +135,7 @@ class TreeStrategy(OnForest, AxisStrategy):
         levels = base.levels()
         if levels is not None:
             return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
-        if base.rows * len(self.nodes) > limits().node_entries:
+        if base.rows * len(self.nodes) > limits().merged_entries:
             raise TooLargeError(
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
@@ -150,33 +150,33 @@ class TreeStrategy(OnForest, AxisStrategy):
         of_leaves = self._of_leaves(np.arange(size) if groups is None else groups)
         if of_leaves is None:
             self._refuse()
-        found = groups_as_nodes(self.nodes, of_leaves, size)
-        result = np.where(found >= 0, self.node_variances[found], 0.0)
-        if np.any(found < 0):
-            result += self._group_variances(of_leaves, found[of_leaves] < 0, size)
+        as_nodes = groups_as_nodes(self.nodes, of_leaves, size)
+        result = np.where(as_nodes >= 0, self.node_variances[as_nodes], 0.0)
+        if np.any(as_nodes < 0):
+            result += self._group_variances(of_leaves, as_nodes[of_leaves] < 0, size)
         return result
 
     def _group_variances(self, of_leaves: Integers, chosen: NDArray[np.bool_], size: int) -> Array:
         """Return the variances of the counts of groups of the chosen leaves, zero for groups without any."""
-        nodes, (own, below, _) = self.nodes, self._variances
+        nodes, (alone, below, _) = self.nodes, self._variances
         group_of = np.full(len(nodes), -1)
         group_of[nodes.leaves[chosen]] = of_leaves[chosen]
-        place, group = np.empty(0, np.int64), np.empty(0, np.int64)
+        node, group = np.empty(0, np.int64), np.empty(0, np.int64)
         total, square = np.empty(0), np.empty(0)
         for level in reversed(nodes.levels):
             here = level.start + np.flatnonzero(group_of[level] >= 0)
-            place, group = np.append(place, here), np.append(group, group_of[here])
-            total, square = np.append(total, own[here]), np.append(square, own[here])
-            if not level.start or not place.size:
+            node, group = np.append(node, here), np.append(group, group_of[here])
+            total, square = np.append(total, alone[here]), np.append(square, alone[here])
+            if not level.start or not node.size:
                 continue
-            up = nodes.parents[place]
+            up = nodes.parents[node]
             order = np.lexsort((group, up))
             up, group, total, square = up[order], group[order], total[order], square[order]
             starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
-            place, group = up[starts], group[starts]
+            node, group = up[starts], group[starts]
             sums = np.add.reduceat(total, starts)
-            share = 1 / (1 + self.precisions[place] * below[place])
-            square = np.add.reduceat(square, starts) - self.precisions[place] * share * sums**2
+            share = 1 / (1 + self.precisions[node] * below[node])
+            square = np.add.reduceat(square, starts) - self.precisions[node] * share * sums**2
             total = sums * share
         return np.bincount(group, square, minlength=size).astype(float)
 
@@ -199,8 +199,8 @@ class TreeStrategy(OnForest, AxisStrategy):
         of_leaves = self._of_leaves(groups)
         if of_leaves is None:
             return np.arange(self.shape[0])
-        found = parts_of_groups(self.nodes, of_leaves)
-        return np.unique(found, return_inverse=True)[1].reshape(-1)[self.leaf_of]
+        tops = parts_of_groups(self.nodes, of_leaves)
+        return np.unique(tops, return_inverse=True)[1].reshape(-1)[self.leaf_of]
 
     def pruned(self, parts: Integers) -> TreeStrategy:
         """Return the strategy over parts of the values, each a node, that knows as much.
@@ -210,18 +210,18 @@ class TreeStrategy(OnForest, AxisStrategy):
         nodes, size = self.nodes, int(parts.max()) + 1
         of_leaves = self._of_leaves(parts)
         assert of_leaves is not None  # noqa: S101 - each part is a node
-        found = groups_as_nodes(nodes, of_leaves, size)
+        as_nodes = groups_as_nodes(nodes, of_leaves, size)
         kept = np.zeros(len(nodes), dtype=bool)
-        kept[found] = True
+        kept[as_nodes] = True
         for level in nodes.levels[:0:-1]:
             kept[nodes.parents[level][kept[level]]] = True
         number = np.cumsum(kept) - 1
         parents = np.where(nodes.parents[kept] < 0, -1, number[nodes.parents[kept]])
-        own = self.precisions.copy()
-        own[found] = 1 / self._variances[0][found]
+        precisions = self.precisions.copy()
+        precisions[as_nodes] = 1 / self._variances[0][as_nodes]
         leaf = np.cumsum(Nodes(parents).is_leaf) - 1
         moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
-        return TreeStrategy(leaf[number[found]], parents, own[kept], moved)
+        return TreeStrategy(leaf[number[as_nodes]], parents, precisions[kept], moved)
 
     # --- integers ---
 
@@ -234,11 +234,11 @@ class TreeStrategy(OnForest, AxisStrategy):
         multipliers[leaves] = 0
         left = self.nodes.path_sums(self.precisions * scale**2) - self.nodes.path_sums(multipliers**2)
         multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
-        found = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
+        whole = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
         shift = np.zeros_like(multipliers)
-        shift[found.measured] = np.rint(found.answers_whole(found.balance))
-        whole = multipliers.astype(np.int64), shift.astype(np.int64)
-        return self._in_integers(Tree(self.leaf_of, self.parents, *whole))
+        shift[whole.measured] = np.rint(whole.answers_whole(whole.balance))
+        rounded = multipliers.astype(np.int64), shift.astype(np.int64)
+        return self._in_integers(Tree(self.leaf_of, self.parents, *rounded))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ratios = self.of_integers(rounded).node_variances / self.node_variances
@@ -265,10 +265,10 @@ class TreeStrategy(OnForest, AxisStrategy):
 def groups_as_nodes(nodes: Nodes, of_leaves: Integers, size: int) -> Integers:
     """Return the node that has exactly the leaves of each group, or -1 if none has."""
     parts = parts_of_groups(nodes, of_leaves)
-    found = np.full(size, -1)
-    found[of_leaves] = parts
-    found[of_leaves[found[of_leaves] != parts]] = -1  # groups of several parts
-    return found
+    as_nodes = np.full(size, -1)
+    as_nodes[of_leaves] = parts
+    as_nodes[of_leaves[as_nodes[of_leaves] != parts]] = -1  # groups of several parts
+    return as_nodes
 
 
 def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
@@ -277,8 +277,8 @@ def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
     group[nodes.leaves] = of_leaves
     for depth in range(len(nodes.levels) - 1, 0, -1):
         parents, starts = nodes.families[depth]
-        own = group[nodes.levels[depth]]
-        least, most = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
+        children = group[nodes.levels[depth]]
+        least, most = np.minimum.reduceat(children, starts), np.maximum.reduceat(children, starts)
         group[parents] = np.where(least == most, most, -1)
     top = np.arange(len(nodes))
     for level in nodes.levels[1:]:

@@ -8,6 +8,7 @@ its rows are independent.
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -17,8 +18,14 @@ import numpy as np
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_value, write_archive
-from querysmasher.planning.checking import check_centres, check_kinds
-from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
+from querysmasher.guarantees import counted_from_data
+from querysmasher.planning.plan_file import (
+    blocks_from_data,
+    centres_from_data,
+    centres_to_data,
+    check_centres,
+    check_kinds,
+)
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import Budget
@@ -26,17 +33,17 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Entry, plan_digest
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.release.exploration import (
+from querysmasher.release.provenance import (
+    NoiseRecord,
+    Provenance,
     exploration_from_data,
     exploration_to_data,
     planned_digest,
     request_digest,
     spent,
 )
-from querysmasher.release.provenance import NoiseRecord, Provenance
 from querysmasher.release.release import Release
 from querysmasher.release.store import LoadedStore, repeats
-from querysmasher.report.left_out import counted_from_data
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101
@@ -63,11 +70,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "public_total": release.public_total,
         "provenance": release.provenance.to_json(),
         "asked": None if release.asked is None else workload_to_data(release.asked),
-        "noise": {
-            "name": release.noise.name,
-            "description": release.noise.description,
-            "seeded": release.noise.seeded,
-        },
+        "noise": asdict(release.noise),
         "person": release.person,
         "counted": release.counted.to_data(),
         "exploration": exploration_to_data(release.exploration),
@@ -128,8 +131,8 @@ def release_from_data(data: dict[str, Any]) -> Release:
     if data.get("ledger") is not None:
         previous, content = items(data["ledger"])
         entry = Entry.from_json(content, previous)
-    asked = None if data.get("asked") is None else workload_from_data(data["asked"])
-    if asked is not None and asked.schema != workload.schema:
+    estimated = None if data.get("asked") is None else workload_from_data(data["asked"])
+    if estimated is not None and estimated.schema != workload.schema:
         raise ValueError
     release = Release(
         plan,
@@ -141,7 +144,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
         entry=entry,
         counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
         provenance=Provenance.from_json(data.get("provenance", {})),
-        asked=asked,
+        asked=estimated,
         exploration=exploration_from_data(data.get("exploration"), plan, noise.distribution),
     )
     check_release(release)
@@ -159,25 +162,22 @@ def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
 
 def check_release(release: Release) -> None:
     """Refuse a release with inconsistent parts, or with too little noise for its budget."""
-    plan, counted, unit = release.plan, release.counted, release.plan.budget.unit
+    plan, counted, explored = release.plan, release.counted, release.exploration
+    unit, noise = plan.budget.unit, release.noise.distribution
     check_centres(plan.schema, release.centres)
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
+    public, variances = unit.total_is_public, [m.variance for m in plan.measured]
+    silent = counted.is_whole or counted.unknown is None
+    totals = [m for m in plan.measured if not m.attributes]
     wrong = {
-        "whether the number of records is public contradicts its neighbours": unit.total_is_public
+        "whether the number of records is public contradicts its neighbours": public
         != (release.public_total is not None),
-        "persons are distinguished with replace_one neighbours": unit.total_is_public
-        and release.person is not None,
-        "records are left out with replace_one neighbours": unit.total_is_public
-        and counted.unknown != "refuse",
-        "it says how many records were left out, but not which": counted.dropped is not None
-        and (counted.is_whole or counted.unknown is None),
+        "persons are distinguished with replace_one neighbours": public and release.person is not None,
+        "records are left out with replace_one neighbours": public and counted.unknown != "refuse",
+        "it says how many records were left out, but not which": counted.dropped is not None and silent,
         "a strategy is zero, or has dependent rows": not all(s.is_sound() for s in strategies),
-        "a noise variance is zero, or too large": not all(
-            0 < m.variance <= LARGEST_VARIANCE for m in plan.measured
-        ),
-        "the number of records is not measured exactly once": any(
-            not m.attributes and len(m.blocks) != 1 for m in plan.measured
-        ),
+        "a noise variance is zero, or too large": not all(0 < v <= LARGEST_VARIANCE for v in variances),
+        "the number of records is not measured exactly once": any(len(m.blocks) != 1 for m in totals),
     }
     for why, is_wrong in wrong.items():
         _refuse_if(is_wrong, why)
@@ -190,25 +190,24 @@ def check_release(release: Release) -> None:
     }
     outside = any(not strategies[number].stands_on(centres) for number, centres in blocks)
     _refuse_if(outside, "a strategy is not inside its residual space")
-    noise = release.noise.distribution
     check_budget(plan, noise)
     allowed = Fraction(noise.allowed_cost(plan.budget))
-    explored, dropped = release.exploration, counted.dropped
-    _refuse_if(spent(plan, explored, dropped) > allowed, "its phases cost more than its budget")
+    _refuse_if(spent(plan, explored, counted.dropped) > allowed, "its phases cost more than its budget")
     entry = release.entry
     if entry is None:
         return
-    what, cost = plan_digest(plan), privacy_cost(plan)
     if explored is not None and not explored.is_planned:
         requested = release.asked or release.workload
-        what = request_digest(requested, plan.budget, plan.max_records, explored.options, dropped)
-        cost = allowed
-    elif explored is not None or dropped is not None:
-        what = planned_digest(plan, {"error_share": 0.0} if explored is None else explored.options, dropped)
-        cost = allowed
+        options = explored.options
+        what = request_digest(requested, plan.budget, plan.max_records, options, counted.dropped)
+    elif explored is not None or counted.dropped is not None:
+        options = {"error_share": 0.0} if explored is None else explored.options
+        what = planned_digest(plan, options, counted.dropped)
+    else:
+        what, allowed = plan_digest(plan), privacy_cost(plan)
     _refuse_if(
         (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
-        != (what, cost, release.noise.name, unit, release.person),
+        != (what, allowed, release.noise.name, unit, release.person),
         "its entry of a ledger is about another measurement",
     )
 

@@ -9,21 +9,18 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError, as_given
-from querysmasher.planning.grading import GRADED, lengths
+from querysmasher.planning.grading import GRADED, SAFE, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
 
-LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
-"""Bounds on a query's weight times its squared length: sums of products of two such numbers are finite."""
 
-
-def check_asked(workload: object, budget: object) -> None:
+def check_arguments(workload: object, budget: object) -> None:
     """Refuse arguments that are not a workload and a budget."""
     if not isinstance(workload, Workload):
-        several = isinstance(workload, list | tuple) and any(isinstance(one, Workload) for one in workload)
+        several = isinstance(workload, list | tuple) and any(isinstance(item, Workload) for item in workload)
         remedy = "join them: sum(workloads)" if several else "build one, as in qs.marginals(schema, [1, 2])"
         msg = f"workload: expected a Workload as first argument, got {as_given(workload)}; {remedy}"
         raise PlanError(msg)
@@ -51,15 +48,15 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
     Every query leaves something on each of its attributes alone, and what is left on one attribute is one
     block. If it looks the same from every value, or has few queries, many values are no obstacle.
     """
-    asked: defaultdict[str, dict[object, Family]] = defaultdict(dict)
+    families_of: defaultdict[str, dict[object, Family]] = defaultdict(dict)
     for group in workload:
         for names, family in group.parts():
             for name in names:
-                asked[name][family.key] = family
-    for place, attribute in enumerate(workload.schema):
-        if place in large:
+                families_of[name][family.key] = family
+    for index, attribute in enumerate(workload.schema):
+        if index in large:
             continue
-        families = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
+        families = [f for f in families_of[attribute.name].values() if len(f.shape) == 1]
         allowed = _most_values(families, attribute.size)
         if attribute.size > allowed:
             most = limits().most_values
@@ -100,10 +97,10 @@ def check_scales(workload: Workload) -> bool:
             if family.key not in known:
                 known[family.key] = _squares(family)
             least, most = least * known[family.key][0], most * known[family.key][1]
-        if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
+        if not (least >= SAFE and most <= 1 / SAFE):
             msg = (
                 f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² ranges from "
-                f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
+                f"{least:.1e} to {most:.1e}; double precision allows {SAFE:g} to {1 / SAFE:g}"
             )
             raise PlanError(msg)
         bounds.append((least, most))
@@ -114,7 +111,7 @@ def _squares(family: Family) -> tuple[float, float]:
     """Return bounds on the weighted squared lengths of the family's nonzero queries."""
     if family.closed_form:
         return 1.0, float(family.cells)
-    if family.is_tree or family.spans() is not None:
+    if family.structure is Structure.TREE or family.spans() is not None:
         weights = np.ones(1) if family.weights is None else family.weights
         return float(weights.min()), float(weights.max()) * family.cells
     rows = lengths(family.matrix())

@@ -1,0 +1,290 @@
+"""Near-optimal strategies for prefixes, ranges and the like on one attribute of very many values.
+
+With S the root of the Gram matrix G and D = diag(S_jj^(-1/2)), V = DSD has unit diagonal, and
+
+    Σ_j S_jj²  ≤  the least loss of any strategy  ≤  tr(G V⁻¹).
+
+(‖W P^½‖_* ≥ tr UᵀWP^½ for every orthogonal U; with the polar factor W = US it is Σ_j S_jj √p_j, and p ∝
+S_jj² is best.) If all prefixes, or all ranges, have equal weights, S is a filter, and the two sides differ
+by 0.2% at most.
+
+Other queries whose ends are spread over the attribute (weighted prefixes, prefixes and ranges, a total that
+counts more) differ from these in low frequencies only. With Φ the k lowest frequencies of a basis,
+S = F² + Φᵀ(M − μI)Φ, where the filter F² keeps high frequencies and is flat (μ) below. For given D, and
+weights p of the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and Z⁻¹, Z = ΦDPDΦᵀ: it
+minimises tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and
+unit diagonal determines D: a few rounds converge.
+
+Ranges of given lengths, as in moving sums, are filters in the cosine basis. Let value j stand at j + ½. In
+the cosine basis, a range of length l around x has the coefficients D_l(θ)·cos θx with
+D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of length l at all
+positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
+
+The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
+U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
+the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass an end. Only their first cells matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import numpy as np
+
+from querysmasher.arrays import ROUNDING, Array
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, path_bound, weights_of
+from querysmasher.planning.solvers.design import Design, fixed_point
+from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
+from querysmasher.privacy.factors import Reflection
+from querysmasher.workload.family import Family, Indexes
+
+FAINT = 0.03
+"""Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
+
+
+@dataclass(frozen=True, eq=False)
+class LineSolution:
+    """A strategy on one attribute, with its loss at unit cost and a lower bound on that of every strategy."""
+
+    strategy: AxisStrategy
+    loss: float
+    bound: float
+
+
+def whole_loss(gram: LineGram, strategy: AxisStrategy) -> float:
+    """Return the sum of weight × q V⁻¹ qᵀ over all queries, and over the total."""
+    loss = math.fsum(coefficient * strategy.whole_loss(family) for family, coefficient in gram.families)
+    return loss + (gram.total * strategy.total_variance if gram.total else 0.0)
+
+
+def solve_line(gram: LineGram) -> LineSolution:
+    """Return a closed form, if its certificate is good, or else an adapted filter."""
+    if gram.size <= limits().line_matrix:
+        return _solved_written_out(gram)
+    bound, strategies = 0.0, list[tuple[float, MirroredStrategy]]()
+    for ends in _closed_forms(gram):
+        strategy, least = _closed(gram, ends)
+        strategies.append((whole_loss(gram, strategy), strategy))
+        bound = max(bound, least)
+        if strategies[-1][0] <= 1.004 * bound:
+            break
+    else:
+        for ends in ("cosine",) if gram.prefixes is None else ("prefix", "cosine"):
+            strategy = adapted(gram, ends)
+            strategies.append((whole_loss(gram, strategy), strategy))
+        _, strategy = min(strategies, key=itemgetter(0))
+        # the weights of values that high frequencies demand for this diagonal
+        start = (gram.boundaries if gram.boundaries.any() else 1.0) / strategy.diagonal**4
+        others = _simple_bound(LineGram(gram.size, (), others=gram.others))
+        bound = max(bound, _simple_bound(gram), path_bound(gram, start) ** 2 + others)
+    loss, strategy = min(strategies, key=itemgetter(0))
+    return LineSolution(strategy, loss, min(bound, loss))
+
+
+def _solved_written_out(gram: LineGram) -> LineSolution:
+    """Return a strategy near the optimum by matrices."""
+    whole = np.full((gram.size, gram.size), gram.total)
+    for family, coefficient in gram.families:
+        whole += coefficient * family.gram()
+    diagonal = np.diagonal(whole)
+    whole.flat[:: gram.size + 1] += EASY * float(diagonal.mean())  # values that no query distinguishes
+    values, vectors = np.linalg.eigh(whole)
+    root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
+    design = fixed_point(lambda p: Design.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
+    strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
+    loss = whole_loss(gram, strategy)
+    surplus = math.sqrt(EASY * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
+    return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
+
+
+# --- closed forms ---
+
+
+def _closed_forms(gram: LineGram) -> list[str]:
+    """Return the bases in which a closed form may be good: those of families with equal weights."""
+    bases = []
+    if gram.prefixes is not None and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
+        bases.append("prefix")
+    if gram.ranges:
+        bases.append("range")
+    if gram.circular or not (bases or gram.others or gram.prefixes is not None):
+        bases.append("circular")
+    return bases + ["cosine"] * any(has_lengths(family) for family, _ in gram.others)
+
+
+def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
+    """Return the closed form for what is diagonal in a basis, and a lower bound on the whole loss."""
+    roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
+    strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, gram.size)))
+    if ends == "cosine":
+        return strategy, window_bound(gram.size, _windows(gram)[0], gram.least_value)
+    rest = replace(gram, values=None if gram.values is None else gram.values - gram.least_value)
+    if ends == "circular":
+        rest = replace(rest, circular=0.0, total=0.0)
+    else:
+        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
+    return strategy, _diagonal_bound(gram, ends) + _simple_bound(rest)
+
+
+def _spectrum(gram: LineGram, ends: str) -> Array:
+    """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
+    n, square = gram.size, Reflection(ends, gram.size).second_differences
+    if ends == "prefix" and gram.prefixes is not None:
+        return np.asarray(float(gram.prefixes.min()) / square + gram.least_value)
+    if ends == "range":
+        return np.asarray(gram.ranges * (n + 1) / square + gram.least_value)
+    lag = np.arange(n // 2 + 1.0)
+    result = Reflection("circular", n).eigenvalues(gram.circular * (lag**2 - n * lag + n * (n + 1) / 2))
+    result += gram.least_value
+    result[0] += gram.total * n
+    return np.maximum(result, ROUNDING * float(result.max()))
+
+
+def _diagonal_bound(gram: LineGram, ends: str) -> float:
+    """Return Σ S_jj² for the root S of what is diagonal in a basis."""
+    reflection = Reflection(ends, gram.size)
+    return float(np.square(reflection.diagonal(reflection.kernel(np.sqrt(_spectrum(gram, ends))))).sum())
+
+
+def _simple_bound(gram: LineGram) -> float:
+    """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
+    bound = gram.total + (0.0 if gram.values is None else float(gram.values.sum()))
+    for family, coefficient in gram.others:
+        spans = family.spans()
+        if spans is None and not family.fits_memory:
+            continue  # a bound on the others is one
+        largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
+        bound += coefficient * float(weights_of(family) @ largest**2)
+    alone = replace(gram, total=0.0, values=None)
+    kinds = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": gram.circular > 0}
+    return bound + sum(_diagonal_bound(alone, ends) for ends in kinds if kinds[ends])
+
+
+# --- ranges of given lengths ---
+
+
+def has_lengths(family: Family) -> bool:
+    """Return whether all queries are ranges that do not go around the ends."""
+    spans = family.original.spans()
+    return spans is not None and bool(np.all(spans[0] <= spans[1]))
+
+
+def _windows(gram: LineGram) -> tuple[list[WeightedFamily], tuple[WeightedFamily, ...]]:
+    """Return the families of ranges without a closed form, and the other families without one."""
+    windows = [pair for pair in gram.others if has_lengths(pair[0])]
+    return windows, tuple(pair for pair in gram.others if not has_lengths(pair[0]))
+
+
+def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
+    """Iterate over the first values, the lengths and the weights of the ranges of each family."""
+    for family, coefficient in families:
+        first, last = family.original.spans() or (np.zeros(0, int),) * 2
+        yield first, last - first + 1, coefficient * weights_of(family)
+
+
+def length_spectrum(size: int, windows: Sequence[WeightedFamily]) -> Array:
+    """Return the eigenvalues of ranges of the same lengths, spread evenly over all positions."""
+    by_length = np.zeros(2 * size)
+    for _, lengths, weights in _ranges(windows):
+        np.add.at(by_length, lengths, weights / size)
+    return _eigenvalues(by_length)
+
+
+def _eigenvalues(by_length: Array) -> Array:
+    """Return Σ c_l D_l(θ)² at every frequency, for the weights c_l of lengths below twice the size."""
+    size = len(by_length) // 2
+    angles = np.arange(1, size) * (np.pi / (2 * size))
+    waves = 2 * (by_length.sum() - np.fft.rfft(by_length).real[1:size])  # Σ c_l (2 sin(lθ/2))²
+    squares = np.square(np.arange(2 * size))
+    return np.append(by_length @ squares, np.maximum(waves, 0.0) / (4 * np.sin(angles) ** 2))
+
+
+def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> float:
+    """Return a lower bound on the loss of ranges, and of single values of weight `even`, at unit cost.
+
+    Of every length counts what is asked at all positions.
+    """
+    reflection, complete = Reflection("cosine", size), _complete(size, windows)
+    by_length = np.zeros(2 * size)
+    by_length[list(complete)] = list(complete.values())
+    eigenvalues = even + _eigenvalues(by_length)
+    seen = eigenvalues > ROUNDING * eigenvalues.max()
+    roots = np.where(seen, np.sqrt(eigenvalues), 0.0)
+    squares = reflection.diagonal(reflection.kernel(roots))
+    inverse = reflection.lags(reflection.kernel(np.where(seen, 1 / np.where(seen, roots, 1.0), 0.0)))
+    for length, weight in complete.items():
+        cell = np.arange(length)
+        corner = inverse[np.abs(np.subtract.outer(cell, cell))] + inverse[np.add.outer(cell, cell) + 1]
+        before = np.arange(1, length // 2 + 1)[:, None]  # ranges that pass the first value, reflected there
+        rows = (cell < length - before) + 1.0 * (cell < before)
+        if length % 2 == 0:
+            rows[-1] /= np.sqrt(2)  # the range around the end itself, half of which belongs to either side
+        lost = weight * np.einsum("ij,ij->j", rows, rows @ corner)
+        squares[:length] -= lost
+        squares[size - length :] -= lost[::-1]
+    return float(np.square(np.maximum(squares, 0.0)).sum())
+
+
+def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
+    """Return the least weight of ranges of every length that are asked at all positions.
+
+    Ranges too long for a matrix of that size are left out.
+    """
+    sums: dict[int, Array] = {}
+    for first, lengths, weights in _ranges(windows):
+        for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
+            if length <= min(limits().dense_values, size // 2) and count > size - length:
+                every = sums.setdefault(int(length), np.zeros(size - length + 1))
+                np.add.at(every, first[lengths == length], weights[lengths == length])
+    return {length: float(every.min()) for length, every in sums.items() if every.min() > 0}
+
+
+# --- filters with adapted low frequencies ---
+
+
+def _roots(gram: LineGram, ends: str) -> Array:
+    """Return the roots of the eigenvalues of G in a basis, approximately."""
+    windows, others = _windows(gram)
+    square = Reflection(ends, gram.size).second_differences.copy()
+    square[0] = square[0] or square[1]
+    weight = float(replace(gram, others=others).boundaries.mean())
+    mean = 0.0 if gram.values is None else float(gram.values.mean())
+    roots = np.sqrt(weight / square + mean + length_spectrum(gram.size, windows))
+    return np.maximum(roots, FAINT * float(roots.mean()))
+
+
+def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
+    """Return a filter in a basis with adapted low frequencies."""
+    n = gram.size
+    reflection, spectrum = Reflection(ends, n), _roots(gram, ends)
+    count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
+    spectrum[:count] = spectrum[min(count, n - 1)]
+    low = np.stack([reflection.waves(k)[0] for k in range(count)])
+    plain = reflection.diagonal(reflection.kernel(spectrum))
+    local = gram.boundaries
+    local = local / local.mean() if local.any() else np.ones(n)
+    diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
+    for _ in range(4):
+        p = local / diagonal**4
+        scale = float(p.sum())
+        p /= scale
+        scaled = low / diagonal
+        block = _geometric_mean((low * (diagonal * p * diagonal)) @ low.T, scaled @ gram.times(scaled).T)
+        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - np.diag(spectrum[:count]))
+        more = np.maximum(values, 0.0)
+        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * spectrum[count - 1]] @ low
+        diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
+    return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
+
+
+def _geometric_mean(z: Array, y: Array) -> Array:
+    """Return M with MZM = Y, which minimises tr(M⁻¹Y) + tr(MZ)."""
+    values, vectors = np.linalg.eigh(z)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    values, vectors = np.linalg.eigh(root @ y @ root)
+    return np.asarray(inverse @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ inverse)

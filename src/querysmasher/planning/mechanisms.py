@@ -1,0 +1,457 @@
+"""The mechanisms that can be planned and measured. A new one needs an entry in `MECHANISMS`.
+
+A mechanism says which strategies are allowed; a numerical method (`querysmasher.planning.solvers`) finds the
+best of them. Spec files, `compare`, the documentation and error messages all derive from this list. Distinct
+blocks are solved once.
+
+ResidualPlanner+ has one basis per attribute, and on every attribute set the product of its attributes' bases.
+A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
+strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
+
+Few queries may be measured as they are: cells that no query distinguishes share a column in every strategy
+inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`). It is the
+optimum of *any* matrix mechanism for these queries, and nothing else can be answered later than what follows
+from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
+from querysmasher.attributes import Attribute
+from querysmasher.errors import PlanError, TooLargeError, not_one_of
+from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.grading import are_far_apart, is_graded, lengths
+from querysmasher.planning.lattice import Integers, independent, integer_rows
+from querysmasher.planning.limits import limits
+from querysmasher.planning.solution import Blocks, Solution
+from querysmasher.planning.solvers import Solver, check_answers, solve
+from querysmasher.planning.solvers.bounds import lower_bound
+from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.solvers.optimum import fourier_basis, independent_root, root_diagonal
+from querysmasher.planning.solvers.structured import solve_fourier
+from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
+from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
+from querysmasher.planning.strategies.strategy import CLOSE
+from querysmasher.progress import Bar
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
+from querysmasher.workload.workload import Workload
+
+BASES = (*ONE_ATTRIBUTE, "haar")
+"""Names of bases: the one made for a family of queries, or Haar wavelets."""
+
+RANK = 1e-10
+"""Fraction of the energy of queries or rows that is rounding error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The subworkloads that a mechanism measures, and how carefully it chooses."""
+
+    workload: Workload
+    sets: Sequence[Subworkload]
+    """The attribute sets to measure: those of the split workload, or one if the mechanism does not split."""
+    tolerance: float
+    solver: str = "optimal"
+    """The requested numerical method, if the mechanism leaves a choice."""
+    bases: Sequence[Solution] = ()
+    """The basis of every attribute, if the mechanism has bases."""
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
+
+    blocks: Blocks
+    reached: float
+    bound: float
+
+
+Choose = Callable[[Task], tuple[list[Solution], list[Choice]]]
+"""Returns the distinct solutions, and the choice for every attribute set."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A published rule that says which strategies are allowed."""
+
+    name: str
+    title: str
+    """Its name in publications."""
+    measures: str
+    """What it measures, in a clause."""
+    suits: str
+    """When to use it, in a clause."""
+    cannot: str
+    """What it cannot do, in sentences; empty for the default."""
+    choose: Choose
+    uniform_only: bool = True
+    """Whether it is defined for uniform centres only."""
+    splits: bool = True
+    """Whether it splits queries over residual spaces."""
+    has_bases: bool = False
+    """Whether the user may give a basis for an attribute."""
+
+
+def solve_blocks(
+    blocks: Sequence[Block], tolerance: float, solver: Solver, progress: bool | None = None
+) -> list[Solution]:
+    """Return one solution per block, in order; each can answer every query of its block.
+
+    Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
+    a cluster. A single heavy block gets all cores for its matrix products instead.
+    """
+    solutions: dict[int, Solution] = {}
+    light = [i for i, b in enumerate(blocks) if b.cells <= limits().light_cells]
+    heavy = sorted(set(range(len(blocks))).difference(light), key=lambda i: -blocks[i].cells)
+    with Bar("Solving", len(blocks), progress) as bar:
+        with one_core():
+            for i in light:
+                solutions[i] = _solve(blocks[i], tolerance, solver)
+                bar.advance()
+            if len(heavy) > 1:
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
+
+                jobs = (delayed(_solve)(blocks[i], tolerance, solver) for i in heavy)
+                solved = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
+                for i, solution in zip(heavy, solved, strict=True):
+                    solutions[i] = solution
+                    bar.advance()
+                    bar.note(f"certified gap {max(s.gap for s in solutions.values()):.1e}")
+        if len(heavy) == 1:
+            (i,) = heavy
+            with one_core() if blocks[i].cells <= limits().threaded_cells else nullcontext():
+                note = lambda gap: bar.note(f"certified gap {gap:.1e}")  # noqa: E731
+                solutions[i] = _solve(blocks[i], tolerance, solver, note)
+            bar.advance()
+    return [solutions[i] for i in range(len(blocks))]
+
+
+def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
+    """Solve one block, and check that the strategy answers every query of it."""
+    solution = solver(block, tolerance, progress)
+    check_answers(block, solution.strategy)
+    return solution
+
+
+def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
+    """Return a function that splits every set into blocks, and solves the distinct ones."""
+
+    def choose(task: Task) -> tuple[list[Solution], list[Choice]]:
+        numbers: dict[Block, int] = {}
+        patterns: dict[Blocks, Blocks] = {}
+        scaled: list[tuple[Blocks, float]] = []
+        single: dict[tuple[Piece, ...], Blocks] = {}
+        for subworkload in task.sets:
+            terms = subworkload.terms
+            alike = terms[0].pieces if len(terms) == 1 else None  # nearly always: equal up to scale
+            if alike is not None and alike in single:
+                scaled.append((single[alike], math.sqrt(terms[0].coefficient)))
+                continue
+            scale, blocks = separate(terms)
+            numbered = tuple((part.axes, numbers.setdefault(part.block, len(numbers))) for part in blocks)
+            scaled.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
+            if alike is not None:
+                single[alike] = scaled[-1][0]
+        solutions = solve_blocks(list(numbers), task.tolerance, solver_for(task), task.progress)
+        choices = [
+            Choice(
+                blocks,
+                scale * math.prod(solutions[n].reached for _, n in blocks),
+                scale * math.prod(solutions[n].bound for _, n in blocks),
+            )
+            for blocks, scale in scaled
+        ]
+        return solutions, choices
+
+    return choose
+
+
+# --- bases ---
+
+
+def solve_residual(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
+    """Measure every residual evenly, V ∝ the projection onto the residual space: optimal for marginals."""
+    weight = math.prod(n / (n - 1) for n in block.shape)  # the projection's diagonal is its inverse
+    bases = tuple(map(fourier_basis, block.shape))  # any orthonormal basis; this one rounds well
+    strategy = DiagonalStrategy(bases, np.full([n - 1 for n in block.shape], weight))
+    reached = math.sqrt(sum(term.energy for term in block.terms) / weight)
+    return Solution(strategy, reached, min(reached, lower_bound(block)), "residual")
+
+
+def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[Solution]:
+    """Return the basis of every attribute: `given` (a name, or rows over its values), or for its queries."""
+    given = given or {}
+    unknown = [name for name in given if name not in workload.schema]
+    if unknown:
+        raise PlanError(f"bases: expected attributes of {workload.schema}, got {unknown[0]!r}")
+    grams: dict[str, dict[object, Array]] = {a.name: {} for a in workload.schema}
+    tied: set[str] = set()
+    for group in workload:
+        for names, family in group.parts():
+            if len(names) == 1:
+                grams[names[0]].setdefault(family.key, family.gram())
+            if len(names) > 1 or _is_far_apart(family):
+                tied.update(names)
+    made: dict[object, Solution] = {}
+    solutions = []
+    for attribute in workload.schema:
+        queries, basis = grams[attribute.name], given.get(attribute.name)
+        same = basis if basis is None or isinstance(basis, str) else id(basis)
+        key = (attribute.size, tuple(queries), same, attribute.name in tied)
+        if key not in made:
+            made[key] = _solution(attribute, list(queries.values()), basis, attribute.name in tied)
+        solutions.append(made[key])
+    return solutions
+
+
+def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
+    """Measure every set by the product of its attributes' bases."""
+    solutions = list(dict.fromkeys(task.bases))
+    number = {solution: i for i, solution in enumerate(solutions)}
+
+    @cache
+    def dual(basis: Solution) -> tuple[Array, Array]:
+        """Return the dual of a basis, and the projector onto its span."""
+        rows = basis.strategy.written_out()
+        inverse = pseudo_inverse(rows)
+        return inverse, inverse @ rows
+
+    @cache
+    def loss(part: Part, bases: tuple[Solution, ...]) -> float:
+        """Return the loss of one part under the product of bases."""
+        duals, projectors = zip(*map(dual, bases), strict=True)
+        if not _spans(part, projectors):
+            raise PlanError(
+                f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
+                "rows; give bases whose rows span the queries"
+            )
+        return float(part.energies(duals).sum())
+
+    @cache
+    def choice(terms: tuple[Term, ...], bases: tuple[Solution, ...]) -> Choice:
+        """Return the strategies of a set, √(loss), and a lower bound on that of every strategy."""
+        total = sum(
+            term.coefficient * math.prod(loss(p.part, tuple(bases[a] for a in p.axes)) for p in term.pieces)
+            for term in terms
+        )
+        scale, blocks = separate(terms)
+        bound = math.sqrt(scale) * math.prod(lower_bound(part.block) for part in blocks)
+        chosen = tuple(((axis,), number[basis]) for axis, basis in enumerate(bases))
+        return Choice(chosen, math.sqrt(total), min(bound, math.sqrt(total)))
+
+    with one_core():
+        return solutions, [choice(s.terms, tuple(task.bases[a] for a in s.attributes)) for s in task.sets]
+
+
+def _spans(part: Part, projectors: Sequence[Array]) -> bool:
+    """Return whether a part's queries lie in the span of the bases, each relative to its length if known."""
+    rows = part.rows
+    if rows is None:
+        return bool(part.energies(projectors).sum() >= (1 - 10 * RANK) * part.trace)
+    inside = along_axes(rows.reshape(-1, *part.shape), 1, projectors).reshape(rows.shape)
+    return bool(np.all(lengths(rows - inside) <= CLOSE * lengths(rows)))
+
+
+def _is_far_apart(family: Family) -> bool:
+    """Return whether a family's Gram matrix would lose some of its queries."""
+    if family.closed_form:
+        return False
+    rows = family.matrix()
+    return are_far_apart(rows if family.weights is None else rows * np.sqrt(family.weights)[:, None])
+
+
+def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:
+    """Return a basis, with its loss on the queries of its own attribute.
+
+    Counts of the single values are added if these queries distinguish no values, or only some and the basis
+    must serve the `whole` attribute, because queries tie it to others.
+    """
+    n = attribute.size
+    if n == 1:  # nothing is ever measured on it alone
+        return Solution(DenseStrategy((1,), np.ones((1, 1))), 0.0, 0.0, "basis")
+    gram = sum(grams, np.zeros((n, n))) if grams else np.eye(n)
+    told = np.count_nonzero(np.linalg.eigvalsh(_doubly_centred(gram)) > RANK * np.trace(gram))
+    if not told or (whole and told < n - 1):
+        gram = gram + np.eye(n) * (np.trace(gram) / n or 1.0)
+    rows = _centred(_rows(attribute, gram, basis))
+    V = rows.T @ rows
+    strategy = square_root(V / np.diagonal(V).max(), RANK)
+    residual, dual = _doubly_centred(gram), pseudo_inverse(strategy)
+    reached = math.sqrt(float(np.vdot(dual, residual @ dual)))
+    bound = lower_bound(Block.of(Part((n,), (Centre.uniform(n),), residual)))
+    return Solution(DenseStrategy((n,), strategy), reached, min(reached, bound), "basis")
+
+
+def _rows(attribute: Attribute, gram: Array, basis: Any) -> Array:
+    """Return the strategy rows of an attribute, not yet centred."""
+    n = attribute.size
+    if basis is None:
+        return _best(gram)
+    if isinstance(basis, str):
+        if basis not in BASES:
+            raise PlanError(f"bases[{attribute.name!r}]: {not_one_of([*BASES, 'or rows'], basis)}")
+        return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis].of(n).gram())
+    try:
+        rows = np.array(basis, dtype=float)
+    except (TypeError, ValueError):
+        rows = np.zeros(0)
+    fits = rows.ndim == 2 and rows.shape[1:] == (n,) and np.isfinite(rows).all() and rows.any()
+    if fits:
+        rows = rows / np.abs(rows).max()
+    if not fits or np.abs(_centred(rows)).max() <= RANK:
+        raise PlanError(
+            f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
+            f"value, whose rows distinguish values, got {type(basis).__name__} of shape {rows.shape}"
+        )
+    return rows
+
+
+def _best(gram: Array) -> Array:
+    """Return the best strategy for the total and the centred queries."""
+    start = np.full(len(gram), 1 / len(gram))
+    return solve_design(square_root(_doubly_centred(gram) + 1.0, RANK), start, 1e-7).strategy()
+
+
+def _haar(attribute: Attribute) -> Array:
+    """Return the Haar wavelets: half against half, on ever shorter intervals."""
+    n = attribute.size
+    if n & (n - 1):
+        raise PlanError(f"bases[{attribute.name!r}]: expected 2^k values for the basis 'haar', got {n}")
+    halves = (np.repeat([1.0, -1.0], n >> level) for level in range(1, n.bit_length()))
+    return np.vstack([np.kron(np.eye(n // wave.size), wave) for wave in halves])
+
+
+def _centred(rows: Array) -> Array:
+    """Subtract its mean from every row."""
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+
+
+def _doubly_centred(gram: Array) -> Array:
+    return _centred(_centred(gram).T)
+
+
+# --- whole queries ---
+
+
+def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
+    """Measure the whole workload on all attributes it asks about."""
+    (subworkload,) = task.sets
+    attributes = subworkload.attributes
+    with one_core():
+        most, count = limits(), task.workload.query_count
+        merged = merge(task.workload.schema, task.workload.groups, attributes, most.whole_work)
+        if merged is None:
+            raise TooLargeError(
+                f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
+                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+                f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
+            )
+        solution = solve_whole(merged, task.tolerance)
+    blocks = ((tuple(range(len(attributes))), 0),)
+    return [solution], [Choice(blocks, solution.reached, solution.bound)]
+
+
+def root_of(merged: MergedRows) -> Array:
+    """Return independent rows with the Gram matrix of the queries times the roots of their weights."""
+    return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
+
+
+def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:
+    """Return the optimal strategy for all queries, over the distinct columns of their cells."""
+    if not merged.rows[merged.weights > 0].any():
+        raise nothing_to_measure()
+    columns = merged.rows.shape[1]
+    root = root_of(merged) if root is None else root
+    diagonal = root_diagonal(root)
+    start = np.ones(columns) if diagonal is None else diagonal**2
+    design = solve_design(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    graded, bound = is_graded(root), design.value
+    del root  # as large as the queries, like the design
+    matrix, reached = design.filled_strategy() if graded else (design.strategy(), design.upper)
+    del design
+    rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
+    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, rows, _lattice(merged, len(rows)))
+    return Solution(strategy, reached, bound, "whole")
+
+
+def _lattice(merged: MergedRows, rank: int) -> Integers | None:
+    """Return integer rows that span the queries, if these are ratios of integers and leave something out."""
+    if rank == merged.rows.shape[1]:
+        return None
+    whole = integer_rows(merged.spanning)
+    if whole is None:
+        return None
+    rows = independent(whole)
+    return rows if len(rows) == rank else None
+
+
+MECHANISMS = {
+    mechanism.name: mechanism
+    for mechanism in (
+        Mechanism(
+            "querysmasher",
+            "QuerySmasher",
+            "the best strategy for every attribute set, around centres chosen for the workload; few queries "
+            "as they are, where that is better",
+            "no reason below applies",
+            "",
+            solve_separately(lambda task: partial(solve, solver=task.solver)),
+            uniform_only=False,
+        ),
+        Mechanism(
+            "basis",
+            "ResidualPlanner+",
+            "one basis per attribute, made for its own queries or given as `bases={...}`",
+            "policy or software downstream prescribes a basis (Haar wavelets, a hierarchy)",
+            "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that tie "
+            "attributes.",
+            choose_products,
+            has_bases=True,
+        ),
+        Mechanism(
+            "residual",
+            "ResidualPlanner",
+            "measures every residual evenly, whatever the queries",
+            "the workload has only marginals, or you may ask any marginal later: it is optimal for these and "
+            "favours no query",
+            "It adapts to marginals only.",
+            solve_separately(lambda _: solve_residual),
+        ),
+        Mechanism(
+            "fourier",
+            "Weighted Fourier Factorizations",
+            "adds noise to Fourier coefficients",
+            "attributes are circular, or one non-product block has too many cells for any other method: it "
+            "costs a fast Fourier transform",
+            "It cannot distinguish the ends of an attribute from its middle.",
+            solve_separately(lambda _: solve_fourier),
+        ),
+        Mechanism(
+            "whole",
+            "Whole queries",
+            "the queries themselves, not split: the optimum over all mechanisms, found over the cells they "
+            "distinguish",
+            "queries are few (at most 4,000) and you will ask no others later",
+            "It answers nothing later but what follows from the planned queries, takes no large tables, and "
+            "makes no use of a total that is public (replace-one neighbours).",
+            choose_whole,
+            splits=False,
+        ),
+    )
+}
+"""Mechanisms by name."""
+
+DEFAULT = "querysmasher"
