@@ -192,12 +192,12 @@ def _planner(
         check_written_out(workload, lines)
     check_sizes(workload, lines)
     check_cells(workload, lines)
-    far_apart = check_scales(workload)
+    check_scales(workload)
     chosen: list[Solution] = []
     if options.mechanism.has_bases:
         with one_core():
             chosen = choose_bases(workload, bases)
-    options = replace(options, bases=chosen, lines=lines, far_apart=far_apart, progress=progress)
+    options = replace(options, bases=chosen, lines=lines, progress=progress)
     return Planner(options, max_records)
 
 
