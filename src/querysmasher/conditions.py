@@ -1,4 +1,4 @@
-"""Predicates over values, read into masks over cells; what is wrong with one that cannot be read.
+"""Reads predicates over values into masks over cells, and explains what is wrong with an unreadable one.
 
 A name is plain if Python reads it as one name, and in brackets otherwise. Every shell preserves brackets
 inside single and double quotes, whereas backticks would run a command:
@@ -243,21 +243,12 @@ def _is_readable(attributes: dict[str, Attribute], predicate: str) -> bool:
     return True
 
 
-def any_possible(schema: Sequence[Attribute], predicates: Sequence[str]) -> bool:
+def any_possible(schema: Iterable[Attribute], predicates: Sequence[str]) -> bool:
     """Return whether a record can satisfy none of the predicates; true if there are too many cells to see."""
-    stated = [conditions(schema, predicate) for predicate in predicates]
-    used = sorted({axis for masks in stated for axes, _ in masks for axis in axes})
-    shape = [schema[axis].size for axis in used]
-    if math.prod(shape) > MAX_CELLS:
-        return True
-    excluded = np.zeros(shape, dtype=bool)
-    for masks in stated:
-        excluded |= reduce(
-            np.logical_and,
-            (m.reshape([schema[a].size if a in axes else 1 for a in used]) for axes, m in masks),
-            np.ones((1,) * len(used), dtype=bool),
-        )
-    return not excluded.all()
+    with suppress(PredicateError):
+        masks = conditions(schema, " or ".join(f"({predicate})" for predicate in predicates))
+        return not all(mask.all() for _, mask in masks)
+    return True
 
 
 class _Reader:

@@ -17,8 +17,8 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.solution import Measured
+from querysmasher.planning.split import Part, Piece, Term, separate
 from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.workload.families import ONE_ATTRIBUTE

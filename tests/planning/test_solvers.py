@@ -19,8 +19,7 @@ from querysmasher.planning.solvers.optimum import (
     solve_dense,
     start_weights,
 )
-from querysmasher.planning.split import Decomposer
-from querysmasher.planning.subworkload import Block, Part, separate
+from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
 from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
 from tests.strategies import full_rank_matrices, schemas, workloads

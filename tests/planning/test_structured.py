@@ -8,8 +8,7 @@ import querysmasher as qs
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
-from querysmasher.planning.split import Decomposer
-from querysmasher.planning.subworkload import Block
+from querysmasher.planning.split import Block, Decomposer
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group

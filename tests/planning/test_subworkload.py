@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
-from querysmasher.planning.split import Decomposer
-from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
+from querysmasher.planning.split import Block, Decomposer, Part, Piece, Term, separate
 from tests.reference import kron, on_axes, part_gram, terms_gram
 from tests.strategies import matrices, workloads
 

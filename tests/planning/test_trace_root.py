@@ -13,8 +13,7 @@ from querysmasher.planning.limit import product_bound
 from querysmasher.planning.solvers.bounds import ProductSum, trace_root_bound
 from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
-from querysmasher.planning.split import Decomposer
-from querysmasher.planning.subworkload import separate
+from querysmasher.planning.split import Decomposer, separate
 from tests.builders import COST
 from tests.planning.test_limit import global_optimum
 from tests.profiles import fewer

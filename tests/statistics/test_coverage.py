@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.statistics.contrasts import difference_interval, ratio_interval
+from querysmasher.statistics.contrasts import difference_ends
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
-from querysmasher.statistics.ratios import RatioParts, ratios_of
+from querysmasher.statistics.ratios import Quotients, ratios_of
 from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
 
@@ -24,6 +24,15 @@ DRAWS = 100_000
 def normal(mean, covariance, draws=DRAWS, seed=0):
     root = np.linalg.cholesky(np.asarray(covariance, dtype=float))
     return mean + np.random.default_rng(seed).standard_normal((draws, len(mean))) @ root.T
+
+
+def ratios(N, D, numerator_variance, denominator_variance, covariance):
+    """Ratios of jointly normal numbers."""
+    figures = [
+        Figures("", (), values, np.sqrt(v))
+        for values, v in ((N, numerator_variance), (D, denominator_variance))
+    ]
+    return Quotients(*figures, covariance / np.sqrt(numerator_variance * denominator_variance))
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
@@ -36,10 +45,9 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
     covariance = [[1, correlation], [correlation, 1]]
     N, D = normal(np.array([numerator, denominator]), covariance, seed=denominator).T
     ones = np.ones(DRAWS)
-    parts = RatioParts(N, D, ones, ones, correlation * ones)
-    below, above = parts.interval(pointwise(level))
-    truth = numerator / denominator - parts.ratio
-    covered = ((below <= truth) & (truth <= above)).mean()
+    low, high = ratios(N, D, ones, ones, correlation * ones).ends(pointwise(level))
+    truth = numerator / denominator
+    covered = ((low <= truth) & (truth <= high)).mean()
     assert abs(covered - level) < 0.01
 
 
@@ -48,18 +56,17 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
 def test_ratios_with_a_noisier_denominator_cover_at_least_as_often(numerator, denominator, correlation):
     N, D = normal(np.array([numerator, denominator]), [[1, correlation], [correlation, 1]], seed=1).T
     ones = np.ones(DRAWS)
-    parts = RatioParts(N, D, ones, ones, correlation * ones)
-    below, above = parts.interval(pointwise(0.95))
-    truth = numerator / denominator - parts.ratio
-    assert ((below <= truth) & (truth <= above)).mean() > 0.945
+    low, high = ratios(N, D, ones, ones, correlation * ones).ends(pointwise(0.95))
+    truth = numerator / denominator
+    assert ((low <= truth) & (truth <= high)).mean() > 0.945
 
 
 def test_the_delta_method_would_not_do():
     """Why: the symmetric interval misses by more than a percentage point where Fieller's holds."""
     N, D = normal(np.array([8.0, 4.0]), np.eye(2)).T
     ones = np.ones(DRAWS)
-    parts = RatioParts(N, D, ones, ones, 0 * ones)
-    covered = (np.abs(parts.ratio - 2) <= pointwise(0.95) * parts.std).mean()
+    found = ratios(N, D, ones, ones, 0 * ones)
+    covered = (np.abs(found.values - 2) <= pointwise(0.95) * found.std).mean()
     assert abs(covered - 0.95) > 0.01
 
 
@@ -67,7 +74,7 @@ def test_a_denominator_near_zero_is_called_unreliable():
     for mean, share in ((0.0, 0.9), (1.0, 0.8)):
         _, D = normal(np.array([1.0, mean]), np.eye(2)).T
         ones = np.ones(DRAWS)
-        assert 1 - RatioParts(ones, D, ones, ones, 0 * ones).reliable.mean() > share
+        assert 1 - ratios(ones, D, ones, ones, 0 * ones).reliable.mean() > share
 
 
 COUNTS = np.array([40.0, 90, 120, 140, 120, 90, 60, 40])
@@ -156,16 +163,19 @@ def test_contrasts_of_noisy_ratios(level):
     covariance = 100 * np.eye(4) + 40
     draws = normal(mean, covariance, seed=3)
     ones = np.ones(DRAWS)
-    ratios = []
+    figures, variances = [], []
     for N, D in (draws[:, :2].T, draws[:, 2:].T):
-        parts = RatioParts(N, D, 140 * ones, 140 * ones, 40 * ones)
-        ratios.append((parts.residual_variance, ratios_of("", (), parts, lambda: ())))
-    (wa, a), (wb, b) = ratios
+        found = ratios(N, D, 140 * ones, 140 * ones, 40 * ones)
+        figures.append(ratios_of("", (), found))
+        variances.append((found.std * D) ** 2)
+    a, b = figures
     shared = 40 * (1 - a.values) * (1 - b.values)
-    correlation = shared / np.sqrt(wa * wb)
-    for interval, combine in ((difference_interval, np.subtract), (ratio_interval, np.divide)):
-        truth = combine(30 / 100, 60 / 110)
-        low, high = interval(a, b, correlation, pointwise(level))
+    correlation = shared / np.sqrt(variances[0] * variances[1])
+    reach = pointwise(level)
+    for truth, (low, high) in (
+        (30 / 100 - 60 / 110, difference_ends(a, b, correlation, reach)),
+        ((30 / 100) / (60 / 110), Quotients(a, b, correlation).ends(reach)),
+    ):
         assert abs(((low <= truth) & (truth <= high)).mean() - level) < 0.01
 
 
@@ -179,17 +189,22 @@ def test_contrasts_of_counts_are_the_usual_ones(values, stds, correlation):
     a, b = (
         Figures("", (), np.array([float(v)]), np.array([float(s)])) for v, s in zip(values, stds, strict=True)
     )
-    shared = a, b, np.array([float(correlation)]), pointwise(0.9)
+    z, rho = pointwise(0.9), np.array([float(correlation)])
     difference = a.values - b.values
     variances, covariance = (a.std**2, b.std**2), correlation * a.std * b.std
-    low, high = difference_interval(*shared)
-    half = pointwise(0.9) * np.sqrt(sum(variances) - 2 * covariance)
+    low, high = difference_ends(a, b, rho, z)
+    half = z * np.sqrt(sum(variances) - 2 * covariance)
     np.testing.assert_allclose([low, high], [difference - half, difference + half])
     if values[1]:
-        ratio = a.values / b.values
-        below, above = RatioParts(a.values, b.values, *variances, covariance).interval(pointwise(0.9))
-        expected = [ratio + below, ratio + above]
-        np.testing.assert_allclose(ratio_interval(*shared), expected, rtol=1e-6, atol=1e-9)
+        ends = np.concatenate(Quotients(a, b, rho).ends(z))
+        square = b.values**2 - z**2 * variances[1]
+        if square > 0:  # the roots of (a - r b)² = z² Var(a - r b)
+            middle = -2 * (a.values * b.values - z**2 * covariance)
+            rest = a.values**2 - z**2 * variances[0]
+            roots = np.sort(np.roots(np.concatenate([square, middle, rest])))
+            np.testing.assert_allclose(ends, roots, rtol=1e-6, atol=1e-9)
+        else:
+            assert ends.tolist() == [-np.inf, np.inf]
 
 
 def _cells_with_totals():

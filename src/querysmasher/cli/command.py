@@ -100,7 +100,7 @@ class CutShortError(Exception):
     """An error after the budget was spent, and what became of the release."""
 
     def __init__(self, error: BaseException, left: str, kept: Path | None) -> None:
-        """Take the error, a text about what is left, and the path of the release."""
+        """Take the error, a sentence about what is left, and the path of the release that was kept."""
         super().__init__(left)
         self.error = error
         self.left = left

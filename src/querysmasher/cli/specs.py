@@ -194,7 +194,7 @@ class Expectations:
     def factor(self) -> float:
         """Ratio of the errors under the noise of the spec to those under the default noise.
 
-        What the errors of estimates, and the number of records left out, cost is missing elsewhere.
+        It includes what is spent on the errors of estimates and on the number of records left out.
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
         return factor / math.sqrt(left_for_answers(self.spec))
@@ -215,7 +215,7 @@ class Expectations:
         return rows
 
     def rows(self, every: bool) -> list[Expectation]:
-        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        """Return a row per group; if there are many, a row per entry, unless `every` group is wanted."""
         rows = self.groups
         return rows if every or len(rows) <= MOST_ROWS else list(self._by_entry(iter(rows)))
 
@@ -323,7 +323,7 @@ def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
 
 
 def measuring_cost(planned: Plan) -> dict[str, float]:
-    """Return the seconds and bytes that measuring takes, besides reading the table; note if they are many."""
+    """Return the seconds and bytes of measuring, besides reading the table; print a note if large."""
     sizes = planned.workload.schema.shape
     cells = max(math.prod(sizes(group.attributes)) for group in planned.workload)
     seconds = planned.measurements * NOISE_SECONDS

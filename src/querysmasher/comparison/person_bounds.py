@@ -1,4 +1,4 @@
-"""How many records of each person to count: what is left out against the noise, from public guesses."""
+"""Bounds on the records of each person: the records left out against the noise, from public guesses."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def records_per_person(
 
 
 def _checked(histogram: Mapping[int, float]) -> dict[int, float]:
-    """Return the histogram without empty entries; refuse what is none."""
+    """Return the histogram without empty entries; refuse an invalid one."""
     persons = dict(histogram) if isinstance(histogram, Mapping) else {}
     fits = all(
         isinstance(n, int)

@@ -160,7 +160,7 @@ class RecordBlock:
         return replace(self, data=first), replace(self, data=others, line=self.line_of(end))
 
     def readable(self) -> RecordBlock:
-        """Replace bytes that are not UTF-8; all others stay, and with them the records."""
+        """Replace bytes that are not UTF-8; records end where they did."""
         is_ascii = self.data.isascii()
         return self if is_ascii else replace(self, data=self.data.decode(errors="replace").encode())
 
@@ -202,7 +202,7 @@ class RecordBlock:
         return list(zip(*(array[wrong].tolist() for array in (starts, self.ends, fields)), strict=True))
 
     def even(self, columns: int, delimiter: str) -> RecordBlock:
-        """Replace each field of such records by one that no attribute and no person has: where it is."""
+        """Replace every field of ragged records by a text that matches no label and no name: their line."""
         parts, done = [], 0
         for start, end, count in self.ragged(columns, delimiter):
             field = f"{UNREADABLE}line {self.line_of(start)}: {count} fields".split(delimiter, maxsplit=1)[0]

@@ -163,7 +163,7 @@ def _name(value: Any) -> bytes | None:
 
 
 def _exact(value: Any) -> int:
-    """Return from where on floats of this one's width do not distinguish integers."""
+    """Return the integer from which on floats of this width do not distinguish all integers."""
     narrow = {np.float16: EXACT["halffloat"], np.float32: EXACT["float"]}
     return narrow.get(type(value), EXACT_FLOATS)
 
@@ -181,22 +181,16 @@ def _refused(title: str, got: str) -> DataError:
     return DataError(f"person: expected a column of integers, texts or bytes in {title!r}, got {got}")
 
 
-class OneKind:
-    """Refuses names of a second kind: a person would have two of them."""
+def check_kind(kinds: list[str], names: Any, title: str, is_stated: bool) -> None:
+    """Refuse names of a second kind, beside those noted in `kinds`: a person would have two of them.
 
-    def __init__(self, title: str) -> None:
-        """Start with no kind."""
-        self._title = title
-        self._kind: Any = None
-
-    def note(self, names: Any, is_stated: bool = False) -> None:
-        """Check the kind of some names; where none is there, only if the type of the column states it."""
-        if names.null_count == len(names) and not is_stated:
-            return
-        if self._kind is None:
-            self._kind = names.type
-        if names.type != self._kind:
-            raise _refused(self._title, f"both {KINDS[self._kind]} and {KINDS[names.type]}")
+    Names that are all missing have a kind only if the type of the column states it.
+    """
+    kind = KINDS[names.type]
+    if kind not in kinds and (is_stated or names.null_count < len(names)):
+        kinds.append(kind)
+    if len(kinds) > 1:
+        raise _refused(title, f"both {kinds[0]} and {kinds[1]}")
 
 
 def chosen(bound: Bound, codes: Codes) -> Codes:
@@ -241,7 +235,7 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
 
 
 def _of_share(codes: Codes, shares: int, share: int) -> Codes:
-    """Return the records of every person of one share; any function of the name will do."""
+    """Return the records of the persons of one share, which a hash of the name decides."""
     if not codes.rows:
         return codes
     encoded = pc.dictionary_encode(codes.names)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from querysmasher.data.counting import Codes, Limits, Tally, batches, check_cells
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
-from querysmasher.data.people import OneKind, bounded, joined, names_of
+from querysmasher.data.people import bounded, check_kind, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
 from querysmasher.privacy.accounting import BINS
 from querysmasher.privacy.bound import Bound
@@ -108,8 +108,8 @@ class RowEncoder:
         """The encoder of each attribute that is read."""
         return {name: Encoder(self.schema[name]) for name in self.names}
 
-    def encode(self, batch: Any, kinds: OneKind) -> Codes:
-        """Return the codes of a batch, an Arrow record batch or a `Batch`; `kinds` has seen those before."""
+    def encode(self, batch: Any, kinds: list[str]) -> Codes:
+        """Return the codes of a batch, Arrow's or a `Batch`; `kinds` are those of names in batches before."""
         columns = {
             name: quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
             for name, encoder in self.encoders.items()
@@ -130,11 +130,12 @@ class RowEncoder:
         dropped = np.array([unknown.sum()], np.int64)
         return replace(Codes(columns, batch.num_rows).where(~unknown), out=dropped)
 
-    def _names(self, column: Any, title: str, kinds: OneKind) -> Any:
+    def _names(self, column: Any, title: str, kinds: list[str]) -> Any:
         """Return the names of the persons, or null for a record that belongs to nobody."""
         drop = self.unknown == "drop"
         names = quietly("reading the persons", names_of, column, title, drop)
-        kinds.note(names, drop and getattr(column, "type", None) != pa.null())  # or one record would decide
+        is_stated = drop and getattr(column, "type", None) != pa.null()  # or one record would decide
+        check_kind(kinds, names, title, is_stated)
         if names.null_count and not drop:
             msg = f"person: a record has no value in {title!r}, so nobody knows to whom it belongs"
             raise DataError(msg, NAMELESS)
@@ -144,7 +145,7 @@ class RowEncoder:
         """Encode batches, and join the codes into chunks of at least `rows` rows."""
         held: list[Codes] = []
         count = 0
-        kinds = OneKind(self.person or "")
+        kinds: list[str] = []
         for batch in batches:
             held.append(self.encode(batch, kinds))
             count += held[-1].rows

@@ -111,14 +111,12 @@ class EstimateErrors:
     def mean(self) -> EstimateError:
         """The mean error of a table: measured if all are."""
         count = len(self.each)
-        std = [one.std for one in self.each]
-        known = [s for s in std if s is not None]
-        joint = math.sqrt(math.fsum(s * s for s in known)) / count if len(known) == count else None
-        unbiased = [one.unbiased for one in self.each if one.unbiased is not None]
+        std = [error.std for error in self.each if error.std is not None]
+        unbiased = [error.unbiased for error in self.each if error.unbiased is not None]
         return EstimateError(
-            tuple(chain.from_iterable(one.tables for one in self.each)),
-            math.fsum(one.records for one in self.each) / count,
-            joint,
+            tuple(chain.from_iterable(error.tables for error in self.each)),
+            math.fsum(error.records for error in self.each) / count,
+            math.hypot(*std) / count if len(std) == count else None,
             self.each[0].total,
             math.fsum(unbiased) / count if len(unbiased) == count else None,
         )
@@ -128,16 +126,17 @@ class EstimateErrors:
 
         The last column is the error of the unbiased table on average, where that was measured.
         """
-        ends = [(None, None) if one.std is None else one.interval(level) for one in self.each]
+        ends = [(None, None) if error.std is None else error.interval(level) for error in self.each]
+        numbers = pa.float64()
         columns = {
-            "table": [" × ".join(one.tables[0]) for one in self.each],
-            "error": [one.value for one in self.each],
-            "share": [one.share for one in self.each],
-            "std": pa.array([one.std for one in self.each], pa.float64()),
-            "low": pa.array([low for low, _ in ends], pa.float64()),
-            "high": pa.array([high for _, high in ends], pa.float64()),
-            "kind": [one.kind for one in self.each],
-            "unbiased": pa.array([one.unbiased for one in self.each], pa.float64()),
+            "table": [" × ".join(error.tables[0]) for error in self.each],
+            "error": [error.value for error in self.each],
+            "share": [error.share for error in self.each],
+            "std": pa.array([error.std for error in self.each], numbers),
+            "low": pa.array([low for low, _ in ends], numbers),
+            "high": pa.array([high for _, high in ends], numbers),
+            "kind": [error.kind for error in self.each],
+            "unbiased": pa.array([error.unbiased for error in self.each], numbers),
         }
         return frame_of(pa.table(columns), backend)
 
@@ -151,59 +150,57 @@ class EstimateErrors:
 
 
 def errors_of(
-    release: Release, model: Model, asked: Sequence[AttributeSet], sets: Sequence[AttributeSet]
+    release: Release, model: Model, planned: Sequence[AttributeSet], sets: Sequence[AttributeSet]
 ) -> EstimateErrors:
     """Return the errors of the tables on sets of increasing attributes: measured, or else rehearsed.
 
-    `asked` are the sets of the tables that the estimate was asked for.
+    `planned` are the sets of the tables that the estimate was asked for.
     """
-    measured = _measured(release)
-    missing = [subset for subset in sets if subset not in measured]
-    rehearsed = dict(zip(missing, _rehearsed(release, model, asked, missing), strict=True))
+    figures: dict[AttributeSet, tuple[float, float | None]] = {}
+    measured = None if release.exploration is None else release.exploration.errors
+    if measured is not None:
+        tables = (distance.attributes for distance in measured.distances.queries)
+        std = measured.std(release.noise.distribution).tolist()
+        figures.update(zip(tables, zip(measured.records.tolist(), std, strict=True), strict=True))
+    missing = [subset for subset in sets if subset not in figures]
+    rehearsed = _rehearsed(release, model, planned, missing) if missing else []
+    figures.update(zip(missing, ((records, None) for records in rehearsed), strict=True))
     names = model.schema.names
-    each = []
-    for subset in sets:
-        records, std = measured.get(subset) or (rehearsed[subset], None)
-        table = tuple(names[a] for a in subset)
-        each.append(EstimateError((table,), records, std, model.total, _unbiased(model, subset)))
-    return EstimateErrors(tuple(each))
+    return EstimateErrors(
+        tuple(
+            EstimateError(
+                (tuple(names[a] for a in subset),), *figures[subset], model.total, _unbiased(model, subset)
+            )
+            for subset in sets
+        )
+    )
 
 
 def _unbiased(model: Model, subset: AttributeSet) -> float | None:
     """Return the expected error of the unbiased table, if its cells have equal normal noise."""
     sizes, square = model.schema.sizes, 0.0
-    for some in subsets(subset):
-        directions = math.prod(sizes[a] - 1 for a in some)
+    for part in subsets(subset):
+        directions = math.prod(sizes[a] - 1 for a in part)
         if directions:
-            noisy = model.evidence.noisy(some)
+            noisy = model.evidence.noisy(part)
             if noisy is None:
                 return None
-            square += directions * noisy.variance * math.prod(sizes[a] for a in some)
+            square += directions * noisy.variance * math.prod(sizes[a] for a in part)
     return math.sqrt(2 / math.pi * square)
 
 
-def _measured(release: Release) -> dict[AttributeSet, tuple[float, float]]:
-    """Return the measured errors and their standard errors."""
-    errors = None if release.exploration is None else release.exploration.errors
-    if errors is None:
-        return {}
-    sets = (one.attributes for one in errors.distances.queries)
-    std = errors.std(release.noise.distribution).tolist()
-    return dict(zip(sets, zip(errors.records.tolist(), std, strict=True), strict=True))
-
-
 def _rehearsed(
-    release: Release, model: Model, asked: Sequence[AttributeSet], sets: Sequence[AttributeSet]
+    release: Release, model: Model, planned: Sequence[AttributeSet], sets: Sequence[AttributeSet]
 ) -> list[float]:
     """Return the distances of tables from their estimates in rehearsals, on average."""
     cells = sum(math.prod(model.schema.sizes[a] for a in subset) for subset in sets)
-    draws = (REHEARSALS if cells <= FEW else 1) if sets else 0
+    draws = REHEARSALS if cells <= FEW else 1
     distances = np.zeros(len(sets))
     for draw in range(draws):
-        again = settled(Model(_rehearsal(release, model, draw), model.total), asked)
+        again = settled(Model(_rehearsal(release, model, draw), model.total), planned)
         pairs = zip(model.tables(sets), again.tables(sets), strict=True)
         distances += [float(np.abs(first - second).sum()) for first, second in pairs]
-    return list((distances / max(draws, 1)).tolist())
+    return list((distances / draws).tolist())
 
 
 def _rehearsal(release: Release, model: Model, draw: int) -> Evidence:

@@ -80,7 +80,7 @@ def triples(pairs: Mapping[Axes, Array]) -> Array:
     """
     first, second, third = (pairs[axes] for axes in ((0, 1), (0, 2), (1, 2)))
     scale = 1.0 / np.maximum(first.sum(axis=(1, 2)), 1e-300)[:, None, None]
-    first, second, third = (np.ascontiguousarray(own) * scale for own in (first, second, third))
+    first, second, third = (np.ascontiguousarray(pair) * scale for pair in (first, second, third))
     g = quotient(second, second.sum(axis=2, keepdims=True))
     h = quotient(quotient(third, third.sum(axis=2, keepdims=True)), third.sum(axis=1, keepdims=True))
     f = np.zeros_like(first)
@@ -104,25 +104,24 @@ def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
     With two attributes that depend on a third only through one, this is the table itself; in general it is
     near.
     """
-    count, sizes = len(singles[0]), [own.shape[1] for own in singles]
+    count, sizes = len(singles[0]), [single.shape[1] for single in singles]
     axes = range(len(sizes))
     result = np.ones((count, *sizes))
     for kept, margin in pairs.items():
         result *= margin.reshape(count, *(sizes[a] if a in kept else 1 for a in axes))
-    for axis, own in enumerate(singles):
+    for axis, single in enumerate(singles):
         times = sum(axis in kept for kept in pairs) - 1
-        spread = [count, *(sizes[a] if a == axis else 1 for a in axes)]
-        scale = own / np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
-        power = scale if times < 0 else quotient(np.ones_like(own), scale**times)
-        result *= power.reshape(spread)
+        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
+        power = shares if times < 0 else quotient(np.ones_like(single), shares**times)
+        result *= power.reshape(count, *(sizes[a] if a == axis else 1 for a in axes))
     return result
 
 
 def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
     """Return what tables on three attributes consist of but for their residuals, from their pairs."""
-    count, sizes = len(singles[0]), [own.shape[1] for own in singles]
+    count, sizes = len(singles[0]), [single.shape[1] for single in singles]
     result = np.zeros((count, *sizes))
-    margins: dict[Axes, Array] = {**pairs, **{(axis,): own for axis, own in enumerate(singles)}}
+    margins: dict[Axes, Array] = {**pairs, **{(axis,): single for axis, single in enumerate(singles)}}
     margins[()] = singles[0].sum(axis=1)
     for kept, margin in margins.items():
         spread = [sizes[a] if a in kept else 1 for a in range(3)]
@@ -142,7 +141,7 @@ def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
     missing = totals - tables.sum(axis=spread)
     lost = missing > NEARLY * totals
     if lost.any():
-        shares = start([own[lost] for own in singles], {}) * (masks[lost] if masks.ndim else masks)
+        shares = start([single[lost] for single in singles], {}) * (masks[lost] if masks.ndim else masks)
         scale = quotient(missing[lost], shares.sum(axis=spread))
         tables[lost] += shares * scale.reshape(-1, *[1] * len(spread))
     return tables
@@ -195,14 +194,13 @@ def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
     nearly = EXACT * np.abs(moved).max(axis=rest, initial=0.0, keepdims=True)
     for _ in range(steps - 1):
         current = np.maximum(moved, 0.0)
-        wrong = [own - mean(current, axis) for axis, own in zip(axes, wanted, strict=True)]
-        moving = np.zeros(nearly.shape, dtype=bool)
-        for own in wrong:
-            moving |= np.abs(own).max(axis=rest, initial=0.0, keepdims=True) > nearly
+        wrong = [means - mean(current, axis) for axis, means in zip(axes, wanted, strict=True)]
+        worst = [np.abs(means).max(axis=rest, initial=0.0, keepdims=True) for means in wrong]
+        moving = np.logical_or.reduce([error > nearly for error in worst])
         if not moving.any():
             break
-        for axis, own in zip(axes, wrong, strict=True):
-            step = own * moving  # each table stops by itself, whichever others there are
+        for axis, means in zip(axes, wrong, strict=True):
+            step = means * moving  # each table stops by itself, whichever others there are
             for earlier in range(1, axis):
                 step = step - mean(step, earlier)
             moved += step
@@ -233,9 +231,9 @@ def batches(sets: Sequence[Axes], sizes: Sequence[int]) -> Iterator[list[Axes]]:
     by_shape: dict[tuple[int, ...], list[Axes]] = {}
     for subset in sets:
         by_shape.setdefault(tuple(sizes[a] for a in subset), []).append(subset)
-    for shape, own in by_shape.items():
+    for shape, alike in by_shape.items():
         step = max(1, CELLS // max(1, math.prod(shape)))
-        yield from (own[start : start + step] for start in range(0, len(own), step))
+        yield from (alike[start : start + step] for start in range(0, len(alike), step))
 
 
 def arranged(values: Array, positions: Axes) -> Array:

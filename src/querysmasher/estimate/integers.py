@@ -64,20 +64,22 @@ class IntegerModel:
 
     def _rounded(self, subset: AttributeSet, table: Array) -> Array:
         """Return the integers of a table."""
-        if subset in self._known:
-            return self._known[subset]
-        rng = np.random.default_rng([self._seed, len(subset), *subset])
-        if not subset:
-            found = np.floor(table + rng.random())
-        elif len(subset) == 1:
-            found = along(table * (self.total / max(float(table.sum()), 1e-300)), rng)
-        elif len(subset) == 2:
-            found = self._pair(subset, table, rng)
-        else:
+        if len(subset) > 2:
             pair = self.table(subset[:2])
-            return along(self._shares(subset, table, pair) * pair[..., None], rng).reshape(table.shape)
-        self._known[subset] = found
-        return found
+            shares = self._shares(subset, table, pair)
+            return along(shares * pair[..., None], self._generator(subset)).reshape(table.shape)
+        if subset not in self._known:
+            rng = self._generator(subset)
+            if not subset:
+                self._known[()] = np.floor(table + rng.random())
+            elif len(subset) == 1:
+                self._known[subset] = along(table * (self.total / max(float(table.sum()), 1e-300)), rng)
+            else:
+                self._known[subset] = self._pair(subset, table, rng)
+        return self._known[subset]
+
+    def _generator(self, subset: AttributeSet) -> np.random.Generator:
+        return np.random.default_rng([self._seed, len(subset), *subset])
 
     def _shares(self, subset: AttributeSet, table: Array, pair: Array) -> Array:
         """Return how each cell of a pair is spread over the values of the other attributes.
@@ -85,19 +87,12 @@ class IntegerModel:
         Integer margins may put a record where the estimate has none: it is then spread as all records are.
         """
         cells = table.reshape(*table.shape[:2], -1)
-        sums = cells.sum(axis=2)
-        lost = (sums <= 0) & (pair > 0)
-        if lost.any():
-            possible = self.zeros.possible(subset)
-            allowed = (
-                np.ones(cells.shape) if possible is None else possible.reshape(cells.shape).astype(float)
-            )
-            everybody = cells.sum(axis=(0, 1))
-            for likely in (everybody * allowed, allowed, np.ones(cells.shape)):  # the first that has any
-                none = lost & (sums <= 0)
-                cells = np.where(none[..., None], likely, cells)
-                sums = cells.sum(axis=2)
-        return quotient(cells, sums[..., None])
+        allowed = self.zeros.mask(subset).reshape(cells.shape)
+        likely = cells.sum(axis=(0, 1)) * allowed
+        for spread in (likely, allowed, np.ones(cells.shape)):  # the first that has any
+            lost = (cells.sum(axis=2) <= 0) & (pair > 0)
+            cells = np.where(lost[..., None], spread, cells)
+        return quotient(cells, cells.sum(axis=2)[..., None])
 
     def _pair(self, subset: AttributeSet, table: Array, rng: np.random.Generator) -> Array:
         """Return the integers of a pair, with the integers of its attributes as margins."""
@@ -213,8 +208,8 @@ def _turn(
     forward = min(*(1 - parts[c] for c in up), *(parts[c] for c in down))
     backward = min(*(parts[c] for c in up), *(1 - parts[c] for c in down))
     step = forward if draw * (forward + backward) < backward else -backward
-    for subset, cell in enumerate(cycle):
-        parts[cell] += step if subset % 2 == 0 else -step
+    for number, cell in enumerate(cycle):
+        parts[cell] += step if number % 2 == 0 else -step
         if parts[cell] <= CLOSE or parts[cell] >= 1 - CLOSE:
             whole[cell] += round(parts[cell])
             parts[cell] = 0.0

@@ -40,6 +40,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.release.release import Release
+from querysmasher.release.store import MemoryStore
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
@@ -148,7 +149,7 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
     return change * kept[block].reshape(change.shape)
 
 
-class ShrunkStore:
+class ShrunkStore(MemoryStore):
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
     def __init__(self, release: Release, model: Model, families: Mapping[int, Family | None]) -> None:
@@ -165,7 +166,7 @@ class ShrunkStore:
         release = self._release
         return Reconstruction(release.plan, release.centres, self, release.public_total, release.estimator)
 
-    def __getitem__(self, number: int) -> Array:
+    def __missing__(self, number: int) -> Array:
         """Return the shrunk answers of one attribute set."""
         plan = self._release.plan
         measured = plan.measured[number]

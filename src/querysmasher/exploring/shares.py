@@ -42,12 +42,10 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
 EXACT = 1e-10
-"""Relative accuracy at which both stop."""
+"""Relative accuracy of precisions."""
 
 
-def fill(
-    variances: Array, counts: Array, weights: Array, costs: Array, budget: float, accuracy: float = EXACT
-) -> Array:
+def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: float) -> Array:
     """Return the precision of every table, at least zero, whose costs add up to the budget.
 
     Args:
@@ -56,7 +54,6 @@ def fill(
         weights: how much the errors of each table count.
         costs: the privacy cost of a precision of 1.
         budget: the privacy cost to spend.
-        accuracy: the relative accuracy of the precisions; their costs add up to the budget in any case.
 
     If no cell has prior variance, nothing is worth measuring, and all precisions are zero.
     """
@@ -66,19 +63,17 @@ def fill(
     low, high = 0.0, float(start.max())  # the multiplier; at `high` nothing is measured
     for _ in range(100 if high else 0):
         middle = np.sqrt(low * high) if low else high / 1e3
-        precisions = _precisions(roots, variances, start, middle, precisions, accuracy)
+        precisions = _precisions(roots, variances, start, middle, precisions)
         spent = float(precisions @ costs)
-        if abs(spent - budget) <= accuracy * budget:
+        if abs(spent - budget) <= EXACT * budget:
             break
         low, high = (low, middle) if spent < budget else (middle, high)
-        if low and high / low - 1 <= accuracy:
+        if low and high / low - 1 <= EXACT:
             break
     return precisions * (budget / max(float(precisions @ costs), 1e-300))
 
 
-def _precisions(
-    roots: Array, variances: Array, start: Array, level: float, guess: Array, accuracy: float
-) -> Array:
+def _precisions(roots: Array, variances: Array, start: Array, level: float, guess: Array) -> Array:
     """Return b with g(b)/c = level, and zero where g(0)/c is below, by Newton's method from a guess.
 
     The method solves for g^(-2/3), which is linear in b for one class of cells, and concave for several (a
@@ -94,7 +89,7 @@ def _precisions(
         gain, slope = gains.sum(axis=1), -1.5 * (gains * variances[busy] * factor).sum(axis=1)
         steps = -1.5 * gain * ((gain / level) ** (2 / 3) - 1) / slope
         moved = np.maximum(b[busy] + steps, 0.0)
-        still = np.abs(moved - b[busy]) > accuracy * moved
+        still = np.abs(moved - b[busy]) > EXACT * moved
         b[busy] = moved
         busy = busy[still]
     return b
@@ -299,8 +294,8 @@ class Parts:
         return Parts(self.sets, left, self.counts)
 
 
-ROUNDS, ROUGHLY = 5, 1e-3
-"""Number of rounds, and the relative accuracy of precisions before the last."""
+ROUNDS = 5
+"""Number of rounds of weighting parts by their share in the errors of tables."""
 
 
 def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, budget: float) -> Array:
@@ -319,9 +314,9 @@ def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, bud
     which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
     importance = np.array(list(tables.values()))[which]
     shares = np.ones(len(part))
-    for left in reversed(range(ROUNDS)):
+    for _ in range(ROUNDS):
         weights: Array = np.bincount(part, weights=importance * shares, minlength=len(number)).astype(float)
-        precisions = fill(parts.variances, parts.counts, weights, costs, budget, ROUGHLY if left else EXACT)
+        precisions = fill(parts.variances, parts.counts, weights, costs, budget)
         errors = parts.after(precisions).errors[part]
         whole = np.sqrt(np.bincount(which, weights=errors**2, minlength=len(tables)))[which]
         if not whole.any():

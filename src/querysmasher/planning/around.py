@@ -21,8 +21,8 @@ from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
+from querysmasher.planning.split import Subworkload
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -85,7 +85,7 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     with Bar("Choosing centres", None, options.progress):
         search = search_centres(without_lines(workload, options.lines), budget.unit)
     best = at(search.at(1.0))
-    if options.lines or (search.is_exact and not options.far_apart) or best.centres == search.uniform:
+    if options.lines or search.is_exact or best.centres == search.uniform:
         return best
     for way in WAYS:
         trial = at(search.at(way))

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from operator import mul
 
 import numpy as np
@@ -249,15 +250,11 @@ class Beside:
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-    def _shared_cells(self) -> float:
+    def _shared_cells(self) -> int:
         """Return the most cells of a set on which both tables and these queries leave something."""
-        uses = np.zeros((2, max(len(self.tables), len(self.maps)), len(self.schema)))
-        for number, group in enumerate(self.tables):
-            uses[0, number, self.schema.positions(group.attributes)] = 1.0
-        for number, classes in enumerate(self.maps):
-            uses[1, number, list(classes)] = 1.0
-        shared = (uses[0] * np.log(self.schema.sizes)) @ uses[1].T
-        return float(np.exp(shared.max())) if self.tables else 0.0
+        tables, given = ({frozenset(g.attributes) for g in groups} for groups in (self.tables, self.groups))
+        sizes = (math.prod(self.schema.shape(first & second)) for first, second in product(tables, given))
+        return max(sizes, default=0)
 
 
 def _is_few(group: Group) -> bool:
@@ -305,8 +302,8 @@ def shares(merged: MergedRows) -> Array:
 def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. The two clusters are joined whose union
-    distinguishes the fewest cells relative to the larger one, as far as is known: an attribute of which the
+    `maps` has the class of every value in each group, by attribute. Groups of many cells come first. Each
+    joins the cluster of which it multiplies the cells least, as far as is known: an attribute of which the
     class changes c times from one value to the next has at most c + 1 classes, and changes add up.
     """
     attributes = sorted({a for classes in maps for a in classes})
@@ -320,34 +317,23 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
     rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(changes: Array, rows: Array) -> Array:
-        """Return the number of cells of clusters, infinite where they or the work are too many."""
-        count = np.minimum(changes + 1.0, joint).prod(axis=-1)
-        fits = (count <= limits().merged_cells) & (count * rows**2 <= limits().beside_work)
-        return np.where(fits, count, np.inf)
+    def cells(members: list[int]) -> float:
+        """Return the number of cells that groups distinguish, infinite if they or the work are too many."""
+        count = float(np.minimum(changes[members].sum(axis=0) + 1.0, joint).prod())
+        counted = sizes[members].max(axis=0).prod() if len(members) > 1 else 0.0
+        queries, most = rows[members].sum(), limits()
+        fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
+        return count if fits and count * queries**2 <= most.beside_work else math.inf
 
-    def unions(i: int) -> Array:
-        """Return by which factor the unions of cluster i with all others have more cells."""
-        count = cells(changes + changes[i], rows + rows[i])
-        count[np.maximum(sizes, sizes[i]).prod(axis=1) > limits().structured_cells] = np.inf
-        count[i] = np.inf
-        alone = cells(changes, rows)
-        return count / np.maximum(alone, alone[i])
-
-    alone = np.isfinite(cells(changes, rows)) if len(maps) else np.zeros(0, dtype=bool)
-    members = [[i] for i in np.flatnonzero(alone).tolist()]
-    changes, sizes, rows = changes[alone], sizes[alone], rows[alone]
-    growth = np.array([unions(i) for i in range(len(members))])
-    while np.isfinite(growth.min(initial=np.inf)):
-        first, second = sorted(divmod(int(np.argmin(growth)), len(members)))
-        members[first] += members.pop(second)
-        changes[first] += changes[second]
-        sizes[first] = np.maximum(sizes[first], sizes[second])
-        rows[first] += rows[second]
-        changes, sizes, rows, growth = (np.delete(each, second, 0) for each in (changes, sizes, rows, growth))
-        growth = np.delete(growth, second, 1)
-        growth[first] = growth[:, first] = unions(first)
-    return [sorted(cluster) for cluster in members]
+    alone = [cells([i]) for i in range(len(maps))]
+    clusters: list[list[int]] = []
+    for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
+        growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]
+        if math.isfinite(min(growth, default=math.inf)):
+            clusters[growth.index(min(growth))].append(i)
+        else:
+            clusters.append([i])
+    return [sorted(members) for members in sorted(clusters, key=min)]
 
 
 # --- whole measurements beside split ones ---

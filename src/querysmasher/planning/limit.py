@@ -36,8 +36,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point
-from querysmasher.planning.split import PlacedFamily
-from querysmasher.planning.subworkload import Block, Part, Piece, Term
+from querysmasher.planning.split import Block, Part, Piece, PlacedFamily, Term
 from querysmasher.workload.workload import Workload
 
 
@@ -84,7 +83,7 @@ def root_loss_bound(workload: Workload) -> float:
 
     def at(weights: Array) -> Iterate:
         """Evaluate one distribution for each role; attributes of the same role share theirs."""
-        distributions = [own / own.sum() for own in np.split(weights, ends[:-1])]
+        distributions = [part / part.sum() for part in np.split(weights, ends[:-1])]
         by_role = dict(zip(first, distributions, strict=True))
         bound, slopes = trace_root.at([by_role[role] for role in role_of])
         by_attribute = list(zip(role_of, slopes, strict=True))

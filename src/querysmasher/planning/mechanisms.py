@@ -40,9 +40,9 @@ from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.solvers.optimum import fourier_basis, independent_root, root_diagonal
 from querysmasher.planning.solvers.structured import solve_fourier
+from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE
-from querysmasher.planning.subworkload import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family

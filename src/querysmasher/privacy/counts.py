@@ -1,4 +1,7 @@
-"""Exact counts, which leave `measurement` only with noise: how a table is asked for them, and which are."""
+"""Exact counts: how a table provides them, and which tables of counts suffice for all others.
+
+They leave `measurement` only with noise.
+"""
 
 from __future__ import annotations
 

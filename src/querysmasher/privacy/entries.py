@@ -1,4 +1,4 @@
-"""The entries of a ledger: a chain in which every entry fixes all entries before it, and what they add up to.
+"""The entries of a ledger, chained by their digests, and the sum of what they spend.
 
 The digest of an entry is SHA-256(digest of the previous entry + line feed + text of the entry), where the
 text is canonical JSON. Entry 0 states the limit, the unit of privacy and the label of the data; every other

@@ -1,4 +1,4 @@
-"""The noises of a measurement, above all two exact ones in integers: rounded and discrete Gaussian.
+"""The noise of a measurement: exact samplers of the rounded and the discrete Gaussian, and two others.
 
 The discrete Gaussian N_Z(σ²) gives the integer x the probability exp(-x²/2σ²) / Σ_y exp(-y²/2σ²).
 `DiscreteGaussian` draws from exactly this distribution; the proof is four short steps.

@@ -56,7 +56,7 @@ class Values(Section):
     labels: list[str] | dict[str, str] | None = value_labels
 
     def build(self) -> Attribute:
-        """Return the attribute, without what readers see."""
+        """Return the attribute, without titles and labels."""
         if (self.values is None) == (self.range is None):
             given = "neither" if self.values is None else "both"
             raise SchemaError(f"attribute {self.name!r}: expected either values or range, got {given}")
@@ -77,7 +77,7 @@ class Bins(Section):
     labels: list[str] | dict[str, str] | None = value_labels
 
     def build(self) -> Attribute:
-        """Return the attribute, without what readers see."""
+        """Return the attribute, without titles and labels."""
         with within("edges"):
             return Binned(self.name, edges=self.edges)
 

@@ -121,7 +121,7 @@ class Spec:
 
     @property
     def remarks(self) -> list[str]:
-        """What the file may say, and probably does not mean."""
+        """Warnings about what is valid, but probably a mistake."""
         return [f"{self.path.name}: {remark}" for entry in self.entries for remark in entry.remarks]
 
     @property
@@ -188,7 +188,7 @@ class Spec:
         return explore(self.workload, data, self.budget, **options)
 
     def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
-        """Return what measuring and exploring have in common."""
+        """Return the options of both measuring and exploring."""
         return {
             **self.measuring.model_dump(),
             "seed": seed,
@@ -320,7 +320,7 @@ def stated_budget(
 
 
 def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], findings: Findings) -> None:
-    """Record what does not fit a budget that planning finds."""
+    """Record options that contradict `least = true`."""
     if entries and not any(entry.workload.has_targets for entry in entries):
         findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
     if planning and (planning.objective, planning.insufficient) != ("mean", "refuse"):

@@ -179,7 +179,7 @@ class SpecEntry:
     kind: str
     workload: Workload
     remarks: tuple[str, ...] = ()
-    """What is allowed, and probably not meant."""
+    """Warnings about what is valid, but probably a mistake."""
 
 
 def build_entries(
@@ -405,4 +405,4 @@ FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], 
     "ranges": (("weights",), _ranges),
     "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
 }
-"""The tables that describe a family: their first key, the other keys, and what reads them."""
+"""The tables that describe a family, by their first key: the other keys, and the function that reads them."""

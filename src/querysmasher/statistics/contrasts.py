@@ -13,16 +13,24 @@ Fieller's of a ratio.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
 from querysmasher.statistics.quantiles import quantile
-from querysmasher.statistics.ratios import TOO_CLOSE, mean, share, total_of
+from querysmasher.statistics.ratios import (
+    Quotients,
+    apart,
+    correlations,
+    joint_error,
+    mean,
+    ratios_of,
+    share,
+    total_of,
+)
 from querysmasher.statistics.tables import CrossTable, table
 from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
@@ -31,46 +39,12 @@ Operand = str | Workload | Figures | Figure | CrossTable
 """A predicate or a workload, whose counts are meant, or the result of a statistic."""
 
 
-def difference_interval(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
+def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
     """Return the ends of intervals of a - b that reach so many standard errors."""
-    below_a, above_a, below_b, above_b = _apart(a, b, reach)
+    (below_a, above_a), (below_b, above_b) = apart(a, reach), apart(b, reach)
     values = a.values - b.values
-    low = values - _together(below_a, above_b, correlation)
-    return low, values + _together(above_a, below_b, correlation)
-
-
-def ratio_interval(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
-    """Return the ends of intervals of a / b that reach so many standard errors."""
-    below_a, above_a, below_b, above_b = _apart(a, b, reach)
-    turned = b.values < 0  # then a / b = (-a) / (-b)
-    below_a, above_a = np.where(turned, [above_a, below_a], [below_a, above_a])
-    below_b, above_b = np.where(turned, [above_b, below_b], [below_b, above_b])
-    N, D = np.where(turned, -a.values, a.values), np.abs(b.values)
-    low = _passes(N, D, below_a, np.where(below_a <= N, above_b, below_b), correlation, -1)
-    high = _passes(N, D, above_a, np.where(-above_a <= N, below_b, above_b), correlation, +1)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
-
-
-def _apart(a: Figures, b: Figures, reach: float) -> tuple[Array, Array, Array, Array]:
-    """Return how far the intervals of a and of b reach below and above their values."""
-    (la, ua), (lb, ub) = a.reaching(reach), b.reaching(reach)
-    return a.values - la, ua - a.values, b.values - lb, ub - b.values
-
-
-def _together(x: Array, y: Array, correlation: Array) -> Array:
-    """Return √(x² + y² - 2 ρ x y), without cancellation."""
-    with np.errstate(invalid="ignore"):
-        reach = np.sqrt((x - y) ** 2 + 2 * (1 - correlation) * x * y)
-    return np.where(np.isfinite(x) & np.isfinite(y), reach, np.inf)
-
-
-def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: int) -> Array:
-    """Return the r at which (a - r b)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-    with np.errstate(all="ignore"):
-        square, half, rest = b**2 - y**2, a * b - correlation * x * y, a**2 - x**2
-        root = np.sqrt(np.maximum(half**2 - square * rest, 0))
-        return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
+    low = values - joint_error(below_a, above_b, correlation)
+    return low, values + joint_error(above_a, below_b, correlation)
 
 
 @explained("release.difference('age < 18', 'age >= 65')")
@@ -83,14 +57,15 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
         b: likewise; as many figures as a, or a single one.
     """
     left, right, correlation = _operands(source, a, b)
-    return _contrast(
-        ("Difference", "-"),
+    return Figures(
+        _title("Difference", "-", left, right),
         _columns(a, b, left, right),
-        (left, right),
-        (left.values - right.values, _together(left.std, right.std, correlation)),
-        (1.0, -1.0),
-        lambda reach: difference_interval(left, right, correlation, reach),
-        left.reliable & right.reliable,
+        left.values - right.values,
+        joint_error(left.std, right.std, correlation),
+        _note(left, right),
+        linear=lambda: left.errors.plus(right.errors, 1.0, -1.0),
+        ends=lambda reach: difference_ends(left, right, correlation, reach),
+        trusted=left.reliable & right.reliable,
     )
 
 
@@ -98,21 +73,8 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
 def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
     left, right, correlation = _operands(source, a, b)
-    N, D = left.values, right.values
-    with np.errstate(divide="ignore", invalid="ignore"):
-        R = np.where(D == 0, np.nan, N / D)
-        errors = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation)
-        std = np.where(np.isnan(R), np.nan, errors / np.abs(D))
-        scales = 1 / D, -R / D
-    return _contrast(
-        ("Ratio", "/"),
-        _columns(a, b, left, right),
-        (left, right),
-        (R, std),
-        scales,
-        lambda reach: ratio_interval(left, right, correlation, reach),
-        left.reliable & right.reliable & (np.abs(D) > TOO_CLOSE * right.std) & (D != 0),
-    )
+    ratios, columns = Quotients(left, right, correlation), _columns(a, b, left, right)
+    return ratios_of(_title("Ratio", "/", left, right), columns, ratios, _note(left, right))
 
 
 def _operands(source: AnswerSource, a: Operand, b: Operand) -> tuple[Figures, Figures, Array]:
@@ -122,27 +84,12 @@ def _operands(source: AnswerSource, a: Operand, b: Operand) -> tuple[Figures, Fi
     return left, right, _correlation(left.errors, right.errors)
 
 
-def _contrast(
-    words: tuple[str, str],
-    columns: tuple[Column, ...],
-    operands: tuple[Figures, Figures],
-    figures: tuple[Array, Array],
-    scales: tuple[Array | float, Array | float],
-    ends: Callable[[float], tuple[Array, Array]],
-    reliable: NDArray[np.bool_],
-) -> Figures:
-    """Return contrasts; `scales` are the weights of the errors of both operands."""
-    left, right = operands
-    what, sign = words
-    return Figures(
-        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
-        columns,
-        *figures,
-        " ".join(filter(None, dict.fromkeys([left.note, right.note]))),
-        linear=lambda: left.errors.plus(right.errors, *scales),
-        ends=ends,
-        trusted=reliable,
-    )
+def _title(what: str, sign: str, left: Figures, right: Figures) -> str:
+    return f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
+
+
+def _note(left: Figures, right: Figures) -> str:
+    return " ".join(filter(None, dict.fromkeys([left.note, right.note])))
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -170,10 +117,8 @@ def _correlation(a: LinearErrors, b: LinearErrors) -> Array:
         np.concatenate([first.indexes, second.indexes]),
         np.concatenate([first.coefficients, second.coefficients]),
     ).covariance()
-    variances = np.diagonal(stacked)
-    scale = np.sqrt(np.maximum(variances[:n] * variances[n:], 0))
-    covariance = np.diagonal(stacked, n)
-    return np.clip(np.divide(covariance, scale, out=np.zeros(n), where=scale > 0), -1, 1)
+    std = np.sqrt(np.maximum(np.diagonal(stacked), 0))
+    return correlations(np.diagonal(stacked, n), std[:n], std[n:])
 
 
 def _figures(source: AnswerSource, name: str, given: object) -> Figures:

@@ -14,9 +14,9 @@ errors of zero is marked as unreliable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -55,95 +55,104 @@ By = str | Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
-class RatioParts:
-    """Numerators N and denominators D with variances and covariances, for shift + scale × N / D."""
+class Quotients:
+    """Ratios R = N / D of figures whose errors have some correlation."""
 
-    numerator: Array
-    denominator: Array
-    numerator_variance: Array
-    denominator_variance: Array
-    covariance: Array
-    scale: float = 1.0
-    shift: float = 0.0
+    numerator: Figures
+    denominator: Figures
+    correlation: Array
 
-    @property
+    @cached_property
     def values(self) -> Array:
-        """The figures."""
-        return self.shift + self.scale * self.ratio
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether each denominator is more than two standard errors away from zero."""
-        far = np.abs(self.denominator) > TOO_CLOSE * np.sqrt(self.denominator_variance)
-        return np.asarray(far & (self.denominator != 0))
-
-    @property
-    def ratio(self) -> Array:
-        """N / D before scaling; NaN where D is zero."""
+        """N / D; NaN where D is zero."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.denominator == 0, np.nan, self.numerator / self.denominator)
-
-    @property
-    def residual_variance(self) -> Array:
-        """Var(N - R D)."""
-        R = self.ratio
-        squares = self.numerator_variance + R**2 * self.denominator_variance
-        w = squares - 2 * R * self.covariance
-        return np.where(w > ROUNDING * squares, w, 0.0) + np.where(np.isnan(R), np.nan, 0.0)
+            D = self.denominator.values
+            return np.where(D == 0, np.nan, self.numerator.values / D)
 
     @property
     def std(self) -> Array:
         """Standard errors by the delta method."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self.scale * np.sqrt(self.residual_variance) / np.abs(self.denominator)
+            errors = joint_error(self.numerator.std, self.values * self.denominator.std, self.correlation)
+            return np.where(np.isnan(self.values), np.nan, errors / np.abs(self.denominator.values))
 
-    def interval(self, reach: float) -> tuple[Array, Array]:
-        """Return the ends of Fieller's intervals, relative to the value."""
-        squared = reach**2
-        R, w = self.ratio, self.residual_variance
-        u = self.covariance - R * self.denominator_variance
-        u = np.where(
-            np.abs(u) > ROUNDING * (np.abs(self.covariance) + np.abs(R) * self.denominator_variance), u, 0.0
-        )
-        a = self.denominator**2 - squared * self.denominator_variance
-        bounded = (a > 0) & np.isfinite(R)
-        safe = np.where(bounded, a, 1.0)
-        root = reach * np.sqrt(np.where(bounded, squared * u**2 + safe * w, 0.0))
-        below = np.where(bounded, (-squared * u - root) / safe, -np.inf)
-        above = np.where(bounded, (-squared * u + root) / safe, np.inf)
-        return self.scale * below, self.scale * above
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Whether both figures are, and each denominator is more than two standard errors from zero."""
+        D = self.denominator
+        far = (np.abs(D.values) > TOO_CLOSE * D.std) & (D.values != 0)
+        return np.asarray(far & self.numerator.reliable & D.reliable)
+
+    def errors(self) -> LinearErrors:
+        """Return the errors of the ratios as combinations of those of answers."""
+        R, D = self.values.ravel(), self.denominator.values.ravel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.numerator.errors.plus(self.denominator.errors, 1 / D, -R / D)
 
     def ends(self, reach: float) -> tuple[Array, Array]:
-        """Return the ends of Fieller's intervals."""
-        low, high = (np.where(np.isinf(end), end, self.values + end) for end in self.interval(reach))
-        return low, high
+        """Return the ends of intervals that reach so many standard errors."""
+        below_N, above_N = apart(self.numerator, reach)
+        below_D, above_D = apart(self.denominator, reach)
+        turned = self.denominator.values < 0  # then N / D = (-N) / (-D)
+        below_N, above_N = np.where(turned, [above_N, below_N], [below_N, above_N])
+        below_D, above_D = np.where(turned, [above_D, below_D], [below_D, above_D])
+        N = np.where(turned, -self.numerator.values, self.numerator.values)
+        low = self._end(below_N, np.where(below_N <= N, above_D, below_D), -1)
+        high = self._end(above_N, np.where(-above_N <= N, below_D, above_D), +1)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+
+    def _end(self, x: Array, y: Array, sign: int) -> Array:
+        """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
+        R, shared = self.values, self.correlation * x * y
+        with np.errstate(all="ignore"):
+            square = self.denominator.values**2 - y**2
+            u = R * y**2 - shared
+            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
+            root = np.sqrt(u**2 + square * joint_error(x, R * y, self.correlation) ** 2)
+            return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
+
+
+def apart(figures: Figures, reach: float) -> tuple[Array, Array]:
+    """Return how far the intervals of figures reach below and above their values."""
+    low, high = figures.reaching(reach)
+    return figures.values - low, high - figures.values
+
+
+def joint_error(x: Array, y: Array, correlation: Array) -> Array:
+    """Return √(x² + y² - 2 ρ x y), without cancellation."""
+    with np.errstate(invalid="ignore"):
+        square = (np.abs(x) - np.abs(y)) ** 2 + 2 * (np.abs(x * y) - correlation * x * y)
+        square = np.where(square > ROUNDING * (x**2 + y**2), square, 0.0)
+    return np.where(np.isfinite(x) & np.isfinite(y), np.sqrt(square), np.inf)
 
 
 def ratios_of(
     title: str,
     columns: tuple[Column, ...],
-    parts: RatioParts,
-    errors: Callable[[], tuple[LinearErrors, LinearErrors]],
+    ratios: Quotients,
     note: str = "",
+    scale: float = 1.0,
+    shift: float = 0.0,
 ) -> Figures:
-    """Return ratios as figures; `errors` returns those of all N, and of all D."""
+    """Return shift + scale × N / D as figures."""
+
+    def ends(reach: float) -> tuple[Array, Array]:
+        low, high = ratios.ends(reach)
+        return shift + scale * low, shift + scale * high
 
     def linear() -> LinearErrors:
-        N, D = errors()
-        R, below = parts.ratio.ravel(), parts.denominator.ravel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return N.plus(D, parts.scale / below, -parts.scale * R / below)
+        errors = ratios.errors()
+        return replace(errors, coefficients=scale * errors.coefficients)
 
-    return Figures(
-        title,
-        columns,
-        parts.values,
-        parts.std,
-        note,
-        linear=linear,
-        ends=parts.ends,
-        trusted=parts.reliable,
-    )
+    values, std = shift + scale * ratios.values, scale * ratios.std
+    return Figures(title, columns, values, std, note, linear=linear, ends=ends, trusted=ratios.reliable)
+
+
+def correlations(covariance: Array, x: Array, y: Array) -> Array:
+    """Return correlations from covariances and standard errors; zero where one of these is."""
+    scale = x * y
+    return np.clip(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0), -1, 1)
 
 
 def numbers(attribute: Attribute) -> Array:
@@ -256,12 +265,13 @@ def _per_record(
     def answers_to(*rows: Array) -> Grouped:
         return grouped(source, RowFactor((ROWS,), above.positions, np.stack(rows)), by, conditions)
 
-    def errors() -> tuple[LinearErrors, LinearErrors]:
-        both = answers_to(N, D)
-        return both.errors(0), both.errors(1)
+    def part(row: int) -> Figures:
+        std = np.sqrt(answers.variances[row])
+        return Figures("", (), answers.values[row], std, linear=lambda: answers_to(N, D).errors(row))
 
     answers = answers_to(N, D, N + D)
-    values, variances = answers.values, answers.variances
-    covariance = (variances[2] - variances[0] - variances[1]) / 2
-    parts = RatioParts(values[0], values[1], variances[0], variances[1], covariance, scale, shift)
-    return ratios_of(title, answers.columns(), parts, errors, note)
+    numerator, denominator, both = part(0), part(1), answers.variances[2]
+    covariance = (both - numerator.std**2 - denominator.std**2) / 2
+    correlation = correlations(covariance, numerator.std, denominator.std)
+    ratios = Quotients(numerator, denominator, correlation)
+    return ratios_of(title, answers.columns(), ratios, note, scale, shift)

@@ -23,7 +23,7 @@ from querysmasher.html import table as html_table
 from querysmasher.release.tidy import NUMBERS, frame, frame_of
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors, cell_columns
-from querysmasher.statistics.ratios import RatioParts, ratios_of
+from querysmasher.statistics.ratios import Quotients, correlations, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
 from querysmasher.statistics.selection import RowFactor, Selection, rows_on, select
 from querysmasher.workload.builders import marginals, queries
@@ -390,23 +390,18 @@ class _Cells:
 
     def percentages(self, percent: str) -> Figures:
         values, std = self.answers()
-        below = denominators(self.numbers, percent)
-        D = values.ravel()[below]
-        v = std.ravel()[below] ** 2
-        parts = RatioParts(
-            values[self.kept],
-            D[self.kept],
-            std[self.kept] ** 2,
-            v[self.kept],
-            self._with_denominators(percent, std**2, v)[self.kept],
-            scale=100.0,
-        )
-        shown, under = self.numbers[self.kept], below[self.kept]
+        kept, cells = self.kept, self.numbers
+        below = denominators(cells, percent)
+        covariance = self._with_denominators(percent, std**2, std.ravel()[below] ** 2)[kept]
+
+        def part(which: NDArray[np.int64]) -> Figures:
+            flat, errors = values.ravel()[which], std.ravel()[which]
+            return Figures("", (), flat, errors, linear=lambda: self.errors(which))
+
+        N, D = part(cells[kept]), part(below[kept])
+        ratios = Quotients(N, D, correlations(covariance, N.std, D.std))
         return ratios_of(
-            f"Percent {OF[percent]} by {', '.join(self.names)}",
-            self.columns(),
-            parts,
-            lambda: (self.errors(shown), self.errors(under)),
+            f"Percent {OF[percent]} by {', '.join(self.names)}", self.columns(), ratios, scale=100.0
         )
 
     def _with_denominators(self, percent: str, above: Array, under: Array) -> Array:

@@ -23,7 +23,7 @@ from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import (
     Family,
-    Places,
+    Indexes,
     Structure,
     bracketed,
     check_schema,
@@ -38,7 +38,7 @@ class _Spans(Family):
     axes: ClassVar[int | None] = 1
     structure: ClassVar[Structure] = Structure.LINE
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         raise NotImplementedError
 
     def _matrix(self) -> Array:
@@ -107,10 +107,10 @@ class Identity(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table
 
-    def levels(self) -> list[tuple[Places | None, int]]:
+    def levels(self) -> list[tuple[Indexes | None, int]]:
         return [(None, self.n)]
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return (np.arange(self.n),) * 2
 
     def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
@@ -127,7 +127,7 @@ class Prefix(_OneAttribute):
         cells = np.arange(self.n)  # both cells are below c for all c from the larger on
         return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(cells, cells)])
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
 
     def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
@@ -151,12 +151,12 @@ class Range(_OneAttribute):
         # ranges that start at the smaller cell or before, and end at the larger or behind
         return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:
         cuts = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
         cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # every range is as likely
         return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.n)
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         low, high = np.triu_indices(self.n)
         return low, high
 
@@ -171,7 +171,7 @@ class Circular(_OneAttribute):
     def rows(self) -> int:
         return self.n * self.n
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:  # noqa: ARG002
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:  # noqa: ARG002
         return _rows_of(*self._spans_of(numbers), self.n)
 
     def weighted_gram(self, weights: Array) -> Array:
@@ -182,10 +182,10 @@ class Circular(_OneAttribute):
         by_distance = both @ weights[: self.n]  # of the ranges of one length, so many have both cells
         return np.asarray(by_distance[np.abs(np.subtract.outer(cells, cells))])
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return self._spans_of(np.arange(self.rows))
 
-    def _spans_of(self, numbers: Places) -> tuple[Places, Places]:
+    def _spans_of(self, numbers: Indexes) -> tuple[Indexes, Indexes]:
         start, length = np.divmod(numbers, self.n)
         return start, (start + length) % self.n
 
@@ -203,7 +203,7 @@ def _by_length_only(weights: Array, n: int) -> bool:
     return np.array_equal(weights, np.tile(weights[:n], n))
 
 
-def _rows_of(first: Places, last: Places, n: int) -> Array:
+def _rows_of(first: Indexes, last: Indexes, n: int) -> Array:
     """Return queries about consecutive values as rows; a first value behind the last goes around the end."""
     cell, low, high = np.arange(n), first[:, None], last[:, None]
     after, before = low <= cell, cell <= high
@@ -218,8 +218,8 @@ ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Ident
 class Intervals(_Spans):
     """`b <= a <= c` for chosen pairs b <= c; one b or c may stand for all."""
 
-    first: Places
-    last: Places
+    first: Indexes
+    last: Indexes
     row_weights: Array | None = None
 
     name: ClassVar[str] = "ranges"
@@ -247,7 +247,7 @@ class Intervals(_Spans):
     def rows(self) -> int:
         return self.first.size
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Indexes, Indexes]:
         return self.first, self.last
 
     @classmethod
@@ -274,7 +274,7 @@ def ranges(
     ['0 <= age <= 17', '18 <= age <= 64']
     """
     check_schema(schema)
-    given = cast("tuple[Places, Places, Array | None]", (first, last, weights))  # the class checks them
+    given = cast("tuple[Indexes, Indexes, Array | None]", (first, last, weights))  # the class checks them
     return Intervals((schema[attribute].size,), *given)
 
 
@@ -299,7 +299,7 @@ class Weighted(Family):
     name: ClassVar[str] = "weighted"
 
     def __post_init__(self) -> None:
-        """Take over what the family says about its queries."""
+        """Copy the structure of the family."""
         object.__setattr__(self, "structure", self.base.structure)
         object.__setattr__(self, "closed_form", self.base.closed_form)
 
@@ -325,7 +325,7 @@ class Weighted(Family):
     def gram(self) -> Array:
         return self.base.weighted_gram(self.row_weights)
 
-    def spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Indexes, Indexes] | None:
         return None if self.closed_form else self.base.spans()
 
     def answers(self, table: Array) -> Array:

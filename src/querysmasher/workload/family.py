@@ -155,7 +155,7 @@ class Family:
         return np.asarray(sums)
 
     def spread(self, values: Array) -> Array:
-        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        """Return Wᵀ · values: what a value per query, along the first axis, adds up to on every cell."""
         spans = self.spans()
         if spans is None:
             return np.asarray(values.T @ self.matrix()).T
@@ -166,7 +166,7 @@ class Family:
         change[0] += values[first > last].sum(axis=0)
         return np.cumsum(change, axis=0)[:-1]
 
-    def levels(self) -> Sequence[tuple[Places | None, int]] | None:
+    def levels(self) -> Sequence[tuple[Indexes | None, int]] | None:
         """Return the levels of queries that each partition the values of one attribute, or None.
 
         For each, the number of every value's group, or None if these are the values in order, and how many.
@@ -177,14 +177,14 @@ class Family:
         """Return the levels of groups that have names: the name of each (empty if none), and its groups'."""
         return ()
 
-    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array | None:  # noqa: ARG002
-        """Return some queries as rows without listing all, those of these numbers or as likely; else None."""
+    def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array | None:  # noqa: ARG002
+        """Return a random sample of queries as rows without listing all, or None if all must be listed."""
         return None
 
-    def spans(self) -> tuple[Places, Places] | None:
-        """Return the first and the last value of every query if each is about consecutive values, else None.
+    def spans(self) -> tuple[Indexes, Indexes] | None:
+        """Return the first and last value of every query, or None if one does not count consecutive values.
 
-        A first value behind the last one goes around the end.
+        If the first is after the last, the range goes around the end.
         """
         return None
 
@@ -211,7 +211,7 @@ class Family:
         return None if spans is None else np.stack(spans, axis=1)
 
     def counted(self, attribute: Attribute) -> Sequence[str | None]:
-        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        """Return in a few words what each query on one attribute counts; None where `ends` states it."""
         if self.ends() is not None:
             return [None] * self.rows
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
@@ -238,7 +238,7 @@ class Family:
         return self.name
 
 
-Places = NDArray[np.int64]
+Indexes = NDArray[np.int64]
 """Indexes of values."""
 
 

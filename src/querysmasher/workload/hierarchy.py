@@ -30,7 +30,7 @@ from querysmasher.workload.families import Identity
 from querysmasher.workload.family import (
     LARGEST,
     Family,
-    Places,
+    Indexes,
     Structure,
     check_schema,
     check_weights,
@@ -43,17 +43,14 @@ Name = str | int | float | bool
 """Types of the names of groups."""
 
 LISTED = 1_000
-"""Maximum number of values of a group whose predicate lists them."""
-
-LABELLED = 1_000
-"""Maximum number of queries whose labels are stored."""
+"""Maximum number of values that a predicate lists, and of queries whose labels are stored."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy(Family):
     """One query per group of each level and, with `leaves`, one per value."""
 
-    groups: tuple[Places, ...]
+    groups: tuple[Indexes, ...]
     """For each level, the number of every value's group: 0 .. k - 1 in order of first appearance."""
     names: tuple[tuple[Name, ...], ...] = field(compare=False)
     """For each level, the names of its groups."""
@@ -107,7 +104,7 @@ class Hierarchy(Family):
         return None if self.level_weights is None else np.repeat(self.level_weights, self.sizes)
 
     @cached_property
-    def _orders(self) -> tuple[tuple[Places, Places], ...]:
+    def _orders(self) -> tuple[tuple[Indexes, Indexes], ...]:
         """For each level, an order of the values that puts groups together, and where each starts."""
         sizes = [np.bincount(groups) for groups in self.groups]
         orders = (np.argsort(groups, kind="stable") for groups in self.groups)
@@ -125,7 +122,7 @@ class Hierarchy(Family):
         numbers = (*self.groups, *[np.arange(self.cells)] * self.leaves)
         return np.asarray(sum(part[number] for part, number in zip(parts, numbers, strict=True)))
 
-    def levels(self) -> list[tuple[Places | None, int]]:
+    def levels(self) -> list[tuple[Indexes | None, int]]:
         return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))
 
     def level_names(self) -> list[tuple[str, tuple[Name, ...]]]:
@@ -140,19 +137,15 @@ class Hierarchy(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        groups = (said for level in range(len(self.groups)) for said in self._stated(a, level))
-        return [*groups, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
+        said = []
+        for names, (order, starts) in zip(self.names, self._orders, strict=True):
+            for name, values in zip(names, np.split(order, starts[1:]), strict=True):
+                is_large = values.size > LISTED
+                listed = [] if is_large else [a.literals[value] for value in values]
+                said.append(f"{a.name} in {literal(name)}" if is_large else one_of(a, listed))
+        return [*said, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
 
-    def _stated(self, attribute: Attribute, level: int) -> Iterator[str]:
-        """Return the groups of a level as lists of their values; large ones in words."""
-        order, starts = self._orders[level]
-        for name, values in zip(self.names[level], np.split(order, starts[1:]), strict=True):
-            if values.size > LISTED:
-                yield f"{attribute.name} in {literal(name)}"
-            else:
-                yield one_of(attribute, [attribute.literals[value] for value in values])
-
-    def ends(self) -> Places:
+    def ends(self) -> Indexes:
         """Return the first and last value of each group that is a range of values, and of each leaf."""
         parts = []
         for order, starts in self._orders:
@@ -163,7 +156,7 @@ class Hierarchy(Family):
         leaves = np.arange(self.cells if self.leaves else 0)
         return np.concatenate([*parts, np.stack([leaves, leaves], axis=1)])
 
-    def spans(self) -> tuple[Places, Places] | None:
+    def spans(self) -> tuple[Indexes, Indexes] | None:
         ends = self.ends()
         return None if np.any(ends < 0) else (ends[:, 0], ends[:, 1])
 
@@ -190,7 +183,7 @@ class Hierarchy(Family):
         }
 
 
-def check_nesting(groups: Sequence[Places]) -> None:
+def check_nesting(groups: Sequence[Indexes]) -> None:
     """Refuse levels that do not nest, whatever their order; levels of equally many groups must be equal."""
     order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
     for coarse, fine in itertools.pairwise(order):
@@ -203,8 +196,8 @@ def check_nesting(groups: Sequence[Places]) -> None:
             )
 
 
-def _by_appearance(numbers: Places) -> bool:
-    """Return whether numbers are 0 .. k - 1, each first used after those before it."""
+def _by_appearance(numbers: Indexes) -> bool:
+    """Return whether numbers are 0 .. k - 1 in the order of their first appearance."""
     highest = np.maximum.accumulate(np.append(-1, numbers))
     return bool(numbers.size and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1))
 
@@ -269,7 +262,7 @@ def titled_hierarchy(
         None if weights is None else tuple(weights),
         titles if any(title for title, _ in levels) else None,
     )
-    return tree if tree.rows > LABELLED else replace(tree, row_labels=tuple(tree.labels([attribute])))
+    return tree if tree.rows > LISTED else replace(tree, row_labels=tuple(tree.labels([attribute])))
 
 
 Level = Mapping[Any, Any] | Sequence[Any] | int
@@ -278,7 +271,7 @@ Level = Mapping[Any, Any] | Sequence[Any] | int
 
 def read_level(
     attribute: Attribute, number: int, level: Any, codebook: str | os.PathLike[str] | None = None
-) -> tuple[Places, tuple[Name, ...]]:
+) -> tuple[Indexes, tuple[Name, ...]]:
     """Return the number of every value's group, by first appearance, and the names of the groups."""
     here = f"level {number} of the hierarchy on {attribute.name!r}"
     if isinstance(level, np.integer | int) and not isinstance(level, bool):
@@ -303,7 +296,7 @@ def read_level(
     return _numbered(groups, here)
 
 
-def _numbered(groups: Sequence[Any], here: str) -> tuple[Places, tuple[Name, ...]]:
+def _numbered(groups: Sequence[Any], here: str) -> tuple[Indexes, tuple[Name, ...]]:
     """Number the groups by first appearance."""
     number_of: dict[Hashable, int] = {}
     try:
@@ -431,7 +424,7 @@ class Coarsening:
     original: Schema
     attribute: str
     """The name of the attribute in the original schema."""
-    groups: Places
+    groups: Indexes
     """The number of every value's group."""
     schema: Schema
     """The same schema, with groups as the values of the attribute."""
@@ -440,7 +433,7 @@ class Coarsening:
 
     @classmethod
     def of(
-        cls, schema: Schema, attribute: str, groups: Places, names: Sequence[Name], title: str
+        cls, schema: Schema, attribute: str, groups: Indexes, names: Sequence[Name], title: str
     ) -> Coarsening:
         """Replace an attribute by groups of its values."""
         if len(set(map(str, names))) < len(names):

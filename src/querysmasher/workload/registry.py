@@ -88,7 +88,7 @@ def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def _chosen(numbers: dict[str, Any], of: Sequence[T]) -> list[tuple[T, ...]]:
-    """Return rows of what numbers refer to."""
+    """Return rows of the items that rows of numbers refer to."""
     rows = unragged(numbers)
     if any(not 0 <= number < len(of) for row in rows for number in row):
         raise WorkloadError("a number refers to nothing")

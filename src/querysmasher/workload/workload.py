@@ -68,7 +68,7 @@ def _reach(level: float) -> float:
 
 
 def _number(given: object) -> float:
-    """Return a number as Python's, and NaN for anything else."""
+    """Return a number as a float; NaN for anything else."""
     is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
     try:
         return float(given) if is_number else math.nan  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def _joined(families: Iterable[list[str]]) -> Iterator[str]:
 
 
 WEIGHINGS = ("tables", "queries")
-"""What counts alike: groups of queries, or queries."""
+"""What can count alike: groups of queries, or queries."""
 
 MOST_SHOWN = 12
 """Maximum number of groups shown in a notebook."""

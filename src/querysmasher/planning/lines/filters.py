@@ -40,7 +40,7 @@ from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, pat
 from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family, Indexes
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
@@ -73,11 +73,13 @@ def solve_line(gram: LineGram) -> LineSolution:
         if strategies[-1][0] <= 1.004 * bound:
             break
     else:
-        for ends in ("cosine",) if gram.prefixes is None else ("prefix", "cosine"):
+        for ends in ("prefix", "cosine") if gram.prefixes.any() else ("cosine",):
             strategy = adapted(gram, ends)
             strategies.append((whole_loss(gram, strategy), strategy))
         _, strategy = min(strategies, key=itemgetter(0))
-        bound = max(bound, lower_bound(gram, value_weights(gram, strategy)))
+        # the weights of values that high frequencies demand for this diagonal
+        start = (gram.boundaries if gram.boundaries.any() else 1.0) / strategy.diagonal**4
+        bound = max(bound, _simple_bound(gram), path_bound(gram, start) ** 2 + _bound_on_others(gram))
     loss, strategy = min(strategies, key=itemgetter(0))
     return LineSolution(strategy, loss, min(bound, loss))
 
@@ -104,11 +106,11 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
 def _closed_forms(gram: LineGram) -> list[str]:
     """Return the bases in which a closed form may be good: those of families with equal weights."""
     bases = []
-    if gram.prefixes is not None and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
+    if gram.prefixes.any() and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
         bases.append("prefix")
     if gram.ranges:
         bases.append("range")
-    if gram.circular or not (bases or gram.others or gram.prefixes is not None):
+    if gram.circular or not (bases or gram.others or gram.prefixes.any()):
         bases.append("circular")
     return bases + ["cosine"] * any(has_lengths(family) for family, _ in gram.others)
 
@@ -118,25 +120,24 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
     roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, gram.size)))
     if ends == "cosine":
-        return strategy, window_bound(gram.size, _windows(gram)[0], gram.least_value)
-    rest = replace(gram, values=None if gram.values is None else gram.values - gram.least_value)
+        return strategy, window_bound(gram.size, _windows(gram)[0], float(gram.values.min()))
+    rest = replace(gram, values=gram.values - gram.values.min())
     if ends == "circular":
         rest = replace(rest, circular=0.0, total=0.0)
     else:
-        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
+        rest = replace(rest, prefixes=0 * gram.prefixes) if ends == "prefix" else replace(rest, ranges=0.0)
     return strategy, _diagonal_bound(gram, ends) + _simple_bound(rest)
 
 
 def _spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
     n, square = gram.size, Reflection(ends, gram.size).second_differences
-    if ends == "prefix" and gram.prefixes is not None:
-        return np.asarray(float(gram.prefixes.min()) / square + gram.least_value)
-    if ends == "range":
-        return np.asarray(gram.ranges * (n + 1) / square + gram.least_value)
+    least = float(gram.values.min())
+    if ends != "circular":
+        return (gram.prefixes.min() if ends == "prefix" else gram.ranges * (n + 1)) / square + least
     lag = np.arange(n // 2 + 1.0)
     result = Reflection("circular", n).eigenvalues(gram.circular * (lag**2 - n * lag + n * (n + 1) / 2))
-    result += gram.least_value
+    result += least
     result[0] += gram.total * n
     return np.maximum(result, ROUNDING * float(result.max()))
 
@@ -149,22 +150,22 @@ def _diagonal_bound(gram: LineGram, ends: str) -> float:
 
 def _simple_bound(gram: LineGram) -> float:
     """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
-    bound = gram.total + (0.0 if gram.values is None else float(gram.values.sum()))
+    alone = replace(gram, total=0.0, values=0 * gram.values)
+    kinds = {"prefix": gram.prefixes.any(), "range": gram.ranges, "circular": gram.circular}
+    closed = math.fsum(_diagonal_bound(alone, ends) for ends in kinds if kinds[ends])
+    return gram.total + float(gram.values.sum()) + closed + _bound_on_others(gram)
+
+
+def _bound_on_others(gram: LineGram) -> float:
+    """Return the sum of lower bounds for each query without a closed form."""
+    bound = 0.0
     for family, coefficient in gram.others:
         spans = family.spans()
         if spans is None and not family.fits_memory:
             continue  # a bound on the others is one
         largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
         bound += coefficient * float(weights_of(family) @ largest**2)
-    alone = replace(gram, total=0.0, values=None)
-    asked = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": gram.circular > 0}
-    return bound + sum(_diagonal_bound(alone, ends) for ends in asked if asked[ends])
-
-
-def lower_bound(gram: LineGram, start: Array) -> float:
-    """Return a lower bound on the loss of every strategy at unit cost, from weights of the values."""
-    others = _simple_bound(LineGram(gram.size, (), others=gram.others))
-    return max(_simple_bound(gram), path_bound(gram, start) ** 2 + others)
+    return bound
 
 
 # --- ranges of given lengths ---
@@ -182,7 +183,7 @@ def _windows(gram: LineGram) -> tuple[list[WeightedFamily], tuple[WeightedFamily
     return windows, tuple(pair for pair in gram.others if not has_lengths(pair[0]))
 
 
-def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Places, Places, Array]]:
+def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
     """Iterate over the first values, the lengths and the weights of the ranges of each family."""
     for family, coefficient in families:
         first, last = family.original.spans() or (np.zeros(0, int),) * 2
@@ -194,10 +195,16 @@ def length_spectrum(size: int, windows: Sequence[WeightedFamily]) -> Array:
     by_length = np.zeros(2 * size)
     for _, lengths, weights in _ranges(windows):
         np.add.at(by_length, lengths, weights / size)
-    angles = np.arange(size) * (np.pi / (2 * size))
-    waves = 2 * (by_length.sum() - np.fft.rfft(by_length).real[:size])  # Σ c_l (2 sin(lθ/2))²
+    return _eigenvalues(by_length)
+
+
+def _eigenvalues(by_length: Array) -> Array:
+    """Return Σ c_l D_l(θ)² at every frequency, for the weights c_l of lengths below twice the size."""
+    size = len(by_length) // 2
+    angles = np.arange(1, size) * (np.pi / (2 * size))
+    waves = 2 * (by_length.sum() - np.fft.rfft(by_length).real[1:size])  # Σ c_l (2 sin(lθ/2))²
     squares = np.square(np.arange(2 * size))
-    return np.append(by_length @ squares, np.maximum(waves[1:], 0.0) / (4 * np.sin(angles[1:]) ** 2))
+    return np.append(by_length @ squares, np.maximum(waves, 0.0) / (4 * np.sin(angles) ** 2))
 
 
 def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> float:
@@ -205,13 +212,10 @@ def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> f
 
     Of every length counts what is asked at all positions.
     """
-    reflection = Reflection("cosine", size)
-    eigenvalues = np.full(size, even)
-    angles = np.arange(size) * (np.pi / (2 * size))
-    complete = _complete(size, windows)
-    for length, weight in complete.items():
-        ratio = np.sin(length * angles[1:]) / np.sin(angles[1:])
-        eigenvalues += weight * np.append(length, ratio) ** 2
+    reflection, complete = Reflection("cosine", size), _complete(size, windows)
+    by_length = np.zeros(2 * size)
+    by_length[list(complete)] = list(complete.values())
+    eigenvalues = even + _eigenvalues(by_length)
     seen = eigenvalues > ROUNDING * eigenvalues.max()
     roots = np.where(seen, np.sqrt(eigenvalues), 0.0)
     squares = reflection.diagonal(reflection.kernel(roots))
@@ -219,7 +223,10 @@ def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> f
     for length, weight in complete.items():
         cell = np.arange(length)
         corner = inverse[np.abs(np.subtract.outer(cell, cell))] + inverse[np.add.outer(cell, cell) + 1]
-        rows = _past_the_end(length)
+        before = np.arange(1, length // 2 + 1)[:, None]  # ranges that pass the first value, reflected there
+        rows = (cell < length - before) + 1.0 * (cell < before)
+        if length % 2 == 0:
+            rows[-1] /= np.sqrt(2)  # the range around the end itself, half of which belongs to either side
         lost = weight * np.einsum("ij,ij->j", rows, rows @ corner)
         squares[:length] -= lost
         squares[size - length :] -= lost[::-1]
@@ -240,24 +247,7 @@ def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
     return {length: float(every.min()) for length, every in sums.items() if every.min() > 0}
 
 
-def _past_the_end(length: int) -> Array:
-    """Return the ranges that pass the first value, reflected there, over their first cells."""
-    rows = np.zeros((length // 2, length))
-    for row, before in enumerate(range(1, length // 2 + 1)):
-        rows[row, : length - before] = 1.0
-        rows[row, :before] += 1.0
-    if length % 2 == 0:
-        rows[-1] /= np.sqrt(2)  # the range around the end itself, half of which belongs to either side
-    return rows
-
-
 # --- filters with adapted low frequencies ---
-
-
-def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:
-    """Return the weights of values that high frequencies demand for this diagonal."""
-    local = gram.boundaries
-    return np.asarray((local if local.any() else np.ones(gram.size)) / strategy.diagonal**4)
 
 
 def _roots(gram: LineGram, ends: str) -> Array:
@@ -266,8 +256,7 @@ def _roots(gram: LineGram, ends: str) -> Array:
     square = Reflection(ends, gram.size).second_differences.copy()
     square[0] = square[0] or square[1]
     weight = float(replace(gram, others=others).boundaries.mean())
-    mean = 0.0 if gram.values is None else float(gram.values.mean())
-    roots = np.sqrt(weight / square + mean + length_spectrum(gram.size, windows))
+    roots = np.sqrt(weight / square + gram.values.mean() + length_spectrum(gram.size, windows))
     return np.maximum(roots, FAINT * float(roots.mean()))
 
 

@@ -6,9 +6,7 @@ g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v
 
     s_v / (1 − s_v)  ←  s_v / (1 − s_v) · (g_v / Σ_c R_c)^½
 
-is exact for two nodes on a path and converges in a few steps for most trees. It starts where regular trees
-are optimal: with γ_v the mean over the leaves below v of Σ ω n on the path from v,
-a_v ∝ (√γ_v − mean √γ_c) / n_v.
+is exact for two nodes on a path and converges in a few steps for most trees.
 
 Bounds. For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss
 below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. Against any strategy
@@ -68,7 +66,7 @@ def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     """Return the precisions of least loss, with path sums of one, and the slopes there."""
     inner = ~tree.nodes.is_leaf
-    odds = _first_odds(tree)
+    odds = np.ones(len(tree.nodes))
     exponent, best = 0.5, math.inf
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
@@ -83,7 +81,8 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
             odds = last * change**exponent
             continue
         best, precisions, slopes, last = min(loss, best), a, g, odds
-        if math.sqrt(_most(tree, g) / loss) - 1 <= 1e-5:
+        most = float(np.maximum(g, _below(tree, g))[tree.nodes.levels[0]].sum())
+        if math.sqrt(most / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
@@ -93,14 +92,14 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
 def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     """Return a lower bound on the root of the loss of any strategy; the search ends where it is `enough`."""
     leaf = tree.nodes.is_leaf
-    own = np.where(leaf, slopes / tree.counts, 0.0)
+    p = np.where(leaf, slopes / tree.counts, 0.0)
     best = 0.0
     for _ in range(12):
-        own = own / float(own @ tree.counts)
-        value, raised = _trace_root(tree, own)
+        p = p / float(p @ tree.counts)
+        value, raised = _trace_root(tree, p)
         if value <= best * (1 + 1e-6):
             break
-        best, own = value, own * raised
+        best, p = value, p * raised
         if best >= enough:
             break
     return best
@@ -112,8 +111,8 @@ def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
     middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
     total, slope = 0.0, np.zeros(len(p))
     for sign in (1, -1):
-        for place in range(sign < 0, 2_000):
-            t = math.exp(middle + sign * place * STEP)
+        for step in range(sign < 0, 2_000):
+            t = math.exp(middle + sign * step * STEP)
             precisions = tree.weights.astype(float)
             precisions[leaf] += t * t / p[leaf]
             value, g = tree.slopes(precisions)
@@ -125,28 +124,6 @@ def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
     return 2 / math.pi * STEP * total / excess, np.where(leaf, slope / tree.counts, 0.0)
 
 
-def _first_odds(tree: WeightedTree) -> Array:
-    """Return shares that are optimal for regular trees, as odds."""
-    nodes, n = tree.nodes, tree.leaf_counts
-    gamma = tree.weights * n
-    above, mean_root, mean_rest, share = (np.zeros(len(nodes)) for _ in range(4))
-    for depth in range(len(nodes.levels) - 1, -1, -1):
-        level = nodes.levels[depth]
-        leaf = nodes.is_leaf[level]
-        gamma[level] += above[level]
-        root = np.sqrt(gamma[level])
-        own = np.where(leaf, root, np.maximum(root - mean_root[level], 0.0)) / n[level]
-        rest = own + mean_rest[level]
-        share[level] = own / rest
-        if depth:
-            parents = nodes.families[depth][0]
-            part = tree.copies[level] * n[level] / n[nodes.parents[level]]
-            above[parents] = nodes.child_sums(depth, gamma[level] * part)
-            mean_root[parents] = nodes.child_sums(depth, root * part)
-            mean_rest[parents] = nodes.child_sums(depth, rest * part)
-    return np.clip(share / np.maximum(1 - share, ROUNDING), ROUNDING, 1 / ROUNDING)
-
-
 def _allocated(tree: WeightedTree, shares: Array) -> Array:
     """Return the precisions with these shares: path sums are one."""
     left = np.ones(len(shares))
@@ -156,24 +133,15 @@ def _allocated(tree: WeightedTree, shares: Array) -> Array:
     return left * shares
 
 
-def _below(tree: WeightedTree, slopes: Array, shares: Array) -> Array:
-    """Return Σ_c R_c for every node."""
+def _below(tree: WeightedTree, slopes: Array, shares: Array | None = None) -> Array:
+    """Return Σ_c R_c for every node, or Σ_c M_c if no shares are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
     for depth in range(len(nodes.levels) - 1, 0, -1):
         level = nodes.levels[depth]
-        own = shares[level] * slopes[level] + (1 - shares[level]) * below[level]
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, own)
+        g, rest = slopes[level], below[level]
+        best = np.maximum(g, rest) if shares is None else shares[level] * g + (1 - shares[level]) * rest
+        below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
     return below
-
-
-def _most(tree: WeightedTree, slopes: Array) -> float:
-    """Return the largest Σ g b over precisions b with path sums of at most one."""
-    nodes, below = tree.nodes, np.zeros(len(slopes))
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        level = nodes.levels[depth]
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, np.maximum(slopes[level], below[level]))
-    roots = nodes.levels[0]
-    return float(np.maximum(slopes[roots], below[roots]).sum())
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:

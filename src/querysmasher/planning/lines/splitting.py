@@ -30,9 +30,8 @@ from querysmasher.planning.lines.filters import LineSolution, solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
 from querysmasher.planning.lines.trees import is_nested
-from querysmasher.planning.split import Decomposer, is_few
+from querysmasher.planning.split import Decomposer, Piece, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
-from querysmasher.planning.subworkload import Piece, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload

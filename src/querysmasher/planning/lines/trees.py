@@ -109,11 +109,6 @@ class WeightedTree:
         """The sum of the weights of the queries that each stands for."""
         return self.counts * self.weights
 
-    @cached_property
-    def leaf_counts(self) -> Array:
-        """Number of leaves below each node."""
-        return self.sums_up(np.where(self.nodes.is_leaf, 1.0, 0.0))
-
     def sums_up(self, values: Array) -> Array:
         """Return the sum of the values of each node and of all below it."""
         result = values.copy()
@@ -126,22 +121,22 @@ class WeightedTree:
         """Return P, u and σ of every node."""
         nodes = self.nodes
         below, total = np.zeros(len(nodes)), precisions.astype(float)
-        own = np.empty(len(nodes))
+        P = np.empty(len(nodes))
         for depth in range(len(nodes.levels) - 1, -1, -1):
             level = nodes.levels[depth]
             if depth < len(nodes.levels) - 1:
                 parents = nodes.families[depth + 1][0]
                 total[parents] += 1 / below[parents]
-            own[level] = 1 / total[level]
+            P[level] = 1 / total[level]
             if depth:
                 parents = nodes.families[depth][0]
-                below[parents] = nodes.child_sums(depth, own[level] * self.copies[level])
-        known = own.copy()
+                below[parents] = nodes.child_sums(depth, P[level] * self.copies[level])
+        known = P.copy()
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
-            z = own[level] / below[up]
-            known[level] = own[level] * (1 - z) + z * z * known[up]
-        return own, below, known
+            z = P[level] / below[up]
+            known[level] = P[level] * (1 - z) + z * z * known[up]
+        return P, below, known
 
     def loss(self, precisions: Array) -> float:
         """Return Σ_v M_v ω_v σ_v."""
@@ -150,22 +145,22 @@ class WeightedTree:
     def slopes(self, precisions: Array) -> tuple[float, Array]:
         """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
         nodes = self.nodes
-        own, below, known = self.variances(precisions)
-        by_known, by_own, by_below = self.totals.copy(), np.zeros(len(nodes)), np.zeros(len(nodes))
+        P, below, known = self.variances(precisions)
+        by_known, by_P, by_below = self.totals.copy(), np.zeros(len(nodes)), np.zeros(len(nodes))
         for depth in range(len(nodes.levels) - 1, 0, -1):
             level, parents = nodes.levels[depth], nodes.families[depth][0]
             up = nodes.parents[level]
-            z, y = own[level] / below[up], known[up] / below[up]
-            by_own[level] = by_known[level] * (1 - 2 * z + 2 * z * y)
+            z, y = P[level] / below[up], known[up] / below[up]
+            by_P[level] = by_known[level] * (1 - 2 * z + 2 * z * y)
             through = by_known[level] * z * z
             by_below[parents] = nodes.child_sums(depth, through * (1 - 2 * y))
             by_known[parents] += nodes.child_sums(depth, through)
-        by_own[nodes.levels[0]] += by_known[nodes.levels[0]]
+        by_P[nodes.levels[0]] += by_known[nodes.levels[0]]
         slopes = np.empty(len(nodes))
         for depth, level in enumerate(nodes.levels):
             if depth:
-                by_own[level] += by_below[nodes.parents[level]] * self.copies[level]
-            slopes[level] = own[level] ** 2 * by_own[level]
+                by_P[level] += by_below[nodes.parents[level]] * self.copies[level]
+            slopes[level] = P[level] ** 2 * by_P[level]
             if depth < len(nodes.levels) - 1:
                 parents = nodes.families[depth + 1][0]
                 by_below[parents] += slopes[parents] / below[parents] ** 2

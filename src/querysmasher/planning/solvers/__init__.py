@@ -30,8 +30,8 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimum import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
+from querysmasher.planning.split import Block
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.subworkload import Block
 
 SOLVERS = ("optimal", "dense", "structured")
 """Choices of a user: the table above, or one method for all blocks that it accepts."""
@@ -61,8 +61,8 @@ def check_answers(block: Block, strategy: Strategy) -> None:
     if strategy.rank == math.prod(n - 1 for n in block.shape):
         return  # the whole residual space
     for term in block.terms:
-        rows = [(p.axes, p.part.root if (own := p.part.rows) is None else own) for p in term.pieces]
-        if not strategy.contains([(axes, own[own.any(axis=1)]) for axes, own in rows]):
+        rows = [(p.axes, p.part.root if (queries := p.part.rows) is None else queries) for p in term.pieces]
+        if not strategy.contains([(axes, part[part.any(axis=1)]) for axes, part in rows]):
             msg = (
                 f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
                 "in weight or size, or so little from each other, that double precision loses some of them. "
@@ -78,22 +78,22 @@ def solve(
     several = len(block.shape) > 1
     if is_circulant(block):
         return solve_circulant(block)
-    own = limits()
-    dense_cells = own.dense_cells if several else own.axis_values
+    most = limits()
+    dense_cells = most.dense_cells if several else most.axis_values
     if several and all(len(term.pieces) == 1 for term in block.terms):
-        dense_cells = max(dense_cells, own.joint_dense_cells)  # no product basis comes near
+        dense_cells = max(dense_cells, most.joint_dense_cells)  # no product basis comes near
     if solver == "dense":
-        dense_cells = own.dense_cells_forced
+        dense_cells = most.dense_cells_forced
     if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):
         return solve_dense(block, tolerance, progress)
-    fits = block.cells <= own.structured_cells and max(block.shape) <= own.axis_values
+    fits = block.cells <= most.structured_cells and max(block.shape) <= most.axis_values
     if several and fits and solver != "dense":
-        found = solve_structured(block, tolerance, progress)
+        structured = solve_structured(block, tolerance, progress)
         if solver == "structured" or not all(centre.is_uniform for centre in block.centres):
-            return found
-        both = (found, solve_fourier(block))
+            return structured
+        both = (structured, solve_fourier(block))
         return both[in_order([solution.reached for solution in both])[0]]
-    allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{own.structured_cells:,}"
+    allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{most.structured_cells:,}"
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
         f"{len(block.terms)} families of queries over {block.cells:,} cells, more than the {allowed} that "

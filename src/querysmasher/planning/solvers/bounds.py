@@ -69,7 +69,7 @@ from querysmasher.planning.solvers.optimum import (
     solve_circulant,
     solve_dense,
 )
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.split import Block, Part
 
 
 def least_root(root: Array) -> float:
@@ -125,15 +125,6 @@ def _uniform_bound(rows: Array) -> float:
 # --- exchangeable values ---
 
 
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """Vectors of an axis: those constant on every class or, each a copy of the first, those within one."""
-
-    basis: Array
-    classes: slice
-    copies: int = 1
-
-
 def exchangeable_bound(block: Block) -> float | None:
     """Return a lower bound on √L of a block, hardly below the optimum.
 
@@ -162,8 +153,7 @@ def exchangeable_bound(block: Block) -> float | None:
     design, before = at(cells / cells.sum()), 0.0
     while design.value > (1 + 1e-5) * before:
         before = design.value
-        following = design.weights * (design.leverages / before) ** 2
-        following = np.maximum(following, np.finfo(float).tiny)
+        following = np.maximum(design.weights * design.leverages**2, np.finfo(float).tiny)
         design = at(following / following.sum())
     return max(before, design.value)
 
@@ -182,27 +172,30 @@ def _diagonal_matrices(
         for term in block.terms:
             product = np.full((1, 1), term.coefficient)
             for piece in sorted(term.pieces, key=lambda piece: piece.axes):
-                basis = spaces[piece.axes[0]].basis
+                basis = spaces[piece.axes[0]][0]
                 product = np.asarray(np.kron(product, basis @ piece.part.gram @ basis.T))
             gram = gram + product
-        matrices.append((gram, spaces))
-    largest = max(float(np.trace(gram)) for gram, _ in matrices)
-    for gram, spaces in matrices:
+        on = kinds[tuple(classes for _, classes, _ in spaces)].ravel()
+        matrices.append((gram, on, math.prod(copies for *_, copies in spaces)))
+    largest = max(float(np.trace(gram)) for gram, *_ in matrices)
+    for gram, on, copies in matrices:
         if np.trace(gram) > RANK * largest:
             root = square_root(gram, RANK)
-            on = kinds[tuple(space.classes for space in spaces)].ravel()
-            yield root, on, math.prod(space.copies for space in spaces), is_graded(root)
+            yield root, on, copies, is_graded(root)
 
 
-def _spaces(labels: Integers) -> Iterator[_Space]:
-    """Iterate over the spaces of vectors of an axis."""
+def _spaces(labels: Integers) -> Iterator[tuple[Array, slice, int]]:
+    """Iterate over spaces of vectors of an axis: a basis, the classes of its values, the number of copies.
+
+    First come the vectors constant on every class. For each class, those within it are copies of one.
+    """
     counts = np.bincount(labels)
-    yield _Space((labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None))
+    yield (labels == np.arange(len(counts))[:, None]) / np.sqrt(counts)[:, None], slice(None), 1
     for label, count in enumerate(counts.tolist()):
         if count > 1:
             vector = np.zeros((1, len(labels)))
             vector[0, np.flatnonzero(labels == label)[:2]] = math.sqrt(0.5), -math.sqrt(0.5)
-            yield _Space(vector, slice(label, label + 1), count - 1)
+            yield vector, slice(label, label + 1), count - 1
 
 
 def _classes(grams: Sequence[Array]) -> Integers:
@@ -294,7 +287,9 @@ def trace_root_bound(gram: ProductSum, weights: Sequence[Array] | None = None) -
     bases += [[vectors for _, vectors in factors] for _, factors in spectra]
     best = max(_in_common_bases(spectra, weighted.rows, basis, gram.shape) for basis in bases)
     if spectra and len(gram.rows):
-        alone = [c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in own) ** 2 for c, own in spectra]
+        alone = [
+            c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
+        ]
         strongest = alone.index(max(alone))
         rest = spectra[:strongest] + spectra[strongest + 1 :]
         others = max(_in_common_bases(rest, gram.rows[:0], basis, gram.shape) for basis in bases)

@@ -27,8 +27,8 @@ from querysmasher.planning.lattice import Integers, independent
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.split import Block, Part, Piece
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
-from querysmasher.planning.subworkload import Block, Part, Piece
 
 RANK = 1e-10
 """Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
@@ -50,7 +50,7 @@ def solve_circulant(block: Block) -> Solution:
     spectrum = np.zeros([n - 1 for n in block.shape])
     for term in block.terms:
         factors = ((_spectrum(piece.part), piece.axes) for piece in term.pieces)
-        spectrum += term.coefficient * outer_product((own, axes) for own, axes in factors if own is not None)
+        spectrum += term.coefficient * outer_product((h, axes) for h, axes in factors if h is not None)
     bases = tuple(map(fourier_basis, block.shape))
     h = np.sqrt(spectrum)
     h = h / along_axes(h, 0, [basis**2 for basis in bases]).max()  # v = (⊗ B∘B)ᵀ h
@@ -135,7 +135,7 @@ def block_root(block: Block) -> Array:
     for term in block.terms:
         grams = [(_part_gram(p.part, [inside[a].T for a in p.axes]), p.axes) for p in term.pieces]
         both = [[side * len(sizes) + a for side in (0, 1) for a in axes] for _, axes in grams]
-        folded = [own.reshape([sizes[a] for a in axes] * 2) for own, axes in grams]
+        folded = [part.reshape([sizes[a] for a in axes] * 2) for part, axes in grams]
         gram += term.coefficient * outer_product(zip(folded, both, strict=True)).reshape(cells, cells)
     root = full_root(gram)
     if root is None:

@@ -29,8 +29,8 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Iterate, Progress, fixed_point
 from querysmasher.planning.solvers.optimum import outer_product, solve_dense
+from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
-from querysmasher.planning.subworkload import Block, Part, Piece, Term
 
 BLENDS = (0.1, 0.5, 0.97)
 """Shares of the strongest term's Gram that are tried in the blend of an axis."""

@@ -34,7 +34,7 @@ from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family, Places, Structure
+from querysmasher.workload.family import Family, Indexes, Structure
 
 
 class AxisStrategy(Strategy):
@@ -186,7 +186,7 @@ class LineStrategy(AxisStrategy):
         """The variance of every value's count."""
 
     @abstractmethod
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         """Return the covariances of pairs of prefixes."""
 
     @cached_property
@@ -194,7 +194,7 @@ class LineStrategy(AxisStrategy):
         """The covariance of every prefix with the total."""
         return np.cumsum(self.inverse_ones)
 
-    def of_spans(self, first: Places, last: Places) -> Array:
+    def of_spans(self, first: Indexes, last: Indexes) -> Array:
         """Return the variances of sums of consecutive values."""
         around = first > last  # the complement of what lies between: its variance needs two cuts as well
         before, until = first - 1, last
@@ -295,7 +295,7 @@ class MatrixAxis(LineStrategy):
     def values(self) -> Array:
         return np.diagonal(self._covariance)
 
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         return np.asarray(self._cumulated[low, high])
 
     def covary_whole(self, rows: Array) -> Array:

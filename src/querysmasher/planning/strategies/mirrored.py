@@ -47,7 +47,7 @@ from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
 from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Places
+from querysmasher.workload.family import Indexes
 
 LOWEST = 64
 """Number of frequencies that are added one by one, and of values up to which sums are written out."""
@@ -159,7 +159,7 @@ class MirroredStrategy(LineStrategy):
         r = 1 / self.diagonal
         return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
 
-    def of_spans(self, first: Places, last: Places) -> Array:
+    def of_spans(self, first: Indexes, last: Indexes) -> Array:
         width = 1 + int((last - first).max(initial=0))
         if np.any(first > last) or width * max(self.diagonal.size, first.size) > limits().exact_range_work:
             return super().of_spans(first, last)
@@ -194,7 +194,7 @@ class MirroredStrategy(LineStrategy):
         misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
         return poles, np.asarray(solution[:-1]), float(solution[-1]), misfit
 
-    def _crossing(self, low: Places, high: Places) -> Array:
+    def _crossing(self, low: Indexes, high: Indexes) -> Array:
         """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
         poles, weights, constant, _ = self._fit
         scales, result = 1 / self.diagonal, np.zeros(low.shape)
@@ -210,7 +210,7 @@ class MirroredStrategy(LineStrategy):
                 result += left[k] * sums[low] * (sums[high] - sums[low])
         return result
 
-    def between_prefixes(self, low: Places, high: Places) -> Array:
+    def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
         if ends.size * self.diagonal.size > limits().exact_range_work and self._fit[-1] < SMOOTH:
@@ -306,7 +306,7 @@ def _mirrored_below(lags: Array, x: Array) -> Array:
     )
 
 
-def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, high: Places) -> Array:
+def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Indexes, high: Indexes) -> Array:
     """Return the same sum for the matrix with eigenvalues 1/(λ + pole)."""
     from scipy.signal import lfilter  # noqa: PLC0415 - loading it takes longer than a small plan
 
