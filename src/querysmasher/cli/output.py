@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -85,8 +86,8 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     _print(table, _width() or WIDTH)
 
 
-READABLE = 12
-"""Columns of words are not made narrower than this."""
+READABLE, NARROWEST = 16, 8
+"""Columns of words are not made narrower than the first, if possible, and never narrower than the second."""
 
 
 def print_table(
@@ -125,8 +126,9 @@ def _fitted(columns: Sequence[Sequence[str]], numeric: Sequence[bool], room: flo
     from rich.cells import cell_len  # noqa: PLC0415 - see above
 
     widths = [max(map(cell_len, column)) for column in columns]
-    for i in sorted(range(len(columns)), key=lambda i: (not numeric[i], -i)):
+    order = sorted(range(len(columns)), key=lambda i: (not numeric[i], -i))
+    for narrowest, i in itertools.product((READABLE, NARROWEST), order):
         heading, *numbers = columns[i]
-        least = max(map(cell_len, [*heading.split(), *numbers])) if numeric[i] else min(widths[i], READABLE)
+        least = max(map(cell_len, [*heading.split(), *numbers])) if numeric[i] else min(widths[i], narrowest)
         widths[i] = max(least, min(widths[i], widths[i] - int(max(sum(widths) - room, 0))))
     return widths if sum(widths) <= room else None

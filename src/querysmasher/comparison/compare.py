@@ -272,7 +272,7 @@ def _shown(error: float | None) -> float:
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> Row:
     """Run a mechanism to measure its errors and time, and again to measure its memory."""
-    head = (mechanism.name, mechanism.title)
+    row = Row(mechanism.name, mechanism.title, None, None, None, None, mechanism.cannot, "")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numerical warnings of libraries are not part of the table
         start = time.perf_counter()
@@ -280,21 +280,13 @@ def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str
             rmse, worst, note = mechanism.run(workload, budget, objective)
         except (QuerySmasherError, MemoryError) as error:
             why = "not enough memory" if isinstance(error, MemoryError) else error
-            return Row(
-                *head, None, None, None, None, mechanism.cannot, f"It does not support this workload: {why}."
-            )
-        seconds = time.perf_counter() - start
-        measured = seconds < MEASURED_SECONDS
-        megabytes = _megabytes(mechanism, workload, budget, objective) if measured else None
-    return Row(*head, rmse, worst, seconds, megabytes, mechanism.cannot, note)
-
-
-def _megabytes(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> float | None:
-    if tracemalloc.is_tracing():  # someone else is tracing memory
-        return None
-    tracemalloc.start()
-    try:
-        mechanism.run(workload, budget, objective)
-        return tracemalloc.get_traced_memory()[1] / 1e6
-    finally:
-        tracemalloc.stop()
+            return replace(row, note=f"It does not support this workload: {why}.")
+        seconds, megabytes = time.perf_counter() - start, None
+        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # by someone else
+            tracemalloc.start()
+            try:
+                mechanism.run(workload, budget, objective)
+                megabytes = tracemalloc.get_traced_memory()[1] / 1e6
+            finally:
+                tracemalloc.stop()
+    return replace(row, rmse=rmse, worst=worst, seconds=seconds, megabytes=megabytes, note=note)

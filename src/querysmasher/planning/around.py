@@ -85,7 +85,7 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     with Bar("Choosing centres", None, options.progress):
         search = search_centres(without_lines(workload, options.lines), budget.unit)
     best = at(search.at(1.0))
-    if options.lines or (search.is_exact and not options.far_apart) or best.centres == search.uniform:
+    if options.lines or search.is_exact or best.centres == search.uniform:
         return best
     for way in WAYS:
         trial = at(search.at(way))

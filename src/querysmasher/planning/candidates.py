@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from operator import mul
 
 import numpy as np
@@ -249,15 +250,11 @@ class Beside:
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-    def _shared_cells(self) -> float:
+    def _shared_cells(self) -> int:
         """Return the most cells of a set on which both tables and these queries leave something."""
-        uses = np.zeros((2, max(len(self.tables), len(self.maps)), len(self.schema)))
-        for number, group in enumerate(self.tables):
-            uses[0, number, self.schema.positions(group.attributes)] = 1.0
-        for number, classes in enumerate(self.maps):
-            uses[1, number, list(classes)] = 1.0
-        shared = (uses[0] * np.log(self.schema.sizes)) @ uses[1].T
-        return float(np.exp(shared.max())) if self.tables else 0.0
+        tables, given = ({frozenset(g.attributes) for g in groups} for groups in (self.tables, self.groups))
+        sizes = (math.prod(self.schema.shape(first & second)) for first, second in product(tables, given))
+        return max(sizes, default=0)
 
 
 def _is_few(group: Group) -> bool:

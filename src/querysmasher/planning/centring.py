@@ -73,7 +73,8 @@ class CentreSearch:
 def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     """Return the best centres found for a workload and a unit of privacy."""
     even = uniform(workload.schema)
-    alike = {f.key: _looks_alike(f) for group in workload for f in group.families}
+    families = {family.key: family for group in workload for family in group.families}
+    alike = {key: _looks_alike(family) for key, family in families.items()}
     if all(alike.values()):
         return CentreSearch(even, tuple(c.weights for c in even), is_exact=True)
     with one_core():

@@ -26,8 +26,6 @@ class Options:
     """The basis of every attribute, if the mechanism has bases."""
     lines: tuple[int, ...] = ()
     """Indexes of attributes that are planned as lines or trees, with centres of their own."""
-    far_apart: bool = False
-    """Whether some queries are so much shorter than others that the search for centres is not exact."""
     progress: bool | None = None
 
     @property

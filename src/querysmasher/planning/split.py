@@ -129,15 +129,6 @@ class Piece:
 
     axes: tuple[int, ...]
     part: Part
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Compute the hash once: decomposing looks up millions of pieces."""
-        object.__setattr__(self, "_hash", hash((self.axes, self.part)))
-
-    def __hash__(self) -> int:
-        """Return the hash of the axes and the part."""
-        return self._hash
 
     def moved(self, axis_of: Mapping[int, int]) -> Piece:
         """Return the part on other axes: `axis_of` maps each axis to a new one."""
@@ -425,7 +416,6 @@ class Decomposer:
         """The distinct parts by digest, in order of appearance."""
         self._next = 0
         self._piece = cache(Piece)  # equal pieces are one object, for speed
-        self._leaves: dict[Hashable, list[Left]] = {}
         self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
 
     def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
@@ -457,21 +447,18 @@ class Decomposer:
 
     def _left_by(self, names: tuple[str, ...], family: Family) -> list[Left]:
         """Return what a family leaves, split once for all attributes with the same centres."""
-        key = (names, family.key)
-        if key not in self._leaves:
-            positions = self.schema.positions(names)
-            attributes = sorted(positions)
-            queries, centres = PlacedFamily.on(positions, family), [self.centres[a] for a in attributes]
-            alike = (tuple(centres), queries.order, family.key)
-            if alike not in self._alike:
-                self._alike[alike] = self._split(queries, centres)
-            square, parts = self._alike[alike]
-            leaves: list[Left] = [((), (), square)] if square else []
-            for axes, part in parts.items():
-                kept = tuple(attributes[a] for a in axes)
-                leaves.append((kept, (Piece(kept, part),), 1.0))
-            self._leaves[key] = leaves
-        return self._leaves[key]
+        positions = self.schema.positions(names)
+        attributes = sorted(positions)
+        queries, centres = PlacedFamily.on(positions, family), [self.centres[a] for a in attributes]
+        key = (tuple(centres), queries.order, family.key)
+        if key not in self._alike:
+            self._alike[key] = self._split(queries, centres)
+        square, parts = self._alike[key]
+        leaves: list[Left] = [((), (), square)] if square else []
+        for axes, part in parts.items():
+            kept = tuple(attributes[a] for a in axes)
+            leaves.append((kept, (self._piece(kept, part),), 1.0))
+        return leaves
 
     def _split(self, queries: PlacedFamily, centres: list[Centre]) -> tuple[float, dict[Kept, Part]]:
         """Return what a family leaves on no axis, and the parts on others; equal parts are one object."""

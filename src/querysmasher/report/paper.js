@@ -5,26 +5,26 @@ let printing = "shown"; // or all
 const ALL_PRINTED = 10000; // cells of all tables together
 const PAPER = 640; // pixels across, less than the narrower of A4 and Letter has
 
-const size = (places) => places.reduce((product, place) => product * attribute(place).labels.length, 1);
-const titled = (places) => places.map((place) => attribute(place).name).join(" × ");
+const size = (axes) => axes.reduce((product, axis) => product * attribute(axis).labels.length, 1);
+const titled = (axes) => axes.map((axis) => attribute(axis).name).join(" × ");
 
 function printedTables() {
-  const all = [...data.tables, ...data.deep].map(([places]) => places)
+  const all = [...data.tables, ...data.deep].map(([axes]) => axes)
     .sort((one, two) => one.length - two.length || size(one) - size(two));
   let cells = 0;
-  const printed = all.filter((places) => {
-    if (size(places) > PRINTED || cells + size(places) > ALL_PRINTED) return false;
-    cells += size(places);
+  const printed = all.filter((axes) => {
+    if (size(axes) > PRINTED || cells + size(axes) > ALL_PRINTED) return false;
+    cells += size(axes);
     return true;
   });
-  return { printed, left: all.filter((places) => !printed.includes(places)) };
+  return { printed, left: all.filter((axes) => !printed.includes(axes)) };
 }
 
 // One attribute: a row per value. Two: a cross-table, the shorter attribute across. Three: one for each value.
-function printedTable(places) {
-  const ordered = [...places].sort((one, two) => attribute(two).labels.length - attribute(one).labels.length);
-  if (places.length === 1) return [make("table", {}, ...listed(places[0]))];
-  if (places.length === 2) return narrow(...crossed(ordered[0], ordered[1], null, "").parts);
+function printedTable(axes) {
+  const ordered = [...axes].sort((one, two) => attribute(two).labels.length - attribute(one).labels.length);
+  if (axes.length === 1) return [make("table", {}, ...listed(axes[0]))];
+  if (axes.length === 2) return narrow(...crossed(ordered[0], ordered[1], null, "").parts);
   const [third, a, b] = [ordered[2], ordered[0], ordered[1]];
   return attribute(third).labels.flatMap((label, v) => [make("h4", {}, `${attribute(third).name} = ${label}`),
     ...narrow(...crossed(a, b, [third, v], "").parts)]);
@@ -60,11 +60,11 @@ function fillPaper() {
     byId("paper").replaceChildren(make("p", { class: "note" }, all > 1 ? `The page has ${whole(all)} tables; its button “Print …” offers to print all.` : ""));
     return;
   }
-  const short = left.slice(0, 20).map((places) => `${titled(places)} (${counted(size(places), "cell")})`).join("; ");
+  const short = left.slice(0, 20).map((axes) => `${titled(axes)} (${counted(size(axes), "cell")})`).join("; ");
   const more = left.length > 20 ? ` and ${whole(left.length - 20)} more` : "";
   byId("paper").replaceChildren(
     make("p", {}, `Counts ± one standard error. ${counted(printed.length, "table")}, each with its totals where the release has them.`),
-    ...printed.flatMap((places) => [make("h3", {}, titled(places)), ...printedTable(places)]),
+    ...printed.flatMap((axes) => [make("h3", {}, titled(axes)), ...printedTable(axes)]),
     ...(left.length ? [make("p", { class: "note" }, `Too large to print: ${short}${more}. The page on a screen has them.`)] : []));
 }
 

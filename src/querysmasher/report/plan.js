@@ -23,7 +23,7 @@ function factorAt(epsilon) {
   return Math.exp((1 - share) * Math.log(factors[low]) + share * Math.log(factors[high]));
 }
 
-function found() {
+function matching() {
   const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = data.groups.filter(({ label, ways }) =>
     (state.ways === "" || ways === Number(state.ways)) &&
@@ -61,7 +61,7 @@ function targetCell(row) {
 }
 
 function tabulate() {
-  const rows = found();
+  const rows = matching();
   const shown = rows.slice(0, state.shown);
   const known = data.groups.map((row) => row.spread).filter(Boolean);
   const least = Math.min(...known.map((spread) => spread[0]));
@@ -91,7 +91,7 @@ function groupsAsRows() {
   const [largest, target] = [has("largest"), has("target")];
   const head = ["group", "attributes", "queries", "expected_error", ...(largest ? ["largest_error", "largest_error_of"] : []),
     ...(target ? ["target", "target_status"] : []), `smallest_count_with_cv_${state.cv}`];
-  return [head, ...found().map((row) => [row.label, row.ways, row.queries, times(row.rmse),
+  return [head, ...matching().map((row) => [row.label, row.ways, row.queries, times(row.rmse),
     ...(largest ? [times(row.largest), row.query] : []),
     ...(target ? [row.target, row.target === undefined ? null : status(row)] : []),
     row.rmse === null ? null : times(row.rmse / state.cv)])];

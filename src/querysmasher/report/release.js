@@ -6,19 +6,19 @@ const POINTS = 300; // a line of more values has no dots
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
 const sorting = { cells: { sort: null, down: true }, queries: { sort: null, down: true } };
 const pair = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
-const tables = new Map([...data.tables, ...data.deep].map(([places, values, std]) => // one error where all are the same
-  [places.join(","), { places, values, std: Array.isArray(std) ? std : values.map(() => std) }]));
-if (data.total) tables.set("", { places: [], values: [data.total[0]], std: [data.total[1]] });
-const attribute = (place) => data.attributes[place];
+const tables = new Map([...data.tables, ...data.deep].map(([axes, values, std]) => // one error where all are the same
+  [axes.join(","), { axes, values, std: Array.isArray(std) ? std : values.map(() => std) }]));
+if (data.total) tables.set("", { axes: [], values: [data.total[0]], std: [data.total[1]] });
+const attribute = (axis) => data.attributes[axis];
 
 function option(value, text) { return make("option", { value }, text); }
 
 // The count with the given values: pairs of an attribute and the index of its value. Null if there is no table.
 function lookup(...fixed) {
   const ordered = fixed.filter(Boolean).sort(([one], [two]) => one - two);
-  const table = tables.get(ordered.map(([place]) => place).join(","));
+  const table = tables.get(ordered.map(([axis]) => axis).join(","));
   if (!table) return null;
-  const at = ordered.reduce((sum, [place, index]) => sum * attribute(place).labels.length + index, 0);
+  const at = ordered.reduce((sum, [axis, index]) => sum * attribute(axis).labels.length + index, 0);
   return { value: table.values[at], std: table.std[at] };
 }
 
@@ -160,10 +160,10 @@ function rounded(value, std, unit = "") {
 
 // Why there are no percentages of a table, or nothing if there are.
 function percentsOff(a, b, within) {
-  const long = [a, b].filter((place) => place !== null && attribute(place).labels.length > data.cross);
+  const long = [a, b].filter((axis) => axis !== null && attribute(axis).labels.length > data.cross);
   if (long.length) {
     return `Cross-tables and percentages are for up to ${data.cross} values: ` +
-      `${long.map((place) => `${attribute(place).name} has ${whole(attribute(place).labels.length)}`).join(", ")}.`;
+      `${long.map((axis) => `${attribute(axis).name} has ${whole(attribute(axis).labels.length)}`).join(", ")}.`;
   }
   if (b === null && byId("second").options.length > 1) return "Percentages need two attributes: choose the second under “by”.";
   if (b === null) return `Percentages need two attributes: this page has no table of ${attribute(a).name} by another.`;
@@ -186,15 +186,15 @@ function crossTable(a, b, within) {
 }
 
 // The standard error of a percentage, from those of the count, of its total and of their difference; null if not known.
-function shareError(own, below) {
-  const names = (fixed) => fixed.filter(Boolean).map(([place]) => place).sort((one, two) => one - two);
-  const [cell, under] = [names(own), names(below)];
+function shareError(above, below) {
+  const names = (fixed) => fixed.filter(Boolean).map(([axis]) => axis).sort((one, two) => one - two);
+  const [cell, under] = [names(above), names(below)];
   if (cell.length === under.length) return 0; // the total itself
   const known = data.apart[`${cell.join(",")}|${under.join(",")}`];
   if (known === undefined) return null;
-  const { value: N, std: n } = lookup(...own), { value: D, std: d } = lookup(...below);
-  const at = own.filter(Boolean).sort(([one], [two]) => one - two)
-    .reduce((sum, [place, index]) => sum * attribute(place).labels.length + index, 0);
+  const { value: N, std: n } = lookup(...above), { value: D, std: d } = lookup(...below);
+  const at = above.filter(Boolean).sort(([one], [two]) => one - two)
+    .reduce((sum, [axis, index]) => sum * attribute(axis).labels.length + index, 0);
   const apart = Array.isArray(known) ? known[at] : known;
   const R = N / D;
   return 100 / Math.abs(D) * Math.sqrt(Math.max((1 - R) * (n * n - R * d * d) + R * apart * apart, 0));
@@ -214,7 +214,7 @@ function recall() {
 // What is chosen, in words; also the name of its files.
 function chosenWords() {
   const { a, b, view, within } = chosen();
-  const value = (place, index) => `${attribute(place).name} = ${attribute(place).labels[index]}`;
+  const value = (axis, index) => `${attribute(axis).name} = ${attribute(axis).labels[index]}`;
   return attribute(a).name + (b === null ? "" : ` by ${attribute(b).name}`) +
     (view.startsWith("only ") ? `, only ${value(b, Number(view.slice(5)))}` : "") + (within === null ? "" : `, within ${value(...within)}`);
 }
@@ -284,7 +284,7 @@ function listAnswers() {
 }
 
 function control() {
-  const firsts = data.attributes.map((_, p) => p).filter((p) => data.tables.some(([places]) => places.includes(p)));
+  const firsts = data.attributes.map((_, p) => p).filter((p) => data.tables.some(([axes]) => axes.includes(p)));
   const alone = firsts.filter((p) => tables.has(`${p}`));
   byId("first").append(...alone.map((p) => option(p, attribute(p).name)));
   byId("first").addEventListener("change", () => { offerSeconds(); offerWithin(); offerViews(); state.shown = PAGE; show(); });

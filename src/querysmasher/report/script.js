@@ -28,9 +28,9 @@ function digits(value) {
   const rounded = Number(value.toPrecision(3));  // 9.999 is 10.0, not 10.00
   const size = Math.floor(Math.log10(Math.abs(rounded)));
   if (size > 14 || size < -7) return value.toExponential(2);
-  const places = 2 - size;
+  const decimals = 2 - size;
   return rounded.toLocaleString("en", {
-    minimumFractionDigits: Math.max(places, 0), maximumFractionDigits: Math.max(places, 0),
+    minimumFractionDigits: Math.max(decimals, 0), maximumFractionDigits: Math.max(decimals, 0),
   });
 }
 
@@ -40,8 +40,8 @@ const counted = (value, noun) => `${whole(value)} ${noun}${value === 1 ? "" : "s
 
 // A count with as many decimals as its error warrants, and a true minus sign.
 function estimate(value, std) {
-  const places = std > 0 ? Math.min(Math.max(0, -Math.floor(Math.log10(std))), 6) : 0;
-  const shown = value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const decimals = std > 0 ? Math.min(Math.max(0, -Math.floor(Math.log10(std))), 6) : 0;
+  const shown = value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
   return shown.replace(/^-(?=[0,.]*$)/, "").replace("-", "−");
 }
 
@@ -69,11 +69,11 @@ function heading(titles, sorting, redraw) {
 }
 
 async function draw(id, spec) {
-  const place = byId(id);
-  if (!place || !spec) return null;
+  const target = byId(id);
+  if (!target || !spec) return null;
   if (views[id]) views[id].finalize();
   const options = { actions: false, renderer: "svg", config: data.config, tooltip: { theme: "custom" } };
-  views[id] = await vegaEmbed(place, spec, options);
+  views[id] = await vegaEmbed(target, spec, options);
   return views[id].view;
 }
 

@@ -46,9 +46,9 @@ function fileName(words) {
 }
 
 // The headings under which an element of the page stands, as the name of a file.
-function titleOf(place) {
-  const over = [...place.closest("section").querySelectorAll("h2, h3")]
-    .filter((title) => title.compareDocumentPosition(place) & Node.DOCUMENT_POSITION_FOLLOWING);
+function titleOf(element) {
+  const over = [...element.closest("section").querySelectorAll("h2, h3")]
+    .filter((title) => title.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING);
   return fileName(over[0].textContent + (over.length > 1 ? ` ${over[over.length - 1].textContent}` : ""));
 }
 
@@ -71,13 +71,13 @@ function offerChart(id) {
 }
 
 // What is chosen, in the address: a link to it opens the same.
-function remember(place, chosen) {
+function remember(section, chosen) {
   const words = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value !== ""));
-  history.replaceState(null, "", `#${place}?${words}`);
+  history.replaceState(null, "", `#${section}?${words}`);
 }
 
-// What a link to this place has chosen, or null.
-function recalled(place) {
+// What a link to this section has chosen, or null.
+function recalled(section) {
   const [where, words] = location.hash.split("?");
-  return where === `#${place}` && words ? new URLSearchParams(words) : null;
+  return where === `#${section}` && words ? new URLSearchParams(words) : null;
 }

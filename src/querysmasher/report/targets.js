@@ -6,7 +6,7 @@ const widths = () => data.curve.factors.map((factor) => data.targets.unit * data
 function epsilonAt(factor) {
   const { grid, factors, start } = data.curve;
   if (Math.abs(factor - 1) < 1e-9) return start;
-  const high = factors.findIndex((one) => one < factor);
+  const high = factors.findIndex((smaller) => smaller < factor);
   if (high <= 0) return high === 0 ? grid[0] : grid[grid.length - 1];
   const share = Math.log(factor / factors[high - 1]) / Math.log(factors[high] / factors[high - 1]);
   return Math.exp((1 - share) * Math.log(grid[high - 1]) + share * Math.log(grid[high]));

@@ -137,17 +137,13 @@ class Hierarchy(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        groups = (said for level in range(len(self.groups)) for said in self._stated(a, level))
-        return [*groups, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
-
-    def _stated(self, attribute: Attribute, level: int) -> Iterator[str]:
-        """Return the groups of a level as lists of their values; large ones in words."""
-        order, starts = self._orders[level]
-        for name, values in zip(self.names[level], np.split(order, starts[1:]), strict=True):
-            if values.size > LISTED:
-                yield f"{attribute.name} in {literal(name)}"
-            else:
-                yield one_of(attribute, [attribute.literals[value] for value in values])
+        said = []
+        for names, (order, starts) in zip(self.names, self._orders, strict=True):
+            for name, values in zip(names, np.split(order, starts[1:]), strict=True):
+                is_large = values.size > LISTED
+                listed = [] if is_large else [a.literals[value] for value in values]
+                said.append(f"{a.name} in {literal(name)}" if is_large else one_of(a, listed))
+        return [*said, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
 
     def ends(self) -> Indexes:
         """Return the first and last value of each group that is a range of values, and of each leaf."""

@@ -40,7 +40,7 @@ from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, pat
 from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Family, Indexes
+from querysmasher.workload.family import Indexes
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
@@ -73,14 +73,13 @@ def solve_line(gram: LineGram) -> LineSolution:
         if strategies[-1][0] <= 1.004 * bound:
             break
     else:
-        for ends in ("cosine",) if gram.prefixes is None else ("prefix", "cosine"):
+        for ends in ("prefix", "cosine") if gram.prefixes.any() else ("cosine",):
             strategy = adapted(gram, ends)
             strategies.append((whole_loss(gram, strategy), strategy))
         _, strategy = min(strategies, key=itemgetter(0))
         # the weights of values that high frequencies demand for this diagonal
         start = (gram.boundaries if gram.boundaries.any() else 1.0) / strategy.diagonal**4
-        others = _simple_bound(LineGram(gram.size, (), others=gram.others))
-        bound = max(bound, _simple_bound(gram), path_bound(gram, start) ** 2 + others)
+        bound = max(bound, _simple_bound(gram), path_bound(gram, start) ** 2 + _bound_on_others(gram))
     loss, strategy = min(strategies, key=itemgetter(0))
     return LineSolution(strategy, loss, min(bound, loss))
 
@@ -107,13 +106,13 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
 def _closed_forms(gram: LineGram) -> list[str]:
     """Return the bases in which a closed form may be good: those of families with equal weights."""
     bases = []
-    if gram.prefixes is not None and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
+    if gram.prefixes.any() and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
         bases.append("prefix")
     if gram.ranges:
         bases.append("range")
-    if gram.circular or not (bases or gram.others or gram.prefixes is not None):
+    if gram.circular or not (bases or gram.others or gram.prefixes.any()):
         bases.append("circular")
-    return bases + ["cosine"] * any(has_lengths(family) for family, _ in gram.others)
+    return [*bases, "cosine"] if _windows(gram)[0] else bases
 
 
 def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
@@ -121,25 +120,24 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
     roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
     strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, gram.size)))
     if ends == "cosine":
-        return strategy, window_bound(gram.size, _windows(gram)[0], gram.least_value)
-    rest = replace(gram, values=None if gram.values is None else gram.values - gram.least_value)
+        return strategy, window_bound(gram.size, _windows(gram)[0], float(gram.values.min()))
+    rest = replace(gram, values=gram.values - gram.values.min())
     if ends == "circular":
         rest = replace(rest, circular=0.0, total=0.0)
     else:
-        rest = replace(rest, prefixes=None) if ends == "prefix" else replace(rest, ranges=0.0)
+        rest = replace(rest, prefixes=0 * gram.prefixes) if ends == "prefix" else replace(rest, ranges=0.0)
     return strategy, _diagonal_bound(gram, ends) + _simple_bound(rest)
 
 
 def _spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
     n, square = gram.size, Reflection(ends, gram.size).second_differences
-    if ends == "prefix" and gram.prefixes is not None:
-        return np.asarray(float(gram.prefixes.min()) / square + gram.least_value)
-    if ends == "range":
-        return np.asarray(gram.ranges * (n + 1) / square + gram.least_value)
+    least = float(gram.values.min())
+    if ends != "circular":
+        return (gram.prefixes.min() if ends == "prefix" else gram.ranges * (n + 1)) / square + least
     lag = np.arange(n // 2 + 1.0)
     result = Reflection("circular", n).eigenvalues(gram.circular * (lag**2 - n * lag + n * (n + 1) / 2))
-    result += gram.least_value
+    result += least
     result[0] += gram.total * n
     return np.maximum(result, ROUNDING * float(result.max()))
 
@@ -152,31 +150,35 @@ def _diagonal_bound(gram: LineGram, ends: str) -> float:
 
 def _simple_bound(gram: LineGram) -> float:
     """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
-    bound = gram.total + (0.0 if gram.values is None else float(gram.values.sum()))
+    alone = replace(gram, total=0.0, values=0 * gram.values)
+    kinds = {"prefix": gram.prefixes.any(), "range": gram.ranges, "circular": gram.circular}
+    closed = math.fsum(_diagonal_bound(alone, ends) for ends in kinds if kinds[ends])
+    return gram.total + float(gram.values.sum()) + closed + _bound_on_others(gram)
+
+
+def _bound_on_others(gram: LineGram) -> float:
+    """Return the sum of lower bounds for each query without a closed form."""
+    bound = 0.0
     for family, coefficient in gram.others:
         spans = family.spans()
         if spans is None and not family.fits_memory:
             continue  # a bound on the others is one
         largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
         bound += coefficient * float(weights_of(family) @ largest**2)
-    alone = replace(gram, total=0.0, values=None)
-    kinds = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": gram.circular > 0}
-    return bound + sum(_diagonal_bound(alone, ends) for ends in kinds if kinds[ends])
+    return bound
 
 
 # --- ranges of given lengths ---
 
 
-def has_lengths(family: Family) -> bool:
-    """Return whether all queries are ranges that do not go around the ends."""
-    spans = family.original.spans()
-    return spans is not None and bool(np.all(spans[0] <= spans[1]))
-
-
-def _windows(gram: LineGram) -> tuple[list[WeightedFamily], tuple[WeightedFamily, ...]]:
+def _windows(gram: LineGram) -> tuple[list[WeightedFamily], list[WeightedFamily]]:
     """Return the families of ranges without a closed form, and the other families without one."""
-    windows = [pair for pair in gram.others if has_lengths(pair[0])]
-    return windows, tuple(pair for pair in gram.others if not has_lengths(pair[0]))
+    windows, others = list[WeightedFamily](), list[WeightedFamily]()
+    for family, weight in gram.others:
+        spans = family.original.spans()
+        around = spans is None or bool(np.any(spans[0] > spans[1]))
+        (others if around else windows).append((family, weight))
+    return windows, others
 
 
 def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
@@ -251,9 +253,8 @@ def _roots(gram: LineGram, ends: str) -> Array:
     windows, others = _windows(gram)
     square = Reflection(ends, gram.size).second_differences.copy()
     square[0] = square[0] or square[1]
-    weight = float(replace(gram, others=others).boundaries.mean())
-    mean = 0.0 if gram.values is None else float(gram.values.mean())
-    roots = np.sqrt(weight / square + mean + length_spectrum(gram.size, windows))
+    weight = float(replace(gram, others=tuple(others)).boundaries.mean())
+    roots = np.sqrt(weight / square + gram.values.mean() + length_spectrum(gram.size, windows))
     return np.maximum(roots, FAINT * float(roots.mean()))
 
 

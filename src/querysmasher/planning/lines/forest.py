@@ -81,7 +81,8 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
             odds = last * change**exponent
             continue
         best, precisions, slopes, last = min(loss, best), a, g, odds
-        if math.sqrt(_most(tree, g) / loss) - 1 <= 1e-5:
+        most = float(np.maximum(g, _below(tree, g))[tree.nodes.levels[0]].sum())
+        if math.sqrt(most / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
@@ -132,24 +133,15 @@ def _allocated(tree: WeightedTree, shares: Array) -> Array:
     return left * shares
 
 
-def _below(tree: WeightedTree, slopes: Array, shares: Array) -> Array:
-    """Return Σ_c R_c for every node."""
+def _below(tree: WeightedTree, slopes: Array, shares: Array | None = None) -> Array:
+    """Return Σ_c R_c for every node, or Σ_c M_c if no shares are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
     for depth in range(len(nodes.levels) - 1, 0, -1):
         level = nodes.levels[depth]
-        R = shares[level] * slopes[level] + (1 - shares[level]) * below[level]
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, R)
+        g, rest = slopes[level], below[level]
+        best = np.maximum(g, rest) if shares is None else shares[level] * g + (1 - shares[level]) * rest
+        below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
     return below
-
-
-def _most(tree: WeightedTree, slopes: Array) -> float:
-    """Return the largest Σ g b over precisions b with path sums of at most one."""
-    nodes, below = tree.nodes, np.zeros(len(slopes))
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        level = nodes.levels[depth]
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, np.maximum(slopes[level], below[level]))
-    roots = nodes.levels[0]
-    return float(np.maximum(slopes[roots], below[roots]).sum())
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,37 +55,27 @@ def path_bound(gram: LineGram, start: Array) -> float:
     Prefixes of too little weight get more. That adds at most the root of the least loss of what is added,
     as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
     """
-    n = gram.size
-    weights = np.zeros(n) + (n + 1) * gram.ranges + 2 * n * gram.circular
-    if gram.prefixes is not None:
-        weights += gram.prefixes
-    weights[-1] += gram.total
+    path, rows, middle = gram.path
+    weights = np.append(path[:-1], path[-1] + gram.total)
     if not weights.any():
         return 0.0
     least = EASY * weights.max()
-    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(n) / math.pi)
-    rows, middle = np.zeros((0, n)), np.zeros((3, 3))
-    if gram.ranges or gram.circular:
-        value = np.arange(n) / n
-        rows = np.stack([np.ones(n), value, value**2 + value])  # 1, i/n, (i² + ni)/n²
-        middle[:2, :2] -= gram.ranges * n**2 * np.array([[1, -1], [-1, 1]])
-        middle += gram.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
-    values = 0.0 if gram.values is None else gram.values
+    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
     p, best = start / start.sum(), 0.0
     for _ in range(4):
-        root = _root_diagonal(np.maximum(weights, least), values, rows, middle, p)
+        root = _root_diagonal(np.maximum(weights, least), gram.values, rows, middle, p)
         best = max(best, float(root.sum()) * SURE - surplus)
         p = p * (root / p) ** 1.5
         p /= p.sum()
     return best
 
 
-def _root_diagonal(prefixes: Array, values: Array | float, rows: Array, middle: Array, p: Array) -> Array:
+def _root_diagonal(prefixes: Array, values: Array, rows: Array, middle: Array, p: Array) -> Array:
     """Return the diagonal of H^½ for weights of prefixes and of values, Qᵀ and J: its sum is a bound."""
     from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
     conductance = 1 / prefixes
-    most = float(2 * prefixes.max() * p.size**2 + np.max(values))
+    most = float(2 * prefixes.max() * p.size**2 + values.max())
     first = 0.5 * math.log(float((prefixes * p).min()) / 8) - REACH
     last = 0.5 * math.log(most / p.size) + REACH
     image = np.diff(-np.diff(rows, append=0.0) / prefixes, prepend=0.0)  # TQ
@@ -109,21 +100,21 @@ class LineGram:
 
     size: int
     families: tuple[WeightedFamily, ...]
-    total: float = 0.0
+    total: float
     """κ: the weight of the number of records."""
-    prefixes: Array | None = None
+    prefixes: Array
     """Weights of all prefixes."""
-    values: Array | None = None
+    values: Array
     """Weights of the single values."""
-    ranges: float = 0.0
-    circular: float = 0.0
-    others: tuple[WeightedFamily, ...] = ()
+    ranges: float
+    circular: float
+    others: tuple[WeightedFamily, ...]
     """Queries without a closed form."""
 
     @classmethod
     def of(cls, size: int, families: Sequence[WeightedFamily], total: float = 0.0) -> LineGram:
         """Add up families of the same kind."""
-        of_prefixes, of_values = np.zeros(size), np.zeros(size)
+        prefixes, values = np.zeros(size), np.zeros(size)
         every = {Structure.RANGES: 0.0, Structure.CIRCLE: 0.0}
         others: list[WeightedFamily] = []
         for family, coefficient in families:
@@ -138,21 +129,28 @@ class LineGram:
             weights = np.broadcast_to(1.0 if family.weights is None else family.weights, first.shape)
             rest = first != last
             if not first.any():
-                np.add.at(of_prefixes, last, coefficient * weights)
+                np.add.at(prefixes, last, coefficient * weights)
             elif rest.all():
                 others.append((family, coefficient))
             else:
-                np.add.at(of_values, first[~rest], coefficient * weights[~rest])
+                np.add.at(values, first[~rest], coefficient * weights[~rest])
                 left = (first[rest], last[rest], weights[rest])
                 others += [(Intervals((size,), *left), coefficient)] if rest.any() else []
-        prefixes, values = (array if array.any() else None for array in (of_prefixes, of_values))
         ranges, circular = every.values()
         return cls(size, tuple(families), total, prefixes, values, ranges, circular, tuple(others))
 
-    @property
-    def least_value(self) -> float:
-        """The least weight of a single value."""
-        return 0.0 if self.values is None else float(self.values.min())
+    @cached_property
+    def path(self) -> tuple[Array, Array, Array]:
+        """The weights of prefixes that prefixes, ranges and circular ranges have together, Qᵀ and J."""
+        n = self.size
+        weights = self.prefixes + (n + 1) * self.ranges + 2 * n * self.circular
+        if not (self.ranges or self.circular):
+            return weights, np.zeros((0, n)), np.zeros((0, 0))
+        value = np.arange(n) / n
+        rows = np.stack([np.ones(n), value, value**2 + value])  # 1, i/n, (i² + ni)/n²
+        in_ranges = np.array([[-1, 1, 0], [1, -1, 0], [0, 0, 0]])
+        in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
+        return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
 
     def scaled_key(self) -> tuple[float, Hashable]:
         """Return the sum of all coefficients, and a key of what the queries are up to this factor."""
@@ -166,22 +164,11 @@ class LineGram:
 
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""
-        n, index = self.size, np.arange(self.size)
-        result = np.full(rows.shape, 0.0) + self.total * rows.sum(axis=-1, keepdims=True)
-        if self.prefixes is not None:
-            result += _backwards(np.cumsum(rows, axis=-1) * self.prefixes)
-        if self.values is not None:
-            result += rows * self.values
-        if self.ranges:  # (min+1)(n−max)
-            low = np.cumsum((index + 1) * rows, axis=-1)
-            high = _backwards((n - index) * rows) - (n - index) * rows
-            result += self.ranges * ((n - index) * low + (index + 1) * high)
-        if self.circular:  # d² − nd + n(n+1)/2 with d = |i − j|
-            zero, first, second = ((rows * index**power).sum(axis=-1, keepdims=True) for power in (0, 1, 2.0))
-            before, moment = np.cumsum(rows, axis=-1), np.cumsum(rows * index, axis=-1)
-            apart = 2 * (index * before - moment) + first - index * zero
-            squares = index**2.0 * zero - 2 * index * first + second
-            result += self.circular * (squares - n * apart + n * (n + 1) / 2 * zero)
+        path, low, middle = self.path
+        result = (
+            self.total * rows.sum(axis=-1, keepdims=True) + rows * self.values + rows @ low.T @ middle @ low
+        )
+        result += np.cumsum((np.cumsum(rows, axis=-1) * path)[..., ::-1], axis=-1)[..., ::-1]
         for family, coefficient in self.others:
             answers = family.answers(rows.T) * (coefficient * weights_of(family))[:, None]
             result += family.original.spread(answers).T
@@ -190,14 +177,8 @@ class LineGram:
     @property
     def boundaries(self) -> Array:
         """How much weight distinguishes each value from the next: positive, unless none does."""
-        n = self.size
-        local = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
-        if self.prefixes is not None:
-            local += self.prefixes
-        for family, coefficient in self.others:
-            local += coefficient * _boundaries(family)
-        if n > 1:
-            local[-1] = local[-2]  # the last prefix is the total
+        local = self.path[0] + sum(weight * _boundaries(family) for family, weight in self.others)
+        local[-1] = local[-2]  # the last prefix is the total
         return np.maximum(local, ROUGH * float(local.mean()))
 
 
@@ -217,11 +198,6 @@ def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float
         return float(np.square(family.original.answers(centre)).sum())
     gram = LineGram.of(centre.size, [(family if weighted else family.original, 1.0)])
     return float(gram.times(centre[None])[0] @ centre)
-
-
-def _backwards(rows: Array) -> Array:
-    """Return sums from each entry on."""
-    return np.cumsum(rows[..., ::-1], axis=-1)[..., ::-1]
 
 
 def _boundaries(family: Family) -> Array:
