@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import querysmasher as qs
-from querysmasher.extras import CHARTS, check_charts
+from querysmasher.report.charts import CHARTS, check_charts
 
 PROJECT = Path(__file__).parents[1]
 

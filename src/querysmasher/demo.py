@@ -21,8 +21,8 @@ from rich.table import Table
 import querysmasher as qs
 from querysmasher.arrays import Array
 from querysmasher.comparison.rehearsal import true_answers
-from querysmasher.extras import check_charts
 from querysmasher.formatting import error
+from querysmasher.report.charts import check_charts
 from querysmasher.report.expectations import HEADER, facts
 from querysmasher.report.words import ways_words
 

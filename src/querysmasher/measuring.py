@@ -380,8 +380,6 @@ class Journal:
     _plans: list[IntegerPlan] = field(default_factory=list)
     _store: MemoryStore = field(default_factory=MemoryStore)
     _done: list[Phase] = field(default_factory=list)
-    _measured: tuple[IntegerPlan, Workload] | None = None
-    """All plans as one, and what can be answered from them, if these were asked for."""
     _known: Model | None = None
     """The estimate from all noisy results so far, if it was asked for."""
 
@@ -407,7 +405,7 @@ class Journal:
         for number, answers in self.phases.measure(plan, self.progress).items():
             self._store.put(start + number, answers)
         self._plans.append(plan)
-        self._known = self._measured = None
+        self._known = None
         self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
     def compare(
@@ -436,11 +434,10 @@ class Journal:
 
     def release(self) -> Release:
         """Return what was measured so far."""
-        if self._measured is None:
-            plan = joined(self._plans, self.budget)
-            self._measured = plan, tables(plan.schema, _answerable(plan))
+        plan = joined(self._plans, self.budget)
         return Release(
-            *self._measured,
+            plan,
+            tables(plan.schema, _answerable(plan)),
             uniform(self.workload.schema),
             self.noise,
             self._store,

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.cliff_workloads import adult
 from hypothesis import assume, given
 
 import querysmasher as qs
@@ -229,3 +230,11 @@ def test_predicates_on_many_sets_beside_tables():
     assert loss == pytest.approx(plan.weighted_loss, rel=1e-9)
     assert plan.weighted_loss < plan_split(asked, centering="uniform").weighted_loss
     assert plan.gap < 0.01
+
+
+def test_every_planned_query_beside_many_tables_has_a_variance():
+    workload = adult(20)
+    plan = qs.plan(workload, COST)
+    assert len(plan.whole) == 20
+    for group in workload.groups[-20:]:
+        assert 0 < plan.estimator.variances(group).item() < 200

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import querysmasher as qs
-from querysmasher import extras
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.release import workbook
 from querysmasher.release.comparing import close, difference
 from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import FAILED, OK, OPEN
@@ -396,7 +396,7 @@ def test_workbooks_are_verified(plan, tmp_path):
 def test_a_workbook_that_cannot_be_written_again_is_not_verified(plan, tmp_path, monkeypatch):
     pytest.importorskip("xlsxwriter")
     made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
     verdict = qs.verify(made)
     assert verdict.outcome == OPEN
     assert "pip install 'querysmasher[excel]'" in text(verdict, "answers.xlsx")

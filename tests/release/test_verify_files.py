@@ -12,8 +12,8 @@ import pytest
 from pyarrow import csv
 
 import querysmasher as qs
-from querysmasher import extras
 from querysmasher.files import write_members
+from querysmasher.release import workbook
 from querysmasher.release.comparing import sha256
 from querysmasher.release.verify import (
     FAILED,
@@ -229,7 +229,7 @@ def test_the_page_of_another_version_is_not_verified(folder, monkeypatch):
     summarised(folder, {**summary, "querysmasher": "0.0.1"})
     assert statuses(qs.verify(folder))["report.html"] == FAILED
     path.write_text(page)
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
     finding = check_page(release, path)
     assert finding.status == OPEN
     assert "pip install" in finding.text

@@ -12,10 +12,9 @@ import pytest
 from pyarrow import feather
 
 import querysmasher as qs
-from querysmasher import extras
 from querysmasher.errors import FileError, MissingExtraError, OutsideMeasuredSpaceError
 from querysmasher.release import release as release_module
-from querysmasher.release import tidy, writing
+from querysmasher.release import tidy, workbook, writing
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
 
@@ -157,7 +156,7 @@ def test_excel(release, tmp_path):
 
 def test_excel_is_an_extra(release, tmp_path, monkeypatch, refuses):
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
     with refuses(MissingExtraError, ImportError, "querysmasher[excel]"):
         release.write(WORKLOAD, tmp_path / "x.xlsx")
     assert not list(tmp_path.iterdir())

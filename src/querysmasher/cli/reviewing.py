@@ -16,7 +16,6 @@ from querysmasher.cli.specs import left_for_answers, opened, promised
 from querysmasher.comparison.chart import chart_format
 from querysmasher.comparison.compare import WEIGHTED
 from querysmasher.demo import run_demo
-from querysmasher.extras import check_charts
 from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
@@ -24,6 +23,7 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import FAILED
 from querysmasher.release.outputs import PAGE
 from querysmasher.release.verify import verify as verified
+from querysmasher.report.charts import check_charts
 from querysmasher.report.page import checked_path
 
 

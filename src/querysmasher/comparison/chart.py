@@ -16,10 +16,9 @@ from typing import Any
 
 from querysmasher.arrays import TIE
 from querysmasher.errors import PlanError
-from querysmasher.extras import altair, vl_convert
 from querysmasher.files import replacing
 from querysmasher.formatting import settled
-from querysmasher.report.charts import ACCENT, CONFIG, INK, MUTED
+from querysmasher.report.charts import ACCENT, CONFIG, INK, MUTED, altair, vl_convert
 from querysmasher.report.page import asset
 
 CHARTS = (".html", ".svg", ".png", ".pdf", ".json")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array, solve_upper
+from querysmasher.arrays import Array, solve_upper
 
 FAR = 1e3
 """Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
@@ -30,15 +30,14 @@ LOST = 1e-7
 
 def lengths(rows: Array) -> Array:
     """Return the lengths of the rows, safe from underflow."""
-    if rows.size > CHUNK and len(rows) > 1:
-        step = max(1, CHUNK // rows.shape[1])
-        return np.concatenate([lengths(rows[i : i + step]) for i in range(0, len(rows), step)])
     squares = np.einsum("ij,ij->i", rows, rows)
-    if len(squares) and squares.min() > SAFE and squares.max() < 1 / SAFE:
-        return np.asarray(np.sqrt(squares))
-    largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
-    scaled = rows / np.where(largest > 0, largest, 1.0)
-    return np.asarray(largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
+    result = np.asarray(np.sqrt(squares))
+    unsafe = ~((squares > SAFE) & (squares < 1 / SAFE))
+    if unsafe.any():
+        largest = np.abs(rows[unsafe]).max(axis=1, initial=0.0)
+        largest[largest == 0] = 1.0
+        result[unsafe] = largest * np.linalg.norm(rows[unsafe] / largest[:, None], axis=1)
+    return result
 
 
 def are_far_apart(rows: Array) -> bool:

@@ -12,12 +12,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from querysmasher.errors import FileError
-from querysmasher.extras import check_excel, xlsxwriter
+from querysmasher.errors import FileError, MissingExtraError
 from querysmasher.release.formats import About, Content, Format, Write, plain_rows
 
 SHEET_ROWS = 1_048_575
@@ -37,6 +38,12 @@ _ID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _LINK = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
 
 
+def check_excel() -> None:
+    """Raise an error if the library that writes Excel files is not installed, without loading it."""
+    if find_spec("xlsxwriter") is None:
+        raise MissingExtraError("Excel files need XlsxWriter: pip install 'querysmasher[excel]'")
+
+
 @contextmanager
 def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
     """Open a workbook and write the notes."""
@@ -44,7 +51,7 @@ def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
     value_of = {f.name: (f.metadata or {}).get(b"value", b"").decode() for f in schema}
     columns: dict[str, list[str]] = {}  # of each sheet, by its title
     sheets: dict[str, list[Any]] = {}  # by the name of the table: the sheet, its next row, its columns
-    with xlsxwriter().Workbook(str(path), options) as book:
+    with import_module("xlsxwriter").Workbook(str(path), options) as book:
         written = date.fromisoformat(about.get("date", "1980-01-01"))  # as zip files have it without a date
         book.set_properties({"created": datetime(written.year, written.month, written.day, tzinfo=UTC)})
         head = book.add_format({"bold": True})

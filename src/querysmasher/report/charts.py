@@ -7,9 +7,14 @@ being redrawn.
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from querysmasher.extras import altair
+from querysmasher.errors import MissingExtraError
+
+CHARTS = {"altair": "altair", "vl_convert": "vl-convert-python"}
+"""The modules that draw charts, and their packages, which an extra installs."""
 
 ACCENT, SECOND, MUTED, INK = "var(--accent)", "var(--second)", "var(--muted)", "var(--ink)"
 SERIES = [f"var(--series-{n})" for n in range(1, 7)]
@@ -43,6 +48,26 @@ TIPS = {**{f"q{i}": words for i, words in enumerate(BELOW)}, "rmse": "RMSE"}
 """What the errors of a kind of queries are, by their names."""
 
 Rows = list[dict[str, Any]]
+
+
+def check_charts() -> None:
+    """Raise an error if the chart libraries are not installed, without loading them."""
+    missing = [package for module, package in CHARTS.items() if find_spec(module) is None]
+    if missing:
+        msg = f"pages and charts need {' and '.join(missing)}: pip install 'querysmasher[report]'"
+        raise MissingExtraError(msg)
+
+
+def altair() -> Any:
+    """Return altair, which describes charts, and load it on first use."""
+    check_charts()
+    return import_module("altair")
+
+
+def vl_convert() -> Any:
+    """Return vl-convert, which provides the scripts of charts, and load it on first use."""
+    check_charts()
+    return import_module("vl_convert")
 
 
 def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError
-from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import check_ending, replacing
 from querysmasher.formatting import count, number
 from querysmasher.guarantees import ALL, Counted, delta_of, in_symbols, remarks, scientific
 from querysmasher.html import Html, element, join, script_data, table
 from querysmasher.privacy.budget import Budget
+from querysmasher.report.charts import altair, check_charts, vl_convert
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "

@@ -38,12 +38,11 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
 UNKNOWN = 1e-11
-"""With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors."""
+"""With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors, and so are squares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +256,7 @@ class WholeRows:
         a = self.coefficients(known, unknown)
         outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
         outside = outside + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
-        return bool(np.any(outside > CLOSE**2 * lengths))
+        return bool(np.any(outside > UNKNOWN * lengths))
 
     # --- queries ---
 
