@@ -238,7 +238,7 @@ def perform_implicit(n):
     """Plan prefixes without matrices, and return their errors as planned and as measured."""
     import querysmasher as qs  # noqa: PLC0415
     from querysmasher.planning.limits import limited  # noqa: PLC0415
-    from querysmasher.planning.objectives.rounded import as_measured  # noqa: PLC0415
+    from querysmasher.planning.objectives.objective import as_measured  # noqa: PLC0415
 
     workload = qs.queries(qs.Schema.of(a=n), a="prefix")
     with limited(dense_values=100):

@@ -6,7 +6,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.rounded import as_measured
+from querysmasher.planning.objectives.objective import as_measured
 from tests.builders import COST, SPLIT, as_lines
 
 

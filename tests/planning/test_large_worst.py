@@ -6,7 +6,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.rounded import as_measured
+from querysmasher.planning.objectives.objective import as_measured
 from tests.builders import COST, SPLIT, as_lines
 
 SCHEMA = qs.Schema.of(a=48, b=2)

@@ -47,6 +47,7 @@ from querysmasher.exploring.shares import (
 )
 from querysmasher.guarantees import Counted
 from querysmasher.measuring import (
+    LEAST_COST,
     Journal,
     asked_dropped,
     check_ledger,
@@ -66,9 +67,6 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.provenance import PAIRS, NoiseRecord, request_digest
 from querysmasher.release.release import Release
 from querysmasher.workload.workload import Workload
-
-LEAST_COST = 1e-12
-"""Minimum privacy cost: the noise of its smallest shares can be drawn."""
 
 LEAST = 1e-5
 """Sets whose share of a phase is smaller are not measured."""

@@ -16,19 +16,23 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS, refusal
-from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.mechanisms import choose_bases
-from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
-    SCALED,
+    MET,
+    ROUNDS,
+    SPARE,
     Fresh,
     Least,
+    as_measured,
+    at_measured_cost,
     check_aimed,
     check_cost,
     check_objective,
     check_written_out,
     insufficient_budget,
+    missed_by,
     missed_targets,
     plan_least,
     plan_within,
@@ -36,9 +40,9 @@ from querysmasher.planning.objectives.objective import (
     replace_targets,
     shared_anew,
     targets_of,
+    with_cost,
 )
-from querysmasher.planning.objectives.rounded import MET, as_measured, at_measured_cost, missed_by, with_cost
-from querysmasher.planning.objectives.search import Replan, Wholes
+from querysmasher.planning.objectives.search import PROMISED, Replan, Wholes
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Solution
@@ -228,23 +232,23 @@ class Planner:
             return free
         aimed, least = workload, None
         best = self._measurable(lambda at: plan_within(aimed, budget, self._around(at)))
-        if best is None or best.gap > limits().promised_gap:
+        if best is None or best.gap > PROMISED:
             least = self._least(workload, with_cost(budget, 1.0))
             cost = least.plan.budget.privacy_cost
             if best is None and cost > budget.privacy_cost:
                 if insufficient == "refuse":
                     raise insufficient_budget(least, budget, missed)
-                slack = 1 + SCALED * self.options.tolerance
+                slack = 1 + SPARE * self.options.tolerance
                 aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
             if cost <= budget.privacy_cost or best is None:
                 other = self._measurable(lambda at: plan_within(aimed, budget, self._around(at), least))
                 best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
         bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
-        for _ in range(limits().rounding_rounds if aimed is workload else 0):  # scaled ones are missed anyway
+        for _ in range(ROUNDS if aimed is workload else 0):  # scaled ones are missed anyway
             ratio = missed_by(as_measured(best, self.max_records))
             if ratio <= MET:
                 break
-            factor *= ratio * (1 + 1e-9)
+            factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
             shared = shared_anew(best, factor)
             if shared is None:
                 tighter = replace_targets(aimed, 1 / factor)

@@ -100,12 +100,8 @@ def _write_parquet(path: Path, schema: Any, about: About) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_csv(
-    path: Path,
-    schema: Any,
-    about: About,  # noqa: ARG001 - the description beside it says where it comes from
-    compression: str | None = None,
-) -> Iterator[Write]:
+def _write_csv(path: Path, schema: Any, _about: About, compression: str | None = None) -> Iterator[Write]:
+    """Open a CSV file; the description beside it says where it comes from."""
     import pyarrow as pa  # noqa: PLC0415 - slow to load
     from pyarrow import csv  # noqa: PLC0415 - slow to load
 
@@ -170,7 +166,7 @@ def _arrow_content(table: Any) -> Content:
 
 
 @contextmanager
-def _write_json(path: Path, schema: Any, about: About) -> Iterator[Write]:  # noqa: ARG001
+def _write_json(path: Path, _schema: Any, about: About) -> Iterator[Write]:
     """Open an object with the provenance under `about` and a list of rows under `answers`."""
     between = "\n"
 

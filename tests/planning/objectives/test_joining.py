@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
 from tests.reference import query_rows, variances
@@ -33,12 +33,12 @@ def single_queries(draw):
 @given(single_queries())
 def test_joined_queries_have_the_same_loss_and_ratios(workload):
     joined = Joined.of(workload)
-    assert sorted(p for own in joined.places for p in own) == list(range(len(workload.groups)))
+    assert sorted(p for own in joined.members for p in own) == list(range(len(workload.groups)))
     plan = joined.restored(plan_uniform(_without_targets(joined.workload), COST))
     assert plan.workload is workload
     _, own = query_rows(workload)
     assert plan.weighted_loss == pytest.approx(own @ variances(plan, workload), rel=1e-6)
-    for one, group in zip(joined.workload, joined.places, strict=True):
+    for one, group in zip(joined.workload, joined.members, strict=True):
         ratio = np.sqrt(plan.variances(qs.Workload(workload.schema, (one,))).max()) / _aim(one)
         asked = [workload.groups[p] for p in group]
         each = [np.sqrt(plan.variances(qs.Workload(workload.schema, (g,))).max()) / _aim(g) for g in asked]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.objectives.rounded import as_measured
+from querysmasher.planning.objectives.objective import as_measured
 from tests.builders import cps
 from tests.planning.objectives.targets import aimed
 from tests.planning.objectives.test_worst import UNITS, is_measured

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.objectives.joining import merged, spread
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, merged, spread
 from tests.builders import cube
 from tests.profiles import fewer
 from tests.reference import query_rows

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import querysmasher as qs
-from querysmasher.planning.objectives.joining import merged
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses, merged
 from querysmasher.planning.objectives.sharing import Sharing
-from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peak, peaks
+from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peaks
 from tests.builders import COST, cps, plan_uniform
 from tests.reference import query_rows, variances
 from tests.strategies import schemas, workloads
@@ -27,9 +26,6 @@ small = st.builds(workloads, schemas(max_attributes=3, max_size=4, max_cells=24)
 def test_the_maximum_of_every_increasing_sum_is_on_the_front(table, coefficients):
     values = table @ np.array(coefficients)
     assert values[front(table)].max() == pytest.approx(values.max(), rel=1e-9, abs=1e-15)
-    rough = front(table, 0.1)
-    assert len(rough) <= len(front(table))
-    assert values[rough].max() >= values.max() / 1.1 - 1e-12
 
 
 @given(st.lists(tables, max_size=3), st.lists(st.sampled_from([0.1, 1, 5]), min_size=3, max_size=3))
@@ -44,15 +40,12 @@ def test_peaks_are_the_largest_sums_with_every_row(several, coefficients):
         if several
         else np.array(c.sum())
     )
-    value, where = peak(several, c)
-    assert value == pytest.approx(full.max(), rel=1e-12)
-    assert full[where] == pytest.approx(full.max(), rel=1e-12)
     values, chosen = peaks(several, c)
     assert values.max() == pytest.approx(full.max(), rel=1e-12)
     np.testing.assert_allclose(full[tuple(chosen)] if several else [full], values, rtol=1e-12)
-    for axis, size in enumerate(full.shape):
-        for row in range(size) if sum(n > 1 for n in full.shape) > 1 and size > 1 else ():
-            assert np.isclose(values, full.take(row, axis).max(), rtol=1e-12).any()
+    if several:
+        largest = full.reshape(len(full), -1).max(axis=1)
+        np.testing.assert_allclose(values, largest, rtol=1e-12)
 
 
 @settings(max_examples=30)

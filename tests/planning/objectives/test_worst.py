@@ -72,7 +72,7 @@ def test_few_queries_are_certified_against_every_mechanism(data):
     plan = qs.plan(workload, COST, objective="worst")
     best = math.sqrt(optimal_worst(workload, None, COST.unit))
     assert best * (1 - 1e-5) <= plan.worst == pytest.approx(ratios(plan).max(), rel=1e-6)
-    if plan.estimator.single is not None:
+    if plan.estimator.is_single:
         assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
         assert plan.gap <= 0.01
     assert plan.worst <= 1.1 * best  # centres come close to every mechanism

@@ -4,6 +4,15 @@ The weights of queries must keep the product structure of the workload, or attri
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
 belongs to a *scope*: the uses of one family on alike attributes. Families that look the same from every
 value, on attributes that are asked nothing else, stay uniform; circular ranges are weighed by their length.
+
+Workloads that say the same with fewer groups or families: for multipliers of all queries.
+
+A query q with target t and weight w is as far from its target as (s/t)·q is from s, and w·Var(q) is
+w·(t/s)²·Var((s/t)·q). So queries on the same attributes with different targets are rows of one family with
+the target s. A family has a multiplier for every row, and one Gram matrix however many rows it has.
+
+Families of one group, merged into one, have a multiplier for every query: that closes gaps which products of
+multipliers leave, at the price of the product structure.
 """
 
 from __future__ import annotations
@@ -22,16 +31,18 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
+from querysmasher.planning.plan import Plan
 from querysmasher.workload.families import by_length, weighted
 from querysmasher.workload.family import Family, Structure
-from querysmasher.workload.workload import Group, Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group, Target, Workload
 
 MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
 
-FIRST_RATE, LEAST_RATE, MOST_RATE = 3.0, 0.5, 8.0
-"""The power of its ratio by which a multiplier grows, at first, at least and at most: 2 is exact for a query
-that is measured by itself."""
+FIRST_RATE, MOST_RATE = 3.0, 8.0
+"""The power of its ratio by which a multiplier grows, at first and at most: 2 is exact for a query that is
+measured by itself."""
 
 FASTER, SLOWER = 1.6, 0.5
 """What multiplies this power where a ratio stays on the same side of its mean, and where it changes sides."""
@@ -58,29 +69,17 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, fine: bool = True, added: bool = False) -> Scopes:
-        """Find the scopes; those of very many attributes that are only nearly alike are shared.
+        """Find the scopes: uses of a family on attributes that are asked the same share one.
 
         With `fine` ones, the uses of a family in groups of different kinds are told apart where that costs no
-        product structure, but more solving. If multipliers are `added` to weights, large groups with several
-        families to weigh stay uniform: the sum would be no product.
-        """
-        found = cls._of(workload, fine=fine, added=added, coarse=False)
-        if len(found.scopes) > limits().most_scopes:
-            return cls._of(workload, fine=fine, added=added, coarse=True)
-        return found
-
-    @classmethod
-    def _of(cls, workload: Workload, *, fine: bool, added: bool, coarse: bool) -> Scopes:
-        """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`.
-
-        Then all attributes are alike to families on several of them, whose blocks are the heavy ones. A group
-        with a single family to weigh has a scope of its kind, as row weights on one axis just add up; so does
-        a group of which no other has two attributes.
+        product structure, but more solving: where a group has a single family to weigh, as row weights on one
+        axis just add up, and where no other group has two of its attributes. If multipliers are `added` to
+        weights, large groups with several families to weigh stay uniform: the sum would be no product.
         """
         alone, alike = _alone(workload), _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
-        roles = attribute_roles(Workload(workload.schema, plain), coarse=coarse)
+        roles = attribute_roles(Workload(workload.schema, plain), coarse=False)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -88,40 +87,36 @@ class Scopes:
             keys: list[Hashable] = []
             kinds = []
             for names, family in group.parts():
-                places = () if coarse and len(names) > 1 else workload.schema.positions(names)
                 same = len(names) == 1 and names[0] in alike
-                keys.append((family.key, tuple(roles[place] for place in places)))
+                keys.append((family.key, tuple(roles[a] for a in workload.schema.positions(names))))
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             free = sum(not fixed for fixed, _ in kinds)
             if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
                 kinds = [(True, same) for _, same in kinds]
             if fine and (free == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
-            own = []
+            numbered = []
             for key, (fixed, same), family in zip(keys, kinds, group.families, strict=True):
                 number = numbers.setdefault((key, fixed, same), len(scopes))
                 if number == len(scopes):
                     scopes.append(Scope(family, fixed, same and not fixed))
-                own.append(number)
-            of_group.append(tuple(own))
+                numbered.append(number)
+            of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
 
 
 def _alone(workload: Workload) -> set[int]:
     """Return the indices of the groups of which no other group has two attributes."""
-    pairs = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
-    asked = Counter(pair for own in pairs for pair in own)
-    return {index for index, own in enumerate(pairs) if all(asked[pair] == 1 for pair in own)}
+    by_group = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
+    uses = Counter(pair for pairs in by_group for pair in pairs)
+    return {index for index, pairs in enumerate(by_group) if all(uses[pair] == 1 for pair in pairs)}
 
 
 def _alike_attributes(workload: Workload) -> set[str]:
     """Return the attributes whose queries all look the same from every value."""
-    asked: defaultdict[str, bool] = defaultdict(lambda: True)
-    for group in workload:
-        for names, family in group.parts():
-            for name in names:
-                asked[name] &= family.looks_alike and len(names) == 1
-    return {name for name, alike in asked.items() if alike}
+    parts = [part for group in workload for part in group.parts()]
+    differ = {name for names, family in parts for name in names if len(names) > 1 or not family.looks_alike}
+    return {name for names, _ in parts for name in names} - differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +147,7 @@ class Multipliers:
     def weighted(self, squares: Array) -> Workload:
         """Return the workload in which every query has its multiplier / target² as weight."""
         amounts = zip(self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True)
-        return Workload(self.workload.schema, tuple(self._priced(*own) for own in amounts))
+        return Workload(self.workload.schema, tuple(self._priced(*amount) for amount in amounts))
 
     def added(self, squares: Array) -> Workload:
         """Return the workload in which every query has its own weight plus its multiplier / target².
@@ -162,29 +157,27 @@ class Multipliers:
         multipliers as weights.
         """
         groups, further = [], []
-        for group, own, weight in zip(
+        for group, numbers, weight in zip(
             self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
         ):
             plain = replace(group, target=None)
-            free = {place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed}
-            along = free | {
-                place for place, family in enumerate(group.families) if family.weights is not None
-            }
+            free = {axis for axis, s in enumerate(numbers) if not self.scopes.scopes[s].fixed}
+            along = free | {axis for axis, family in enumerate(group.families) if family.weights is not None}
             if not weight > 0:
                 groups.append(plain)
             elif not along:
                 groups.append(replace(plain, weight=group.weight + weight / group.rows))
             elif len(along) == 1:
-                (place,) = along
-                family, u = group.families[place], self.rows[own[place]]
+                (axis,) = along
+                family, u = group.families[axis], self.rows[numbers[axis]]
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
                 families = list(group.families)
-                families[place] = weighted(family, total)
+                families[axis] = weighted(family, total)
                 groups.append(replace(plain, families=tuple(families)))
             else:
                 groups.append(plain)
-                further.append(self._priced(group, own, weight))
+                further.append(self._priced(group, numbers, weight))
         return Workload(self.workload.schema, (*groups, *further))
 
     @cached_property
@@ -197,9 +190,9 @@ class Multipliers:
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
-    def _priced(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
+    def _priced(self, group: Group, numbers: tuple[int, ...], weight: float) -> Group:
         """Return a group with its multipliers, which sum to `weight`, as weights."""
-        families = tuple(self._families[s] for s in own)
+        families = tuple(self._families[s] for s in numbers)
         return replace(group, families=families, weight=weight / group.rows, target=None)
 
     # --- expectations ---
@@ -215,10 +208,10 @@ class Multipliers:
             tensor = column.reshape([len(self.rows[s]) for s in kind])
             for axis, scope in enumerate(kind if slope > 0 else ()):
                 if not self.scopes.scopes[scope].fixed:
-                    own = np.moveaxis(tensor, axis, 0)
+                    by_row = np.moveaxis(tensor, axis, 0)
                     for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
-                        own = own @ self.rows[other]
-                    sums[scope] += slope * own
+                        by_row = by_row @ self.rows[other]
+                    sums[scope] += slope * by_row
         return sums
 
     # --- the next multipliers ---
@@ -253,7 +246,7 @@ def _grown(u: Array, logs: Array, rates: Array, last: Array) -> tuple[Array, Arr
     """
     turned = np.sign(logs * last)
     factors = np.where(turned > 0, FASTER, np.where(turned < 0, SLOWER, 1.0))
-    rates = np.clip(rates * factors, LEAST_RATE, MOST_RATE)
+    rates = np.minimum(rates * factors, MOST_RATE)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 
@@ -296,3 +289,119 @@ def best_sum(added: Array, losses: Array, table: VarianceTable, privacy_cost: fl
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) > 0 else (low, middle)
     return math.exp(low)
+
+
+FAR_APART = 100.0
+"""Maximum ratio of targets of queries that are joined: rows of one family stay comparable."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """A workload with groups joined, and the groups that each of its groups stands for."""
+
+    original: Workload
+    workload: Workload
+    members: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, workload: Workload) -> Joined:
+        """Join the groups that consist of rows on the same attributes."""
+        alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
+        for index, group in enumerate(workload):
+            bins = alike[_key(group, index)]
+            rows = sum(workload.groups[other].rows for other in bins[-1]) if bins else 0
+            if bins and rows + group.rows <= limits().merged_rows:
+                bins[-1].append(index)
+            else:
+                bins.append([index])
+        members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
+        groups = tuple(_joined([workload.groups[index] for index in indices]) for indices in members)
+        return cls(workload, Workload(workload.schema, groups), members)
+
+    def restored(self, plan: Plan) -> Plan:
+        """Return a plan of the joined workload as one of the original workload."""
+        measured = tuple(
+            replace(m, whole=tuple(sorted(index for joined in m.whole for index in self.members[joined])))
+            for m in plan.measured
+        )
+        return replace(plan, workload=self.original, measured=measured)
+
+
+def _key(group: Group, index: int) -> Hashable:
+    """Return what groups have in common that can be joined; a group of another kind only equals itself."""
+    if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
+        return index
+    aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
+    return group.attributes, aim
+
+
+def _joined(groups: list[Group]) -> Group:
+    """Return the rows of all groups as one group."""
+    if len(groups) == 1:
+        return groups[0]
+    first = groups[0]
+    scales = [
+        1.0 if g.target is None or first.target is None else first.target.std / g.target.std for g in groups
+    ]
+    rows = np.concatenate([scale * g.families[0].matrix() for g, scale in zip(groups, scales, strict=True)])
+    weights = np.concatenate([g.query_weights() / scale**2 for g, scale in zip(groups, scales, strict=True)])
+    target = None if first.target is None else Target(first.target.std)
+    return Group(first.attributes, (Rows(first.families[0].shape, rows, weights),), 1.0, target)
+
+
+def merged(workload: Workload, *, aimed: bool = False) -> Workload:
+    """Return the workload with small families merged that need multipliers, if that is little work.
+
+    With `aimed`, only those of groups with targets.
+    """
+    scopes = Scopes.of(workload)
+    groups = tuple(
+        group if aimed and group.target is None else _merged(group, numbers, scopes)
+        for group, numbers in zip(workload, scopes.of_group, strict=True)
+    )
+    differ = {n: g for g, old, n in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    work = sum(max(family.cells for family in g.families) ** 3 for g in differ.values())
+    return Workload(workload.schema, groups) if differ and work <= limits().merged_work else workload
+
+
+def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
+    """Return a group with its families merged that need multipliers, if they are small."""
+    parts = list(group.parts())
+    free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
+    rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
+    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
+        return group
+    matrix, weights = np.ones((1, 1)), np.ones(1)
+    for _, family in free:
+        matrix = np.asarray(np.kron(matrix, family.matrix()), dtype=float)
+        own_weights = np.ones(family.rows) if family.weights is None else family.weights
+        weights = np.multiply.outer(weights, own_weights).ravel()
+    together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
+    rest = [part for part in parts if part not in free]
+    families: list[Family] = [together, *(family for _, family in rest)]
+    names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
+    return replace(group, attributes=names, families=tuple(families))
+
+
+def spread(known: Multipliers, even: Multipliers) -> Multipliers:
+    """Return multipliers as those of a workload that merges some families, or also has other groups."""
+    every = len(known.groups) == len(even.groups)
+    indices = [i for i, group in enumerate(even.workload) if every or group.target is not None]
+    groups, rows = np.zeros(len(even.groups)), list(even.rows)
+    groups[indices] = known.groups
+    for index, group, numbers in zip(indices, known.workload, known.scopes.of_group, strict=True):
+        by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), numbers, strict=True)}
+        parts = even.workload.groups[index].parts()
+        for (names, family), s in zip(parts, even.scopes.of_group[index], strict=True):
+            u = _product(by_names, names)
+            if len(u) == family.rows and not even.scopes.scopes[s].fixed:
+                rows[s] = u
+    return replace(even, groups=groups, rows=tuple(rows))
+
+
+def _product(known: dict[tuple[str, ...], Array], names: tuple[str, ...]) -> Array:
+    """Return the products of the values of families that together have these attributes, in order."""
+    product: Array = np.ones(1)
+    while names and (first := next((n for n in known if n and names[: len(n)] == n), None)):
+        product, names = np.multiply.outer(product, known[first]).ravel(), names[len(first) :]
+    return product if not names else np.empty(0)

@@ -3,6 +3,11 @@
 Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
 the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
 says whether a budget suffices for the targets.
+
+Targets that hold for what is measured: rounded to integers, a plan is slightly less accurate.
+
+Rounding multiplies standard errors by a factor of about 1.00001 to 1.003. A plan of least cost spends more by
+its square. Under a given budget, the targets are tightened by it, and the budget is shared anew.
 """
 
 from __future__ import annotations
@@ -21,20 +26,19 @@ from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.checks import is_nothing_to_measure, is_public, nothing_to_measure
+from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
-from querysmasher.planning.objectives.rounded import at_cost, missed_by
 from querysmasher.planning.objectives.search import Replan, Search, Wholes
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Certificate
+from querysmasher.planning.solution import Certificate, Solution
+from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.workload.workload import Target, Workload
-
-MET = 1 + 1e-9
-"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
 
 MOST_NAMED = 4
 """Maximum number of groups that an error names."""
@@ -45,7 +49,7 @@ PRINTED = 1 + 1e-5
 MOST_COST = 1e6
 """Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""
 
-SCALED, FREE = 3.0, 5.0
+SPARE = 3.0
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
 add to the least cost."""
 
@@ -80,7 +84,7 @@ def check_aimed(workload: Workload) -> None:
 
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
     """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
-    named = {workload.schema.names[place] for place in lines}
+    named = {workload.schema.names[attribute] for attribute in lines}
     for group in workload:
         for names, family in group.parts():
             on_line = not named.isdisjoint(names)
@@ -120,7 +124,7 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan) -> tuple[Plan, M
     plan = replace(best.plan, workload=workload)
     value = best.value
     if plan.estimator.whole is not None:  # combined answers are better
-        value = max(one.std / aim for one, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
+        value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
     return replace(plan, certificate=Certificate(value, search.bound, "worst")), best.multipliers
 
 
@@ -143,8 +147,8 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     factor = missed_by(plan)
     cost = aimed_cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
-    places = [place for place, group in enumerate(workload) if group.target is not None]
-    whole: Wholes = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
+    indices = [index for index, group in enumerate(workload) if group.target is not None]
+    whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
     if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
@@ -161,8 +165,8 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
 
     These may be so much worse than in a plan that ignores targets that they hardly cost anything.
     """
-    loose = missed_by(plan) * math.sqrt(FREE * plan.tolerance)
-    stds = np.array([max(one.std, 1e-9) for one in replan(workload).extremes or ()])
+    loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
+    stds = np.array([max(extreme.std, 1e-9) for extreme in replan(workload).extremes or ()])
     aims = targets_of(workload, math.inf)
     return plan_worst(workload, np.where(np.isfinite(aims), aims, stds / loose), replan)[0]
 
@@ -200,15 +204,15 @@ def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least |
     replan = fresh(budget, None, whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(multipliers)
-    found = None
+    plan = None
     if best is not None:
         certificate = Certificate(best.plan.weighted_loss, search.bound)
-        found = replace(best.plan, workload=workload, certificate=certificate)
+        plan = replace(best.plan, workload=workload, certificate=certificate)
     if least is None:
-        return found
+        return plan
     known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
-    if found is not None and found.weighted_loss <= known.weighted_loss:
-        return found
+    if plan is not None and plan.weighted_loss <= known.weighted_loss:
+        return plan
     free = fresh(budget, known.centres, whole)(workload)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
@@ -230,9 +234,9 @@ def shared_anew(plan: Plan, factor: float) -> Plan | None:
 def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
     """Return the groups that miss their target: their name, largest standard error and target."""
     return [
-        (one.group.describe(), one.std, one.group.target)
-        for one in plan.extremes or ()
-        if one.group.target is not None and one.ratio > MET
+        (extreme.group.describe(), extreme.std, extreme.group.target)
+        for extreme in plan.extremes or ()
+        if extreme.group.target is not None and extreme.ratio > MET
     ]
 
 
@@ -266,8 +270,8 @@ def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanErr
             f"instead of {given:.6g}"
         )
         ways = ("use that budget, `least_budget`, ", "use that budget, [budget] least = true, ")
-    own, spec = looser.format("", "="), looser.format("[plan] ", " = ")
-    return PlanError(problem, Remedy(ways[0] + own, ways[1] + spec))
+    code, spec = looser.format("", "="), looser.format("[plan] ", " = ")
+    return PlanError(problem, Remedy(ways[0] + code, ways[1] + spec))
 
 
 def _listed(missed: Missed) -> str:
@@ -275,7 +279,7 @@ def _listed(missed: Missed) -> str:
     worst = in_order([-std / target.std for _, std, target in missed])
     listed = (
         f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in (missed[place] for place in worst[:MOST_NAMED])
+        for name, std, target in (missed[index] for index in worst[:MOST_NAMED])
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more
@@ -295,3 +299,66 @@ def _factor(factor: float) -> str:
     if factor < 1 + 1e-6:
         return "less than 1.000001"
     return next(text for digits in range(4, 8) if (text := f"{factor:.{digits}g}") != "1")
+
+
+NOISE = distribution_of("rounded")
+"""The default noise of `measure`."""
+
+MET = 1 + 1e-7
+"""A target is met if no standard error exceeds it by more than this factor."""
+
+ROUNDS = 3
+"""Maximum number of times that rounding is made up for: other noise is rounded otherwise."""
+
+
+def as_measured(plan: Plan, max_records: int) -> Plan:
+    """Return the plan with the strategies and the noise of its integers.
+
+    Its variances are those of the release, or slightly above where rows have different noise: what rounding
+    adds to the noise then counts as often as the noise itself.
+    """
+    integers = integer_plan(plan, NOISE.allowed_cost(plan.budget), max_records)
+    solutions = tuple(Solution(strategy_of_integers(s), 1.0, 1.0, "integer") for s in integers.strategies)
+    measured = tuple(
+        replace(
+            m,
+            blocks=rounded.blocks if rounded.attributes else (),
+            variance=sum(integers.noise(rounded, NOISE)),
+        )
+        for m, rounded in zip(plan.measured, integers.measured, strict=True)
+    )
+    return replace(plan, solutions=solutions, measured=measured)
+
+
+def missed_by(plan: Plan) -> float:
+    """Return the largest ratio of standard error to target, over queries that have one."""
+    return max((e.ratio for e in plan.extremes or () if e.group.target is not None), default=0.0)
+
+
+def with_cost(budget: Budget, cost: float) -> Budget:
+    """Return the budget of a privacy cost, for the same neighbours."""
+    unit = budget.unit
+    return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+
+
+def at_cost(plan: Plan, cost: float) -> Plan:
+    """Return the plan with the same shares of another budget."""
+    factor = plan.budget.privacy_cost / cost
+    measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
+    budget = with_cost(plan.budget, cost)
+    spent = math.fsum(budget.unit.change(m.attributes) / m.variance for m in measured)
+    if spent > cost:  # by rounding error
+        budget = with_cost(plan.budget, spent * (1 + 1e-15))
+    return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
+
+
+def at_measured_cost(plan: Plan, max_records: int) -> Plan:
+    """Return the plan of least cost at the cost at which its integers meet all targets."""
+    for _ in range(ROUNDS):
+        ratio = missed_by(as_measured(plan, max_records))
+        if ratio <= MET:
+            break
+        cost = plan.budget.privacy_cost
+        more = cost * (ratio * (1 + 1e-9)) ** 2
+        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
+    return plan

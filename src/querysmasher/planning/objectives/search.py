@@ -27,14 +27,14 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.joining import merged, spread
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
     Multipliers,
     Scopes,
     best_sum,
     class_losses,
+    merged,
+    spread,
 )
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -42,26 +42,23 @@ from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
-FLOOR, MOST_FLOOR = 1e-3, 0.03
-"""The least multipliers, as fractions of their average: a plan says little about weightless queries."""
+FLOOR = 1e-3
+"""The least multipliers, as a fraction of their average: a plan says little about weightless queries."""
 
-SETTLED = 0.1
-"""The bound is settled if it changes by less than this fraction of the tolerance."""
+GROWTH = 1.18
+"""Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
-PRECISION = 0.5
-"""Tolerance of the plans with other weights, in tolerances, if nothing is subtracted from their bounds."""
+PROMISED = 0.01
+"""The gap that is promised: beyond, the accepted one does not grow while plans narrow the gap."""
 
 MOST_WEIGHT = 1e6
 """Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
-
-FIRST_SHARE = 0.1
-"""The sum of the first multipliers of targets, relative to the loss."""
 
 
 class Split(Protocol):
     """Plans a workload of which all groups are split, around the best centres or around given ones."""
 
-    def __call__(self, asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
+    def __call__(self, workload: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
 
 
 Wholes = list[tuple[tuple[int, ...], Array | None]]
@@ -92,9 +89,9 @@ class Replan:
         if not self.whole:
             return replace(self.split(workload, self.centres, tolerance), tolerance=self.tolerance)
         unsplit = [
-            Cluster(places, merged, alpha).solved(tolerance, progress=False)
-            for places, alpha in self.whole
-            if (merged := merged_groups(workload, places, math.inf)) is not None
+            Cluster(groups, merged, alpha).solved(tolerance, progress=False)
+            for groups, alpha in self.whole
+            if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]
         rest = without(workload, unsplit)
         split = None if rest is None else self.split(rest, self.centres, tolerance)
@@ -106,17 +103,12 @@ class Replan:
 
         def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plans.append(self.planned(workload, unsplit))
-            made[id(plans[-1])] = [(own.groups, own.alpha) for own in unsplit]
+            made[id(plans[-1])] = [(cluster.groups, cluster.alpha) for cluster in unsplit]
             return plans[-1]
 
         best = self.arranged(workload, planned)
         self.whole = made[id(best)]
         return best if self.centres is None else self(workload)
-
-
-def gap_of(value: float, bound: float) -> float:
-    """Return how far the root of a value may be above the least, as a fraction."""
-    return max(0.0, math.sqrt(value / bound) - 1) if bound > 0 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +144,8 @@ class Search:
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
-        self._top: Trial | None = None
-        """The plan that proved the last of these."""
-        self._floor, self._weight, self._missed = FLOOR, 0.0, math.inf
+        self._table: VarianceTable | None = None
+        self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
@@ -165,7 +156,9 @@ class Search:
     @property
     def gap(self) -> float:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
-        return math.inf if self.best is None else gap_of(self.best.value, self.bound)
+        if self.best is None or self.bound <= 0:
+            return math.inf
+        return max(0.0, math.sqrt(self.best.value / self.bound) - 1)
 
     @property
     def bound(self) -> float:
@@ -179,53 +172,40 @@ class Search:
     def run(self, start: Multipliers | None = None) -> Best | None:
         """Return the best plan, or None if none meets all targets.
 
-        While the bound rises, plans choose centres for their multipliers. Then those of the last plan stay: a
-        bound holds around the same centres. Where it rises no more, small families are merged, which makes
-        multipliers finer. The search ends where the gap is small, or nothing can be made finer.
+        The search ends where the certified gap is below a goal, which rises with every plan from the
+        tolerance on. While the bound rises, plans choose centres for their multipliers. Then those of the
+        best plan stay: a bound holds around the same centres. Where the bound rises no more, small families
+        are merged, which makes multipliers finer.
         """
         multipliers, centres, trial = self._first(start), self.replan.centres, None
-        last, stalled, goal, narrowest = 0.0, 0, 0.0, math.inf
-        for step in range(limits().objective_steps):
+        tolerance = self.replan.tolerance
+        goal, highest, narrowest = tolerance, 0.0, math.inf
+        while self.gap > goal and self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
+            if not PROMISED < self.gap < 0.9 * narrowest:
+                goal *= GROWTH if goal < PROMISED else GROWTH**0.25
+            narrowest = min(self.gap, narrowest)
             self.replan.centres = centres
             try:
                 trial = self._tried(multipliers)
             except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
                 if trial is None:
                     raise
-                if self._floor >= MOST_FLOOR:
-                    break
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
-            rise, last = trial.bound / last - 1 if last > 0 else math.inf, max(trial.bound, last)
-            goal = min(goal + limits().objective_gap * self.replan.tolerance, limits().promised_gap / 4)
-            if rise < self.replan.tolerance:
-                self._keep(trial)
-            elif self.mean or step == 0:  # later strategies are better
-                self._keep(trial, trial.bound * (1 + goal) ** 2)
-            if self.gap <= goal or self._weight > MOST_WEIGHT:
-                break
+            settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
-            if centres is None:
-                if step >= limits().centre_steps if self.mean else rise < self.replan.tolerance:
-                    centres = (self.best or trial).plan.centres
-                    last = self.bound_at(centres)
-                continue
-            progress = self._missed if self.best is None else self.gap
-            stalled = 0 if progress < limits().objective_narrowing * narrowest else stalled + 1
-            narrowest = min(progress, narrowest)
-            patience = limits().objective_patience * (1 if self.gap <= limits().promised_gap else 3)
-            settled = not self.mean and abs(rise) < SETTLED * self.replan.tolerance
-            if stalled >= patience or settled:
-                finer = self.workload if self.mean else merged(self.workload)
-                if finer is self.workload:
-                    if stalled >= patience or self.gap <= limits().promised_gap / 2:
-                        break
-                    continue
-                self._use(finer)
-                top = (self._top or trial).multipliers
-                multipliers = spread(top, Multipliers.even(finer, self.scopes, top.groups))
-                last, stalled, goal, narrowest = 0.0, 0, 0.0, math.inf
+            if settled and centres is None:
+                centres = (self.best or trial).plan.centres
+                highest = self.bound_at(centres)
+            elif settled and self.gap > goal and not self.mean:
+                finer = merged(self.workload)
+                if finer is not self.workload:
+                    self._use(finer)
+                    even = Multipliers.even(finer, self.scopes, trial.multipliers.groups)
+                    multipliers = spread(trial.multipliers, even)
+                    goal, highest, narrowest = tolerance, 0.0, math.inf
         if self.best is None and trial is not None:
             self._keep(trial)
         return self.best
@@ -239,20 +219,17 @@ class Search:
         if not self.mean:
             return first
         plan = self.replan(self.workload)
-        first = replace(first, groups=first.groups * (FIRST_SHARE * plan.weighted_loss))
+        first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
     def _tried(self, multipliers: Multipliers) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
-        asked = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
-        plan = self.replan(asked, PRECISION / (1 + self._weight))
+        weighted = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
+        plan = self.replan(weighted, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
-        if bound > self.bound_at(plan.centres):
-            self._bounds[plan.centres] = bound
+        self._bounds[plan.centres] = max(bound, self.bound_at(plan.centres))
         trial = replace(self._tabulated(plan, multipliers), bound=bound)
-        if bound == self.bound_at(plan.centres):
-            self._top = trial
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
         return trial
@@ -260,7 +237,8 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
+            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group, self._table)
+            self._table = table
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -279,7 +257,6 @@ class Search:
                 value = math.inf if x is None else float(trial.losses @ x)
                 missed = 1.0 if x is not None else max(1.0, sharing.largest(table.variances))
                 self.level = (1 - self.replan.tolerance / (2 + 2 * self._weight)) / missed
-                self._missed = missed - 1
             else:
                 x, value = sharing.least_largest(most=min(best, most))
         if x is not None and value < best:

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import TIE, Array
-from querysmasher.planning.limits import limits
+from querysmasher.arrays import Array
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -53,47 +53,41 @@ class Sharing:
         self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
         """The terms of queries that joined, relative to target²."""
         self._classes: list[Integers] = [table.classes]
-        self._slack = limits().rough_search
-        """Fraction by which the search for the largest V may miss it."""
         self._seen: set[tuple[int, bytes]] = set()
-        self._last: tuple[Array, Array] | None = None
 
     def least_largest(self, enough: float = 0.0, most: float = math.inf) -> tuple[Array, float]:
         """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`.
 
         It need not be below `enough`.
         """
-        x = self.table.variances
-        best, bound = (x, self._join(x)), 0.0
-        for _ in range(limits().sharing_rounds if len(x) > 1 else 0):
-            if best[1] <= max(enough, bound * (1 + 2 * PRECISION)):
-                break
+        x, known, bound = self.table.variances, 0, 0.0
+        best = x, self.largest(x)
+        while known < len(self._seen) and len(x) > 1 and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
+            known = len(self._seen)
             x, bound = self._solved(x, None, enough, most)
             if bound > most:
                 return x, math.inf
-            largest = self._join(x)
-            best = (x, largest) if largest < best[1] else best
-        return best[0], self.largest(best[0])
+            best = min(best, (x, self.largest(x)), key=itemgetter(1))
+        return best
 
     def least_loss(self, losses: Array) -> Array | None:
         """Return the noise variances of least loss within all targets, or None if there are none.
 
         `losses` is the loss of every class at σ² = 1.
         """
-        self._slack = TIE  # targets are met exactly
         inner, largest = self.least_largest(0.9, 1.0)
         if largest > 1:
             return None
-        best = inner
-        for _ in range(limits().sharing_rounds if len(inner) > 1 and largest < 1 - 1e-5 else 0):
+        best, known, bound = inner, 0, 0.0
+        while (
+            known < len(self._seen)
+            and min(len(inner) - 1, 1 - largest) > 1e-5
+            and losses @ best > bound * (1 + 2 * PRECISION)
+        ):
+            known = len(self._seen)
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            self._join(x)
             part = self._part_within(inner, x)
-            x = self._scaled(inner ** (1 - part) * x**part)
-            if losses @ x < losses @ best:
-                best = x
-            if losses @ best <= bound * (1 + 2 * PRECISION):
-                break
+            best = min(best, self._scaled(inner ** (1 - part) * x**part), key=losses.__matmul__)
         return best
 
     def _part_within(self, inner: Array, x: Array) -> float:
@@ -107,47 +101,28 @@ class Sharing:
             low, high = (middle, high) if meets else (low, middle)
         return low
 
-    def largest(self, x: Array) -> float:
-        """Return the largest V at noise variances `x`."""
-        bounds, best = self.table.bounds(x) / self.squares, 0.0
-        for number in map(int, np.argsort(-bounds)):
-            if bounds[number] <= best:
-                break
-            best = max(best, float(self.table.largest(number, x)[0] / self.squares[number]))
-        return best
-
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
-    def _join(self, x: Array) -> float:
-        """Return the largest V; queries close to it join.
-
-        An entry is searched only if it can come that close: variances grow at most by the largest factor by
-        which the noise of a class grows.
-        """
-        bounds = self.table.bounds(x) / self.squares
-        if self._last is not None:
-            bounds = np.minimum(bounds, self._last[1] * self.table.growth(x / self._last[0]))
-        values, best = bounds.copy(), 0.0
+    def largest(self, x: Array) -> float:
+        """Return the largest V at noise variances `x`; queries close to it join."""
+        bounds, best = self.table.bounds(x) / self.squares, 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
             square = self.squares[number]
-            value, terms = self.table.near_largest(number, x, least * square, MOST, self._slack)
-            values[number] = value / square
-            best = max(best, float(values[number]))
-            if values[number] >= least:
-                self._add(number, terms / square)
-        self._last = x, values
+            value, terms = self.table.near_largest(number, x, least * square, MOST)
+            best = max(best, value / square)
+            fresh = {row.tobytes(): row / square for row in terms if value / square >= least}
+            self._add(number, [row for key, row in fresh.items() if (number, key) not in self._seen])
+            self._seen |= {(number, key) for key in fresh}
         return best
 
-    def _add(self, number: int, terms: Array) -> None:
-        fresh = [row for row in terms if (number, row.tobytes()) not in self._seen]
-        if fresh:
-            self._seen |= {(number, row.tobytes()) for row in fresh}
-            wide = np.zeros((len(fresh), self.table.classes.shape[1]))
-            wide[:, : terms.shape[1]] = fresh
+    def _add(self, number: int, rows: list[Array]) -> None:
+        if rows:
+            wide = np.zeros((len(rows), self.table.classes.shape[1]))
+            wide[:, : len(rows[0])] = rows
             self._rows.append(wide)
             self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
 
@@ -157,7 +132,7 @@ class Sharing:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
         self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
         point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
-        for _ in range(limits().newton_steps):
+        for _ in range(60):  # about 15 suffice, unless rounding errors keep a point from coming close
             if point.is_close(enough) or point.bound > most:
                 break
             point.advance()
@@ -237,8 +212,8 @@ class _InteriorPoint:
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
     """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
     variances, by_set = np.empty(len(plan.measured)), np.empty(len(plan.measured))
-    for number, own in enumerate(table.sets):
-        variances[own], by_set[own] = x[number], losses[number] / len(own)
+    for number, sets in enumerate(table.sets):
+        variances[sets], by_set[sets] = x[number], losses[number] / len(sets)
     unit, cost = plan.budget.unit, plan.budget.privacy_cost
     factors = np.array([unit.change(m.attributes) for m in plan.measured], dtype=float)
     while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
@@ -247,15 +222,15 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
         replace(m, variance=variance, whole=tuple(p for p in m.whole if p < len(workload.groups)))
         for m, variance in zip(plan.measured, variances.tolist(), strict=True)
     )
-    found = replace(plan, workload=workload, measured=measured)
+    shared = replace(plan, workload=workload, measured=measured)
     total = float(by_set @ variances)
     if plan.whole and len(measured) > 1:  # of combined answers
         combined = math.fsum(
-            float(found.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
+            float(shared.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
         )
         by_set, total = by_set * (combined / total), combined
     roots = np.sqrt(by_set).tolist()
     measured = tuple(replace(m, root_loss=root) for m, root in zip(measured, roots, strict=True))
     return replace(
-        found, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
+        shared, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
     )

@@ -17,8 +17,9 @@ others, its variances are no larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.residual import Tied, tied
+from querysmasher.planning.estimator.residual import Residuals, Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
@@ -79,11 +80,11 @@ def extremes(plan: Plan) -> list[Extreme]:
     numbers: dict[Hashable, int] = {}
     scopes = [tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in groups]
     table = VarianceTable(plan, scopes)
-    found: dict[int, Extreme] = {}
+    by_group: dict[int, Extreme] = {}
     for number, entry in enumerate(table.entries):
         variance, rows = table.largest(number, table.variances)
-        found |= {member: Extreme(groups[member], math.sqrt(variance), rows) for member in entry.members}
-    return [found[index] for index in range(len(groups))]
+        by_group |= {member: Extreme(groups[member], math.sqrt(variance), rows) for member in entry.members}
+    return [by_group[index] for index in range(len(groups))]
 
 
 def _extreme(group: Group, variances: Array) -> Extreme:
@@ -92,7 +93,7 @@ def _extreme(group: Group, variances: Array) -> Extreme:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Entry:
+class GroupTerms:
     """Equivalent groups: a representative, its clusters, and its terms."""
 
     group: Group
@@ -104,113 +105,125 @@ class Entry:
 
     def query(self, rows: Sequence[int]) -> tuple[int, ...]:
         """Return the row of every family, given the row of every cluster."""
-        found = [0] * len(self.group.families)
+        by_family: dict[int, int] = {}
         for cluster, row in zip(self.clusters, rows, strict=True):
-            shape = [self.group.families[place].rows for place in cluster]
-            for place, index in zip(cluster, np.unravel_index(row, shape), strict=True):
-                found[place] = int(index)
-        return tuple(found)
+            shape = [self.group.families[family].rows for family in cluster]
+            by_family |= zip(cluster, map(int, np.unravel_index(row, shape)), strict=True)
+        return tuple(by_family.get(family, 0) for family in range(len(self.group.families)))
 
 
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
 
-    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, plan: Plan, scopes: Sequence[tuple[int, ...]], previous: VarianceTable | None = None
+    ) -> None:
         """Take a plan and, for every group, the scope of each of its families.
 
-        Groups are equivalent only if they have the same scopes.
+        Groups are equivalent only if they have the same scopes. If only strategies and noise differ from
+        those of the `previous` table, its entries and the formulas of its columns stay.
         """
         self._plan = plan
-        self._whole = {place: m for m in plan.measured for place in m.whole}
+        self._whole = {index: m for m in plan.measured for index in m.whole}
         self.estimator = (
             self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
         )
         self._classify()
+        fixed = not self._whole and not self.estimator.residual.lines
+        self._layout = (plan.centres, self.sets, [(m.attributes, m.blocks) for m in plan.measured], fixed)
         self._numbers: dict[Hashable, int] = {}
-        self.columns: list[Array] = []
+        self._formulas: list[Callable[[Residuals], Array]] = []
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
-        self.entries = [self._entry(*found) for found in self._equivalent(scopes)]
+        if previous is not None and fixed and self._is_laid_out_as(previous):
+            self.entries, self.kinds, self._formulas = previous.entries, previous.kinds, previous._formulas  # noqa: SLF001
+        else:
+            self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
+        self.columns = [np.maximum(formula(self.estimator.residual), 0.0) for formula in self._formulas]
         terms, clusters = (
-            max(len(own) for own in every)
-            for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
+            max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
         )
         self.classes = np.full((len(self.entries), terms), len(self.sets), dtype=np.intp)
         """The class of every term; the class after the last has no noise."""
         self._column_of = np.full((len(self.entries), clusters, terms), len(self.columns), dtype=np.intp)
         for row, entry in enumerate(self.entries):
-            for place, (number, columns) in enumerate(entry.terms):
-                self.classes[row, place] = number
-                self._column_of[row, : len(columns), place] = columns
+            for term, (number, columns) in enumerate(entry.terms):
+                self.classes[row, term] = number
+                self._column_of[row, : len(columns), term] = columns
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-        self._most = np.array([*(c.max() for c in self.columns), 1.0])
+        self._most = np.array([c.max() for c in self.columns])
+
+    def _is_laid_out_as(self, other: VarianceTable) -> bool:
+        return self._plan.workload is other._plan.workload and self._layout == other._layout
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
         plan = self._plan
         strategies = [solution.strategy for solution in plan.solutions]
         public = plan.budget.unit.total_is_public
-        one_each = [(m,) for m in measured]
-        return Estimator.of(plan.workload.schema, plan.centres, strategies, one_each, public_total=public)
+        alone = [(m,) for m in measured]
+        return Estimator.of(plan.workload.schema, plan.centres, strategies, alone, public_total=public)
 
     def _classify(self) -> None:
-        """Number the classes of attribute sets."""
+        """Number the classes of attribute sets: those with equal strategies, and noise within a tolerance."""
         plan = self._plan
-        found: dict[Hashable, list[int]] = {}
+        classes: dict[Hashable, list[int]] = {}
         for index, m in enumerate(plan.measured):
-            noise = round(math.log(m.variance) / limits().alike_noise)
-            found.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
-        self.sets = list(found.values())
+            noise = round(math.log(m.variance) / plan.tolerance)
+            classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
+        self.sets = list(classes.values())
         """The indices of the measured sets of every class."""
-        self._class_of = {id(plan.measured[i]): n for n, own in enumerate(self.sets) for i in own}
+        self._class_of = {id(plan.measured[i]): n for n, indices in enumerate(self.sets) for i in indices}
         self._class_on = {m.attributes: self._class_of[id(m)] for m in plan.measured if not m.whole}
-        noises = ([1 / plan.measured[i].variance for i in own] for own in self.sets)
-        self.variances = np.array([len(own) / math.fsum(own) for own in noises])
+        self.variances = np.array(
+            [
+                len(indices) / math.fsum(1 / plan.measured[i].variance for i in indices)
+                for indices in self.sets
+            ]
+        )
         """The noise variance of every class, at which it costs as much."""
-        unit = plan.budget.unit
-        changes = [unit.change(plan.measured[own[0]].attributes) for own in self.sets]
-        self.spent = np.array([len(own) * change for own, change in zip(self.sets, changes, strict=True)])
+        change = plan.budget.unit.change
+        self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
         """The privacy cost of every class at σ² = 1."""
 
     def _equivalent(
         self, scopes: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[Group, list[int], tuple[int, ...]]]:
         """Iterate over classes of groups with the same families, centres and classes of attribute sets."""
-        found: dict[Hashable, list[int]] = {}
+        alike: dict[Hashable, list[int]] = {}
         workload, centres = self._plan.workload, self._plan.centres
-        for index, (group, own) in enumerate(zip(workload, scopes, strict=True)):
-            places = workload.schema.positions(group.attributes)
-            order = sorted(places)
+        for index, (group, scope) in enumerate(zip(workload, scopes, strict=True)):
+            attributes = workload.schema.positions(group.attributes)
+            order = sorted(attributes)
             key = (
-                own,
+                scope,
                 tuple(f.key for f in group.families),
-                tuple(map(places.index, order)),
-                tuple(centres[p] for p in places),
+                tuple(map(attributes.index, order)),
+                tuple(centres[a] for a in attributes),
                 None if group.target is None else group.target.std,
                 index if index in self._whole else tuple(self._class_on.get(s, -1) for s in subsets(order)),
             )
-            found.setdefault(key, []).append(index)
-        for members in found.values():
+            alike.setdefault(key, []).append(index)
+        for members in alike.values():
             yield workload.groups[members[0]], members, scopes[members[0]]
 
-    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
+    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> GroupTerms:
         if members[0] in self._whole:
-            every = tuple(range(len(group.families)))
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple(
-                (number, (self._column((members[0], number), own, scopes),))
-                for number, own in squares.items()
+                (number, (self._column((members[0], number), scopes, partial(_constant, values)),))
+                for number, values in squares.items()
             )
-            return Entry(group, members, (every,), alone)
+            return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
-            clusters = _joined(len(group.families), [one.indices for _, own in listed for one in own])
+            clusters = _joined(len(group.families), [part.indices for _, parts in listed for part in parts])
         terms = tuple(
-            (self._class_of[id(m)], tuple(self._joint(own, cluster, group, scopes) for cluster in clusters))
-            for m, own in listed
+            (self._class_of[id(m)], tuple(self._joint(parts, cluster, group, scopes) for cluster in clusters))
+            for m, parts in listed
         )
-        return Entry(group, members, clusters, terms)
+        return GroupTerms(group, members, clusters, terms)
 
     def _alone(self, measured: Measured, group: Group) -> Mapping[int, Array]:
         """Return the variances at σ² = 1 from one whole measurement, and the total if queries are centred."""
@@ -225,31 +238,20 @@ class VarianceTable:
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _joint(
-        self, components: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
+        self, parts: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
     ) -> int:
-        """Return the column of a cluster: the product of the components that lie inside it."""
-        shape = tuple(group.families[place].rows for place in cluster)
-        if math.prod(shape) > limits().worst_queries:
-            msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
-            raise TooLargeError(msg)
-        inside = [one for one in components if one.indices[0] in cluster]
-        kind = tuple(scopes[place] for place in cluster)
-        key = (kind, *((tuple(map(cluster.index, one.indices)), one.key) for one in inside))
-        if key not in self._numbers:
-            values = np.ones(shape)
-            for one in inside:
-                own = self.estimator.residual.tied_variances(one, group)
-                order = sorted(range(len(one.indices)), key=one.indices.__getitem__)
-                spread = [n if place in one.indices else 1 for n, place in zip(shape, cluster, strict=True)]
-                values = values * own.transpose(order).reshape(spread)
-            self._column(key, values.ravel(), kind)
-        return self._numbers[key]
+        """Return the column of a cluster: the product of the parts that lie inside it."""
+        inside = [part for part in parts if part.indices[0] in cluster]
+        kind = tuple(scopes[family] for family in cluster)
+        key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
+        return self._column(key, kind, partial(_product, group, cluster, inside))
 
-    def _column(self, key: Hashable, values: Array, kind: tuple[int, ...]) -> int:
-        self._numbers[key] = len(self.columns)
-        self.columns.append(np.maximum(values, 0.0))
-        self.kinds.append(kind)
-        return self._numbers[key]
+    def _column(self, key: Hashable, kind: tuple[int, ...], formula: Callable[[Residuals], Array]) -> int:
+        number = self._numbers.setdefault(key, len(self._formulas))
+        if number == len(self._formulas):
+            self._formulas.append(formula)
+            self.kinds.append(kind)
+        return number
 
     # --- expected variances ---
 
@@ -270,9 +272,9 @@ class VarianceTable:
         values = np.append(by_column, 1.0)[self._column_of]
         scale = weights[:, None] * self._noise(variances)
         result = np.zeros(len(self.columns) + 1)
-        for place in range(values.shape[1]):
-            others = np.delete(values, place, axis=1).prod(axis=1)
-            np.add.at(result, self._column_of[:, place], scale * others)
+        for cluster in range(values.shape[1]):
+            others = np.delete(values, cluster, axis=1).prod(axis=1)
+            np.add.at(result, self._column_of[:, cluster], scale * others)
         return result[:-1]
 
     def _noise(self, variances: Array) -> Array:
@@ -286,33 +288,27 @@ class VarianceTable:
 
     def bounds(self, variances: Array) -> Array:
         """Return an upper bound on the largest variance of every entry."""
-        return np.asarray((self._noise(variances) * self.expected_terms(self._most[:-1])).sum(axis=1))
-
-    def growth(self, factors: Array) -> Array:
-        """Return the largest factor by which variances of every entry grow if classes grow by `factors`."""
-        return np.asarray(np.append(factors, 0.0)[self.classes].max(axis=1))
+        return np.asarray((self._noise(variances) * self.expected_terms(self._most)).sum(axis=1))
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        fronts = self._fronts_of(number, TIE)
-        value, chosen = peak([matrix for _, matrix in fronts], self._noise_of(number, variances))
-        rows = [int(index[i]) for (index, _), i in zip(fronts, chosen, strict=True)]
-        return value, self.entries[number].query(rows)
+        fronts = self._fronts_of(number)
+        values, chosen = peaks([matrix for _, matrix in fronts], self._noise_of(number, variances))
+        first = first_largest(values)
+        rows = [int(index[i[first]]) for (index, _), i in zip(fronts, chosen, strict=True)]
+        return float(values.max()), self.entries[number].query(rows)
 
-    def near_largest(
-        self, number: int, variances: Array, least: float, most: int, slack: float
-    ) -> tuple[float, Array]:
-        """Return the largest variance, to a fraction `slack`, and the terms of queries of at least `least`.
+    def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
+        """Return the largest variance, and the terms of queries of at least `least`, up to `most` of them.
 
-        These are, for every row of a cluster, the largest query with it, up to `most` in all. The terms are
-        those of the entry, in order; the product with the noise of their classes is the variance.
+        The terms are those of the entry, in order; the product with the noise of their classes is the
+        variance.
         """
         noise = self._noise_of(number, variances)
-        fronts = [matrix for _, matrix in self._fronts_of(number, slack)]
+        fronts = [matrix for _, matrix in self._fronts_of(number)]
         values, chosen = peaks(fronts, noise)
-        near = np.flatnonzero(values >= max(least, float(values.max()) / 2))
-        if len(near) > most:
-            near = near[np.argpartition(-values[near], most - 1)[:most]]
+        near = np.argsort(-values)[:most]
+        near = near[values[near] >= min(least, values.max())]
         terms = np.ones((len(near), len(noise)))
         for matrix, index in zip(fronts, chosen, strict=True):
             terms = terms * matrix[index[near]]
@@ -322,93 +318,89 @@ class VarianceTable:
         terms = len(self.entries[number].terms)
         return np.asarray(np.append(variances, 0.0)[self.classes[number, :terms]])
 
-    def _fronts_of(self, number: int, slack: float) -> list[tuple[Integers, Array]]:
-        """Return the front of every cluster of an entry: indices of rows, and these rows × terms."""
-        entry = self.entries[number]
-        return [self._front(entry, place, slack) for place in range(len(entry.clusters))]
+    def _fronts_of(self, number: int) -> list[tuple[Integers, Array]]:
+        """Return indices of rows of every cluster of an entry, and these rows × terms.
 
-    def _front(self, entry: Entry, place: int, slack: float) -> tuple[Integers, Array]:
-        columns = [own[place] for _, own in entry.terms]
-        distinct, alone = tuple(sorted(set(columns))), len(entry.clusters) == 1
-        key = distinct, alone or slack
+        The rows are those of the front, unless that takes longer to find than all products to compare.
+        """
+        entry = self.entries[number]
+        columns = list(zip(*(columns for _, columns in entry.terms), strict=True))
+        sizes = [len(self.columns[numbers[0]]) for numbers in columns]
+        pruned = math.prod(sizes) > sum(size**2 for size in sizes)
+        return [self._rows(numbers, pruned=pruned) for numbers in columns]
+
+    def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
+        key = distinct, _ = tuple(sorted(set(columns))), pruned
         if key not in self._fronts:
             table = np.stack([self.columns[c] for c in distinct], axis=1)
-            index = np.arange(len(table)) if alone else front(table, slack)
+            index = front(table) if pruned else np.arange(len(table))
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]
 
 
+def _constant(values: Array, _: Residuals) -> Array:
+    return values
+
+
+def _product(group: Group, cluster: tuple[int, ...], parts: Sequence[Tied], residuals: Residuals) -> Array:
+    """Return the products of the variances at σ² = 1 of tied families, over the rows of a cluster."""
+    shape = tuple(group.families[family].rows for family in cluster)
+    if math.prod(shape) > limits().worst_queries:
+        msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
+        raise TooLargeError(msg)
+    values = np.ones(shape)
+    for part in parts:
+        order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
+        spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
+        values = values * residuals.tied_variances(part, group).transpose(order).reshape(spread)
+    return values.ravel()
+
+
 def _joined(count: int, ties: list[tuple[int, ...]]) -> Clusters:
     """Return the clusters of `count` families, given the families that each component ties."""
-    sets = [{place} for place in range(count)]
-    for places in ties:
-        touched = [s for s in sets if not s.isdisjoint(places)]
+    sets = [{family} for family in range(count)]
+    for families in ties:
+        touched = [s for s in sets if not s.isdisjoint(families)]
         if len(touched) > 1:
-            sets = [s for s in sets if s.isdisjoint(places)] + [set().union(*touched)]
+            sets = [s for s in sets if s.isdisjoint(families)] + [set().union(*touched)]
     return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))
 
 
-def front(table: Array, slack: float = TIE) -> Integers:
+def front(table: Array) -> Integers:
     """Return indices of rows of which one attains the maximum of every sum with nonnegative coefficients.
 
-    The table has nonnegative entries. A row is left out if another is larger, or smaller by less than the
-    fraction `slack`, in every column. Of equal rows the first is kept. Indices increase.
+    The table has nonnegative entries. A row is left out if another is at least as large in every column. Of
+    equal rows the first is kept. Indices increase.
     """
     left = in_order(-table.sum(axis=1))
     scale = table.max(axis=0)
     entries = table[left] / np.where(scale > 0, scale, 1.0)
-    found: list[np.intp] = []
+    rows: list[np.intp] = []
     while left.size:
-        found.append(left[0])
-        beyond = (entries > entries[0] * (1 + slack) + TIE**2).any(axis=1)
+        rows.append(left[0])
+        beyond = (entries > entries[0] * (1 + TIE) + TIE**2).any(axis=1)
         left, entries = left[beyond], entries[beyond]
-    return np.sort(np.array(found))
+    return np.sort(np.array(rows))
 
 
 def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[Integers]]:
-    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t] with every row of every table, and all its rows.
+    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t] with every row of the first table.
 
-    The result has one value per row of a table, with the index of a row in each table. The largest of all is
-    among them.
-    """
-    sizes = [len(table) for table in tables]
-    long = [axis for axis, size in enumerate(sizes) if size > 1]
-    if len(long) <= 1:
-        products = coefficients
-        for table in tables:
-            products = products * table
-        values = products.sum(axis=-1).reshape(-1)
-        every, none = np.arange(len(values)), np.zeros(len(values), dtype=np.intp)
-        return values, [every if axis in long else none for axis in range(len(sizes))]
-    best = {axis: np.full(sizes[axis], -1.0) for axis in long}
-    where = {axis: np.zeros(sizes[axis], dtype=np.intp) for axis in long}
-    for start, tensor in _sums(tables, coefficients):
-        for axis in long:
-            found, at = _largest_along(tensor, axis)
-            part = slice(start, start + len(found)) if axis == 0 else slice(None)
-            larger = found > best[axis][part]
-            best[axis][part] = np.where(larger, found, best[axis][part])
-            where[axis][part] = np.where(larger, at + start * math.prod(sizes[1:]), where[axis][part])
-    places = np.concatenate(list(where.values()))
-    return np.concatenate(list(best.values())), list(np.unravel_index(places, sizes))
-
-
-def peak(tables: list[Array], coefficients: Array) -> tuple[float, tuple[int, ...]]:
-    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t], and the index of its row in each table.
-
-    Of sums equal within the fraction `TIE`, the first counts.
+    With each comes the index of its row in every table: the first of those that are equal within the fraction
+    `TIE`.
     """
     if not tables:
-        return float(coefficients.sum()), ()
-    sizes = [len(table) for table in tables]
-    best, reached, place = -1.0, -1.0, 0
-    for start, values in _sums(tables, coefficients):
-        best = max(best, float(values.max()))
-        if reached < best * (1 - TIE):
-            near = int((values >= best * (1 - TIE)).argmax())
-            reached, place = float(values.flat[near]), start * math.prod(sizes[1:]) + near
-    return best, tuple(map(int, np.unravel_index(place, sizes)))
+        return np.array([coefficients.sum()]), []
+    values, where = [], []
+    for start, tensor in _sums(tables, coefficients):
+        flat = tensor.reshape(len(tensor), -1)
+        largest = flat.max(axis=1)
+        values.append(largest)
+        first = (flat >= largest[:, None] * (1 - TIE)).argmax(axis=1)
+        where.append((start + np.arange(len(flat))) * flat.shape[1] + first)
+    indices = np.unravel_index(np.concatenate(where), [len(table) for table in tables])
+    return np.concatenate(values), list(indices)
 
 
 def _sums(tables: list[Array], coefficients: Array) -> Iterator[tuple[int, Array]]:
@@ -420,12 +412,3 @@ def _sums(tables: list[Array], coefficients: Array) -> Iterator[tuple[int, Array
     step = max(1, CHUNK // len(rest))
     for start in range(0, len(first), step):
         yield start, (first[start : start + step] @ rest.T).reshape(-1, *map(len, tables[1:]))
-
-
-def _largest_along(tensor: Array, axis: int) -> tuple[Array, Integers]:
-    """Return the largest entry for every index of an axis, and its index in the flat tensor."""
-    moved = np.moveaxis(tensor, axis, 0)
-    at = moved.reshape(len(moved), -1).argmax(axis=1)
-    others = np.unravel_index(at, moved.shape[1:])
-    index = (*others[:axis], np.arange(len(moved)), *others[axis:])
-    return tensor[index], np.ravel_multi_index(index, tensor.shape)
