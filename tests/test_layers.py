@@ -251,7 +251,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
         "planning/strategies/dense: Merged",  # a strategy knows its own counterpart in integers
         "planning/strategies/diagonal: Filter",
         "planning/strategies/mirrored: Mirrored",
-        "planning/strategies/tree: Tree",
+        "planning/strategies/nodes: Tree",
         "statistics/ratios: Ordinal",  # refuses others, and names their kind
     ]
     sources = {path: "" if kinds_asked(text) else text for path, text in sources.items()}

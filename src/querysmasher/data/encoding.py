@@ -30,7 +30,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -313,6 +313,9 @@ Code = NDArray[np.unsignedinteger[Any]]
 SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
 """Types that Arrow infers only for objects that are all of this kind."""
 
+PLAIN = (str, int, float, bool, date, type(None))
+"""Types of which equal values have equal codes: equal moments may show different days on their own clocks."""
+
 
 class Encoder(Matcher):
     """Turns columns into codes of one attribute."""
@@ -331,7 +334,9 @@ class Encoder(Matcher):
         if isinstance(column, np.ndarray):
             typed = sure_array(column)
             if typed is None or not self.accepts(typed.type):  # no value is converted because of another
-                return np.fromiter(map(self.code, column), self.dtype, len(column))
+                code = lru_cache(maxsize=None, typed=True)(self.code)
+                codes = (code(value) if type(value) in PLAIN else self.code(value) for value in column)
+                return np.fromiter(codes, self.dtype, len(column))
             column = typed
         return self._typed(column)
 

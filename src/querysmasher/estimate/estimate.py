@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,6 @@ from querysmasher.estimate.estimated_answers import (
     EstimatedAnswers,
     EstimatedCrossTable,
     EstimatedTable,
-    cross_table,
 )
 from querysmasher.estimate.evidence import AttributeSet, Evidence
 from querysmasher.estimate.fitting import arranged
@@ -32,7 +32,7 @@ from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
-from querysmasher.statistics.tables import Percent, check_table
+from querysmasher.statistics.tables import Percent, check_table, denominators
 from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
@@ -157,9 +157,19 @@ class Estimate:
             percent: None for counts; "row", "column" or "total" for percentages of those.
         """
         check_table(self.schema, attributes, totals, percent)
-        shown = [self.schema[name] for name in attributes]
-        cells = self.marginal(*attributes)
-        return cross_table(shown, cells, self.total, self.note, totals=totals, percent=percent)
+        values = np.asarray(self.marginal(*attributes), dtype=float)
+        for axis in range(values.ndim):
+            values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
+        last = (-1,) * values.ndim
+        if math.isclose(values[last], self.total, rel_tol=1e-9):  # but for rounding errors
+            values[last] = self.total
+        if percent is not None:
+            below = denominators(values, percent)
+            values = np.divide(100 * values, below, out=np.full(values.shape, np.nan), where=below > 0)
+        if not totals:
+            values = values[(slice(-1),) * values.ndim]
+        shown = tuple(self.schema[name] for name in attributes)
+        return EstimatedCrossTable(shown, values, percent, self.note)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.
@@ -211,8 +221,7 @@ class Estimate:
         """
         from querysmasher.estimate.estimate_files import write_estimates  # noqa: PLC0415 - a view
 
-        about = {**self.about, "note": self.note}
-        write_estimates(self.answers, about, self._checked(workload), path, progress)
+        write_estimates(self, self._checked(workload), path, progress)
 
     def error(self, *attributes: str) -> EstimateError:
         """Return the error of an estimated table, in records; without attributes, the mean of all asked for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -42,8 +42,7 @@ STYLE = ".unbiased{display:none;opacity:.65}.both .unbiased{display:revert}"
 
 
 def write_estimates(
-    answers: Callable[[Workload], Iterable[Array]],
-    about: Mapping[str, Any],
+    estimate: Estimate,
     workload: Workload,
     path: str | os.PathLike[str],
     progress: bool | None,
@@ -51,14 +50,14 @@ def write_estimates(
 ) -> None:
     """Write one row per query: what it counts, its value and the note that it is an estimate.
 
-    `answers` iterates over the answers to the groups, in order. The ending of the name decides the format;
-    the file appears under its name only when it is complete. `adopted` changes the tables before they are
-    written.
+    The ending of the name decides the format; the file appears under its name only when it is complete.
+    `adopted` changes the tables before they are written.
     """
     form = format_of(path)
     form.check()
     tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
-    groups = (tidy.estimates(*pair) for pair in zip(workload, answers(workload), strict=True))
+    groups = (tidy.estimates(*pair) for pair in zip(workload, estimate.answers(workload), strict=True))
+    about = {**estimate.about, "note": estimate.note}
     write_tables(Path(path), form, tidy, about, groups, progress, adopted)
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.arrays import Array, Numbers
+from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import SHOWN, LabelledAnswers
 from querysmasher.release.tidy import Tidy, column_names, frame, repeated
 from querysmasher.statistics.figures import Marginal
-from querysmasher.statistics.tables import OF, LabelledTable, Percent, denominators
+from querysmasher.statistics.tables import OF, LabelledTable
 from querysmasher.workload.workload import Group
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
@@ -146,26 +146,3 @@ class EstimatedCrossTable(LabelledTable):
     def _texts(self, part: slice) -> Iterable[str]:
         unit = "%" if self.percent else ""
         return ("·" if math.isnan(v) else f"{v:,.1f}{unit}" for v in self.values.ravel()[part].tolist())
-
-
-def cross_table(
-    attributes: Sequence[Attribute],
-    cells: Numbers,
-    total: float,
-    note: str,
-    *,
-    totals: bool,
-    percent: Percent,
-) -> EstimatedCrossTable:
-    """Return the cross-table of estimated cells, with an axis per attribute; `total` is all records."""
-    values = np.asarray(cells, dtype=float)
-    for axis in range(values.ndim):
-        values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
-    if math.isclose(values[(-1,) * values.ndim], total, rel_tol=1e-9):  # but for rounding errors
-        values[(-1,) * values.ndim] = total
-    if percent is not None:
-        below = denominators(values, percent)
-        values = np.divide(100 * values, below, out=np.full(values.shape, np.nan), where=below > 0)
-    if not totals:
-        values = values[(slice(-1),) * values.ndim]
-    return EstimatedCrossTable(tuple(attributes), values, percent, note)

@@ -160,15 +160,29 @@ def within_margins(table: Array, rng: np.random.Generator) -> Array:
     rows: list[set[int]] = [set(np.flatnonzero(row).tolist()) for row in parts]
     columns: list[set[int]] = [set(np.flatnonzero(column).tolist()) for column in parts.T]
     draws = iter(rng.random(2 * int(np.count_nonzero(parts)) + 1).tolist())
+
+    def settle(cell: tuple[int, int]) -> None:
+        row, column = cell
+        whole[cell] += round(parts[cell])
+        parts[cell] = 0.0
+        rows[row].discard(column)
+        columns[column].discard(row)
+
     for start in range(len(rows)):
         while rows[start]:
             cycle = _cycle(rows, columns, start)
             if not cycle:  # rounding error left a lone fraction: the nearest integer
-                column = rows[start].pop()
-                columns[column].discard(start)
-                whole[start, column] += round(parts[start, column])
+                settle((start, next(iter(rows[start]))))
                 continue
-            _turn(parts, whole, cycle, rows, columns, next(draws))
+            # its cells are raised and lowered in turn until one is an integer, up or down at random
+            up, down = cycle[::2], cycle[1::2]
+            forward = min(*(1 - parts[c] for c in up), *(parts[c] for c in down))
+            backward = min(*(parts[c] for c in up), *(1 - parts[c] for c in down))
+            step = forward if next(draws) * (forward + backward) < backward else -backward
+            for number, cell in enumerate(cycle):
+                parts[cell] += step if number % 2 == 0 else -step
+                if not CLOSE < parts[cell] < 1 - CLOSE:
+                    settle(cell)
     return whole
 
 
@@ -193,25 +207,3 @@ def _cycle(rows: list[set[int]], columns: list[set[int]], start: int) -> list[tu
         path.append((after, column))
         row, last = after, column
     return path[first_in_row[row] :]
-
-
-def _turn(
-    parts: Array,
-    whole: Array,
-    cycle: list[tuple[int, int]],
-    rows: list[set[int]],
-    columns: list[set[int]],
-    draw: float,
-) -> None:
-    """Raise and lower the cells of a cycle in turn until one is an integer, up or down at random."""
-    up, down = cycle[::2], cycle[1::2]
-    forward = min(*(1 - parts[c] for c in up), *(parts[c] for c in down))
-    backward = min(*(parts[c] for c in up), *(1 - parts[c] for c in down))
-    step = forward if draw * (forward + backward) < backward else -backward
-    for number, cell in enumerate(cycle):
-        parts[cell] += step if number % 2 == 0 else -step
-        if parts[cell] <= CLOSE or parts[cell] >= 1 - CLOSE:
-            whole[cell] += round(parts[cell])
-            parts[cell] = 0.0
-            rows[cell[0]].discard(cell[1])
-            columns[cell[1]].discard(cell[0])

@@ -86,10 +86,15 @@ class Microdata:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over blocks of records, as Arrow tables."""
+        return self._blocks(str)
+
+    def _blocks(self, safe: Callable[[str], str]) -> Iterator[Any]:
+        """Iterate over blocks of records; `safe` is applied to every text."""
+        values = [_values(attribute, safe) for attribute in self.model.schema]
         for number, start in enumerate(range(0, self.count, BLOCK)):
             rng = np.random.default_rng([self.seed, number])
             block = self._block(min(BLOCK, self.count - start), rng)
-            columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.model.schema)]
+            columns = [column.take(pa.array(block[:, i])) for i, column in enumerate(values)]
             yield pa.table(columns, schema=self._schema)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
@@ -112,8 +117,8 @@ class Microdata:
             form.write(temporary, self._schema, about) as (write, _),
             Bar("Writing", None, progress),
         ):
-            for table in self:
-                write(_safe(table, form.safe))
+            for table in self._blocks(form.safe):
+                write(table)
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -121,7 +126,7 @@ class Microdata:
 
     @property
     def _schema(self) -> Any:
-        return pa.schema([(one_line(a.name), _column(a).type) for a in self.model.schema])
+        return pa.schema([(one_line(a.name), _values(a).type) for a in self.model.schema])
 
     @property
     def _pairs(self) -> list[AttributeSet]:
@@ -216,18 +221,11 @@ class Microdata:
         return weights
 
 
-def _column(attribute: Attribute) -> Any:
+def _values(attribute: Attribute, safe: Callable[[str], str] = str) -> Any:
     """Return the values of an attribute as they stand in records."""
     if attribute.edges is not None:
         return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
     kind = value_type(attribute.values)
-    return pa.array(list(map(str, attribute.values)) if kind == pa.string() else list(attribute.values), kind)
-
-
-def _safe(table: Any, safe: Callable[[str], str]) -> Any:
-    """Return a table whose texts are safe to read for the programs that open such a file."""
-    for index, field in enumerate(table.schema):
-        if safe is not str and field.type == pa.string():
-            texts = pa.array([safe(value) for value in table.column(index).to_pylist()], pa.string())
-            table = table.set_column(index, field, texts)
-    return table
+    if kind == pa.string():
+        return pa.array([safe(str(value)) for value in attribute.values], kind)
+    return pa.array(list(attribute.values), kind)

@@ -72,9 +72,8 @@ def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
         few = rounder.room // max([1, *map(len, largest)])
         few = max(limits().least_bits, min(limits().most_bits, few))
         for m in {m.blocks: m for m in plan.measured}.values():
-            rounder.blocks(
-                m, LARGEST_VARIANCE / (largest[m.blocks] * 2), few
-            )  # room for a lower privacy cost
+            most = LARGEST_VARIANCE / (largest[m.blocks] * 2)  # room for a lower privacy cost
+            rounder.blocks(m, most, few)
     except PlanError as error:
         return error
     return None
@@ -116,8 +115,11 @@ class _Rounded:
     planned: Strategy | None
     """None for the total."""
     strategy: IntegerStrategy
-    squared: Fraction
-    """Squared sensitivity."""
+
+    @cached_property
+    def squared(self) -> Fraction:
+        """Squared sensitivity."""
+        return squared_sensitivity(self.strategy)
 
     @cached_property
     def noise(self) -> float:
@@ -194,22 +196,22 @@ class _Rounder:
 
     def _fit(self, rounded: list[_Rounded], most: float) -> bool:
         """Return whether the strategies' answers fit in a word, and their noise can be drawn."""
-        noise = math.prod((block.noise for block in rounded), start=2.0)  # with room to round up
-        return sum(block.strategy.bits for block in rounded) <= self.room and noise <= most
+        if sum(block.strategy.bits for block in rounded) > self.room:
+            return False
+        return math.prod((block.noise for block in rounded), start=2.0) <= most  # with room to round up
 
     def _rounded(self, measured: Measured, block: int, bits: int) -> _Rounded:
         axes, solution = measured.blocks[block]
         if (solution, bits) not in self._known:
             centres = [self.plan.centres[measured.attributes[a]].exact for a in axes]
             planned = self.plan.solutions[solution].strategy
-            rounded = planned.rounded(centres, bits)
-            self._known[solution, bits] = _Rounded(planned, rounded, squared_sensitivity(rounded))
+            if planned.shape != tuple(map(len, centres)):
+                raise PrivacyError("plan: a strategy does not fit its attributes")
+            self._known[solution, bits] = _Rounded(planned, planned.rounded(centres, bits))
         return self._known[solution, bits]
 
 
 def _total(room: int) -> _Rounded:
     """Return the strategy that measures a multiple of the number of records, for noise as fine as planned."""
     multiple = 2 ** max(0, min(limits().most_bits, room))
-    return _Rounded(
-        None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)), Fraction(multiple) ** 2
-    )
+    return _Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))

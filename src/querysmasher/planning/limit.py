@@ -36,6 +36,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point
+from querysmasher.planning.solvers.optimum import axis_weights
 from querysmasher.planning.split import Block, Part, Piece, PlacedFamily, Term
 from querysmasher.workload.workload import Workload
 
@@ -188,4 +189,5 @@ def product_bound(workload: Workload) -> float | None:
     if cells * len(sums) ** 2 > limits().product_work:
         return None
     with one_core():
-        return trace_root_bound(product_sum(Block(shape, tuple(Term(c, p) for p, c in sums.items()))))
+        block = Block(shape, tuple(Term(weight, pieces) for pieces, weight in sums.items()))
+        return trace_root_bound(product_sum(block), axis_weights(block))

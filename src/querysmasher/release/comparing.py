@@ -288,8 +288,7 @@ def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any],
             rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
             write_answers(source, workload, fresh, False, level, rules, adopted)
         else:
-            about = {**source.about, "note": source.note}
-            write_estimates(source.answers, about, workload, fresh, False, adopted)
+            write_estimates(source, workload, fresh, False, adopted)
 
     try:
         if not isinstance(stated, dict):

@@ -40,7 +40,7 @@ from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, pat
 from querysmasher.planning.solvers.design import Design, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Family, Indexes
+from querysmasher.workload.family import Indexes
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
@@ -112,7 +112,7 @@ def _closed_forms(gram: LineGram) -> list[str]:
         bases.append("range")
     if gram.circular or not (bases or gram.others or gram.prefixes.any()):
         bases.append("circular")
-    return bases + ["cosine"] * any(has_lengths(family) for family, _ in gram.others)
+    return [*bases, "cosine"] if _windows(gram)[0] else bases
 
 
 def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
@@ -171,16 +171,14 @@ def _bound_on_others(gram: LineGram) -> float:
 # --- ranges of given lengths ---
 
 
-def has_lengths(family: Family) -> bool:
-    """Return whether all queries are ranges that do not go around the ends."""
-    spans = family.original.spans()
-    return spans is not None and bool(np.all(spans[0] <= spans[1]))
-
-
-def _windows(gram: LineGram) -> tuple[list[WeightedFamily], tuple[WeightedFamily, ...]]:
+def _windows(gram: LineGram) -> tuple[list[WeightedFamily], list[WeightedFamily]]:
     """Return the families of ranges without a closed form, and the other families without one."""
-    windows = [pair for pair in gram.others if has_lengths(pair[0])]
-    return windows, tuple(pair for pair in gram.others if not has_lengths(pair[0]))
+    windows, others = list[WeightedFamily](), list[WeightedFamily]()
+    for family, weight in gram.others:
+        spans = family.original.spans()
+        around = spans is None or bool(np.any(spans[0] > spans[1]))
+        (others if around else windows).append((family, weight))
+    return windows, others
 
 
 def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
@@ -255,7 +253,7 @@ def _roots(gram: LineGram, ends: str) -> Array:
     windows, others = _windows(gram)
     square = Reflection(ends, gram.size).second_differences.copy()
     square[0] = square[0] or square[1]
-    weight = float(replace(gram, others=others).boundaries.mean())
+    weight = float(replace(gram, others=tuple(others)).boundaries.mean())
     roots = np.sqrt(weight / square + gram.values.mean() + length_spectrum(gram.size, windows))
     return np.maximum(roots, FAINT * float(roots.mean()))
 

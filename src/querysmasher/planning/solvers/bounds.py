@@ -59,9 +59,10 @@ from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.grading import is_graded
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design, Iterate, solve_design
+from querysmasher.planning.solvers.design import Design, Iterate
 from querysmasher.planning.solvers.optimum import (
     RANK,
+    axis_weights,
     block_root,
     is_circulant,
     pieces_rows,
@@ -95,7 +96,7 @@ def lower_bound(block: Block) -> float:
     if several and block.cells <= limits().bounded_cells:
         bound = max(bound, _uniform_bound(block_root(block)))
     elif several:
-        bound = max(bound, trace_root_bound(product_sum(block)))
+        bound = max(bound, trace_root_bound(product_sum(block), axis_weights(block)))
     return bound
 
 
@@ -117,7 +118,11 @@ def _part_bound(part: Part) -> float:
 
 def _uniform_bound(rows: Array) -> float:
     """Return tr M^½ for uniform weights: a valid and cheap lower bound on √L."""
-    eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
+    return _nuclear_norm(rows) / math.sqrt(rows.shape[1])
+
+
+def _nuclear_norm(rows: Array) -> float:
+    eigenvalues = np.linalg.eigvalsh(rows @ rows.T)
     sure = eigenvalues > ROUNDING * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())
 
@@ -233,15 +238,6 @@ class ProductSum:
     """The rows T (rows × cells)."""
     shape: tuple[int, ...]
 
-    def blend(self, axis: int) -> Array:
-        """Return the Gram matrix of one axis, traced over the others."""
-        tensor = np.moveaxis(self.rows.reshape(-1, *self.shape), 1 + axis, -1).reshape(-1, self.shape[axis])
-        total = np.asarray(tensor.T @ tensor, dtype=float)
-        for coefficient, grams in self.products:
-            others = math.prod(float(np.trace(g)) for i, g in enumerate(grams) if i != axis)
-            total += coefficient * others * grams[axis]
-        return total
-
     def weighted(self, weights: Sequence[Array]) -> ProductSum:
         """Return P^½GP^½ for weights p that are a product over the axes."""
         roots = [np.sqrt(p / p.sum()) for p in weights]
@@ -272,21 +268,15 @@ def product_sum(block: Block) -> ProductSum:
     return ProductSum(tuple(products), rows, block.shape)
 
 
-def trace_root_bound(gram: ProductSum, weights: Sequence[Array] | None = None) -> float:
-    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes.
-
-    If none are given, those of every axis are the best for all queries, traced over the other axes.
-    """
-    axes = range(len(gram.shape))
-    if weights is None:
-        starts = [np.full(size, 1.0 / size) for size in gram.shape]
-        weights = [solve_design(square_root(gram.blend(a), RANK), starts[a], 1e-3).weights for a in axes]
+def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
+    """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
     weighted = gram.weighted(weights)
+    if not gram.products:
+        return _nuclear_norm(weighted.rows) if len(gram.rows) else 0.0
     spectra = [(c, [np.linalg.eigh(g) for g in grams]) for c, grams in weighted.products]
-    bases = [[np.linalg.eigh(weighted.blend(axis))[1] for axis in axes]]
-    bases += [[vectors for _, vectors in factors] for _, factors in spectra]
+    bases = [[vectors for _, vectors in factors] for _, factors in spectra]
     best = max(_in_common_bases(spectra, weighted.rows, basis, gram.shape) for basis in bases)
-    if spectra and len(gram.rows):
+    if len(gram.rows):
         alone = [
             c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
         ]

@@ -198,18 +198,10 @@ def solve_design(
     few = wide and cells > 30 * rank
     design = fixed_point(evaluate, start, tolerance, 6 if few else 60, progress)
     if wide and design.gap > tolerance:
-
-        def go_on(rows: Array, near: Array) -> Array:
-            return fixed_point(evaluator(rows), near, tolerance / 2, 30, progress).weights
-
-        design = _on_active_cells(R, evaluate, design, tolerance, go_on, 30, 4 if heavy else 8)
+        design = _on_active_cells(R, evaluate, design, tolerance, False, 4 if heavy else 8, progress)
     accepted = max(tolerance, enough) if heavy else tolerance
     if design.gap > accepted and not (wide and (heavy or design.gap <= 4 * tolerance)):
-
-        def jump(rows: Array, near: Array) -> Array:
-            return interior_point(rows, near, tolerance / 4, progress)
-
-        design = _on_active_cells(R, evaluate, design, tolerance, jump, 3, 8)
+        design = _on_active_cells(R, evaluate, design, tolerance, True, 8, progress)
     best = design if isinstance(design, Design) else Design.at(R, design.weights)
     return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
 
@@ -219,11 +211,15 @@ def _on_active_cells(
     evaluate: Callable[[Array], Iterate],
     design: Iterate,
     tolerance: float,
-    improve: Callable[[Array, Array], Array],
-    share: int,
+    interior: bool,
     rounds: int,
+    progress: Progress | None = None,
 ) -> Iterate:
-    """Improve weights on `share` cells per query, add cells that violate the optimality condition, repeat."""
+    """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
+
+    The interior point takes fewer cells than the fixed point.
+    """
+    share = 3 if interior else 30
     rank, cells = R.shape
     active = pivots = np.arange(cells)
     if cells > max(limits().light_cells, share * rank):
@@ -235,15 +231,19 @@ def _on_active_cells(
     for _ in range(rounds):
         p = np.zeros(cells)
         following = design.weights * (design.leverages / design.value) ** 2
-        p[active] = improve(R[:, active], np.maximum(following[active], 1e-2 / len(active)))
+        rows, near = R[:, active], np.maximum(following[active], 1e-2 / len(active))
+        if interior:
+            p[active] = interior_point(rows, near, tolerance / 4, progress)
+        else:
+            p[active] = fixed_point(evaluator(rows), near, tolerance / 2, 30, progress).weights
         before, design = design.gap, evaluate(p)
         stalled = stalled + 1 if design.gap > 0.95 * before else 0
         best = min(best, design, key=lambda d: d.gap)
-        if best.gap <= tolerance or stalled == (1 if share == 3 and len(active) == cells else 3):
+        if best.gap <= tolerance or stalled == (1 if interior and len(active) == cells else 3):
             break
         violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
         worst = violators[np.argsort(design.leverages[violators])[-share * rank :]]
-        support = np.flatnonzero(p > (1e-4 if share > 3 else 1e-9) * p.max())
+        support = np.flatnonzero(p > (1e-9 if interior else 1e-4) * p.max())
         active = np.union1d(np.union1d(support, worst), pivots)
     return best
 

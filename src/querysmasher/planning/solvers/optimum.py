@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -220,15 +221,18 @@ def _lattice(block: Block, rank: int) -> Integers | None:
     return stacked if len(stacked) == rank else None
 
 
+def axis_weights(block: Block) -> list[Array]:
+    """Return the best weights of every axis for all queries, traced over the others."""
+    even = [np.full(size, 1.0 / size) for size in block.shape]
+    if len(even) == 1:
+        return even
+    roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(even)))
+    return [solve_design(root, start, 1e-4).weights for root, start in zip(roots, even, strict=True)]
+
+
 def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
-    weights = []
-    for axis, size in enumerate(block.shape):
-        best = np.full(size, 1.0 / size)
-        if len(block.shape) > 1:
-            best = solve_design(square_root(_axis_blend(block, axis), RANK), best, 1e-4).weights
-        weights.append((best, [axis]))
-    return outer_product(weights).ravel()
+    return reduce(np.multiply.outer, axis_weights(block)).ravel()
 
 
 def _axis_blend(block: Block, axis: int) -> Array:

@@ -36,7 +36,7 @@ OF_FACTORS: dict[str, type[Strategy]] = {
     Mirrored.kind: MirroredStrategy,
     Tree.kind: TreeStrategy,
 }
-"""What an only factor on all axes becomes, by its kind; those of another kind become dense."""
+"""The strategy for integer rows that are one factor on all axes, by its kind; dense for other kinds."""
 
 _known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
 

@@ -49,11 +49,11 @@ LATTICE_BITS = 6
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
-    """Round rows over some axes to integers in the residual space around centres, which need much room.
+    """Round rows over some axes to integers in the residual space around the centres of these.
 
-    On one axis, rows b with Σ_j centre[j]·b[j] = 0 are nearer: entries are rounded to the nearest integer,
-    then as few single units as possible repair the sum, each where it costs least. The centre's entries must
-    have no common divisor.
+    On several axes this takes more than `bits` bits. On one axis entries are rounded to the nearest integer,
+    then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it costs least. The
+    centre's entries must have no common divisor.
     """
     centre, sizes = centres[0], np.abs(centres[0])
     if len(centres) > 1 or sizes.max() > limits().largest_centre:
@@ -101,9 +101,9 @@ def enlarged(rows: Array, bits: int) -> Array:
 
 
 def reduced(rows: Integers, bits: int) -> Integers:
-    """Divide by the greatest common divisor, then double rows that became small while they fit into `bits`.
+    """Divide by the greatest common divisor, then double all rows while they fit into `bits`.
 
-    Noise is an integer, which costs nothing next to large answers.
+    Next to large answers, rounding the noise to integers costs nothing.
     """
     divisor = int(np.gcd.reduce(rows, axis=None))
     rows = rows // divisor if divisor > 1 else rows

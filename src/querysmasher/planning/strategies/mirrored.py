@@ -229,7 +229,17 @@ class MirroredStrategy(LineStrategy):
 
     # --- integers ---
 
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same, which takes seconds."""
+        return {}
+
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        if bits not in self._rounded:
+            self._rounded[bits] = self._in_integers(self._round(bits))
+        return self._rounded[bits]
+
+    def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
         bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
@@ -243,8 +253,7 @@ class MirroredStrategy(LineStrategy):
             raise PlanError(
                 "max_records: it leaves too few bits for exact integer answers; lower max_records"
             )
-        shift = np.rint(whole.answers_whole(whole.balance)).astype(np.int64)
-        return self._in_integers(replace(plain, shift=shift))
+        return replace(plain, shift=np.rint(whole.answers_whole(whole.balance)).astype(np.int64))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

@@ -108,9 +108,8 @@ class Strategy(Stored, ABC):
     def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
         """Return the maximum factor by which rounding multiplies the variance of a planned row.
 
-        It is infinite if rows become dependent: answers to lost queries would be arbitrary. Short rows
-        correct the rounding error of a long one, at the price of their noise: if rows are far apart, it takes
-        more bits to make this negligible.
+        It is infinite if rows become dependent: answers to lost queries would be arbitrary. It is large if
+        rows differ much in length: short ones correct the rounding errors of long ones by noisy answers.
         """
         return 1.0  # if all rows have nearly the same size
 
@@ -120,10 +119,7 @@ class Strategy(Stored, ABC):
         """Convert integer rows of this kind to a strategy. The noise is relative to the set's variance."""
 
     def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:
-        """Return B†z for answers z to the integer rows from which this is, along the first axis.
-
-        The cells come last.
-        """
+        """Return B†z, cells last, for answers z to the integer rows of this strategy along the first axis."""
         ((_, factor),) = rounded.factors
         images = factor.transposed(answers.reshape(len(answers), -1)).T
         return self.covary(images.reshape(-1, *self.shape)).reshape(*answers.shape[1:], -1)
