@@ -119,7 +119,7 @@ def loss(gram, rows):
 
 def complement(centre):
     """Orthonormal rows b with b · centre = 0: a null space by its definition."""
-    _, _, vectors = np.linalg.svd(np.asarray(centre)[None, :])
+    _, _, vectors = np.linalg.svd(np.asarray(getattr(centre, "weights", centre))[None, :])
     return vectors[1:]
 
 

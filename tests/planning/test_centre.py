@@ -34,10 +34,6 @@ def test_centres_are_equal_if_their_weights_are(one, two):
     assert first != "centre"
 
 
-def test_a_centre_is_its_weights_to_numpy():
-    np.testing.assert_array_equal(np.asarray(Centre.uniform(4)), np.full(4, 0.25))
-
-
 def test_a_centre_cannot_be_changed():
     centre = Centre.uniform(3)
     for array in (centre.weights, centre.exact):

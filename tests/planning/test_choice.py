@@ -133,6 +133,17 @@ def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(limit_planni
         assert [s.reached for s in solutions] == pytest.approx(expected)
 
 
+def test_few_queries_on_many_cells_are_written_out_up_to_an_amount_of_work(limit_planning):
+    limit_planning(dense_cells=20, joint_dense_cells=20)
+    few = qs.random_queries(qs.Schema.of(a=6, b=5), ("a", "b"), 5, seed=1)
+    plan = plan_split(few, centering="uniform")
+    assert {block.method for block in plan.methods} == {"dense"}
+    limit_planning(thin_work=0)
+    other = plan_split(few, centering="uniform")
+    assert "dense" not in {block.method for block in other.methods if len(block.sizes) > 1}
+    assert plan.weighted_loss < 0.95 * other.weighted_loss
+
+
 def test_queries_that_all_tie_attributes_are_written_out_beyond_the_usual_limit(limit_planning):
     """No product basis comes near the optimum of random rows."""
     limit_planning(dense_cells=20, joint_dense_cells=30)

@@ -117,3 +117,23 @@ def test_filters_of_moving_sums_are_no_smooth_functions(width, smooth, limit_pla
     for work in (1e9, 4 * 99, 0):
         limit_planning(exact_range_work=work)
         np.testing.assert_allclose(strategy.of_spans(low, high), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fewer", [{"waves": 2}, {"wave_entries": 2 * LINE}])
+def test_low_frequencies_that_adapt_gain_percents(fewer):
+    asked = [(weighted(Prefix((LINE,)), smooth("bump")), 1.0)]
+    with limited(line_matrix=0):
+        _, many, _ = line(*asked, total=400.0)
+        with limited(**fewer):
+            _, few, _ = line(*asked, total=400.0)
+    assert few.loss > 1.02 * many.loss
+
+
+def test_several_families_on_one_attribute_gain_by_a_centre_on_every_set():
+    schema = qs.Schema.of(a=100, sex=2, region=4)
+    workload = qs.queries(schema, a="prefix") + qs.queries(schema, a="range", sex="identity")
+    workload += qs.queries(schema, a="identity", region="identity")
+    plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    with limited(mixed_values=100):
+        split = qs.plan(workload, qs.PrivacyCost(1.0))
+    assert plan.weighted_rmse < split.weighted_rmse

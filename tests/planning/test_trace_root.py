@@ -119,3 +119,13 @@ def test_the_limit_of_a_large_mixture_is_known():
     workload = qs.all_kway(schema, 2, "prefix") + qs.affine(schema, "a", "b")
     limit = qs.plan(workload, COST).limit()
     assert 0 <= limit.excess <= 0.02
+
+
+def test_queries_that_tie_attributes_raise_the_bound_up_to_a_limit(limit_planning):
+    schema = qs.Schema.of(a=20, b=20)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.affine(schema, "a", "b")
+    bound = product_bound(workload)
+    limit_planning(product_work=400 * 2**2)  # two groups, of which the second is left out
+    assert product_bound(workload) < 0.99 * bound
+    limit_planning(product_work=400 * 2**2 - 1)
+    assert product_bound(workload) is None

@@ -181,7 +181,8 @@ class Course:
         else:
             first = first_share(total, budget, list(sizes.values())) * budget
             costs = by_size(sizes, first)
-            if journal.public_total is None and math.sqrt(self._change / (TOTAL * budget)) > ROUGH * total:
+            noise = math.sqrt(journal.budget.unit.change() / (TOTAL * budget))
+            if journal.public_total is None and noise > ROUGH * total:
                 costs = {subset: (1 - AGAIN) * cost for subset, cost in costs.items()} | {(): AGAIN * first}
             journal.measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
@@ -196,7 +197,8 @@ class Course:
         spare -= looking * PAIR_SCORES * budget
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
         scores = looking * TRIPLE_SCORES * budget
-        later = later_share(math.sqrt(len(triples) * self._change / scores), total) * spare
+        noise = math.sqrt(len(triples) * self.journal.budget.unit.change() / scores)
+        later = later_share(noise, total) * spare
         if not triples or later < 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
             return
@@ -235,7 +237,3 @@ class Course:
         profiles: list[Profile] = []
         done = self.journal.compare(name, sets, cost, lambda table: profiles.append(Profile.of(table)))
         return done.records, float(done.std(self.journal.noise.distribution)[0]), profiles
-
-    @property
-    def _change(self) -> int:
-        return self.journal.budget.unit.change()

@@ -147,8 +147,10 @@ def best_candidate(
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
     for candidate in _candidates(workload, budget.unit, centred, options.lines):
-        if best is not None and candidate.bound(best) >= math.sqrt(worthwhile) * root_loss(best):
-            continue
+        if best is not None:
+            loss = best.weighted_loss * budget.privacy_cost  # at unit cost
+            if candidate.bound(best) >= math.sqrt(worthwhile * loss):
+                continue
         plan = planned([c.solved(options.tolerance, options.progress) for c in candidate.clusters])
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
@@ -161,11 +163,6 @@ def best_candidate(
     if best is None:
         raise refusals[min(refusals)]
     return best
-
-
-def root_loss(plan: Plan) -> float:
-    """Return the root of a plan's loss at unit cost."""
-    return math.sqrt(plan.weighted_loss * plan.budget.privacy_cost)
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:

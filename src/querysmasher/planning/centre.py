@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
@@ -98,10 +97,6 @@ class Centre:
     @cached_property
     def _key(self) -> bytes:
         return self.weights.tobytes()
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a copy of the weights, so that NumPy accepts a centre as an array."""
-        return np.array(self.weights, dtype=dtype)
 
     def __len__(self) -> int:
         """Return the number of values."""

@@ -47,7 +47,7 @@ CLOSE = 1e-4
 """Sweeps end when the error changes by less than this fraction; strategies are solved as closely."""
 
 ENTRIES = 400_000
-"""Maximum number of entries of the rows of a family on several attributes: of more, some are drawn."""
+"""Maximum number of entries of a family on several attributes; of a larger one, every k-th row counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class CentreSearch:
     best: tuple[Array, ...]
     """The weights of every attribute's values, which sum to one; attributes of one role share them."""
     is_exact: bool
-    """Whether no centres in their place can be clearly better, uniform ones included."""
+    """Whether no other centres, uniform ones included, can be clearly better."""
 
     def at(self, way: float) -> Centres:
         """Return centres in ratios of small integers: uniform at 0, the best found at 1, others beyond."""

@@ -33,19 +33,19 @@ class PlanningLimits:
     dense_cells_forced: int = 12_000
     """The same for `solver="dense"`."""
     structured_cells: int = 20_000_000
-    """Maximum number of cells of a block whose matrix is not written out."""
+    """Maximum number of cells of a block whose matrix is not written out, and of the table of a cluster."""
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
     merged_rows: int = 4_000
     """Maximum number of queries whose cells are merged, or whose loss is recomputed when a plan is loaded."""
     merged_cells: int = 1_000_000
-    """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
+    """Maximum number of coarse cells, combinations of classes of values, that queries distinguish."""
     merged_entries: int = 200_000_000
     """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
-    """The same where some of the queries are tables, which can also be split; also to combine both."""
+    """The same where tables, which can be split, are among the queries or are combined with them."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
@@ -53,7 +53,7 @@ class PlanningLimits:
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99
-    """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
+    """A plan that measures queries whole must have less than this fraction of the loss of a split plan."""
 
     # --- attributes of very many values ---
 
@@ -77,9 +77,9 @@ class PlanningLimits:
     close_cells: int = 300
     """Maximum number of cells of a block solved more closely than asked, in double precision throughout."""
     light_cells: int = 300
-    """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
+    """Maximum number of cells of a block, or of values of an attribute, that takes milliseconds."""
     threaded_cells: int = 1_200
-    """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
+    """Maximum number of cells of a block for one core; on more, predicates are not split beside tables."""
     interior_work: float = 5e8
     """Queries × active cells² of the interior point up to which it removes gaps that are small already."""
     bounded_cells: int = 500

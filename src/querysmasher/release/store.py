@@ -10,6 +10,7 @@ proportion to 1/v_i: unbiased, and of the least variance of all unbiased combina
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -51,7 +52,9 @@ class FileStore:
     def put(self, number: int, answers: Numbers) -> None:
         """Append the answers of one attribute set."""
         start = self._stream.seek(0, os.SEEK_END)
-        answers.tofile(self._stream)
+        data = answers.tobytes()
+        if self._stream.write(data) != len(data):  # a full disk takes a part, and refuses the next
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._parts[number] = start, answers.size, answers.dtype
 
     def __getitem__(self, number: int) -> Numbers:

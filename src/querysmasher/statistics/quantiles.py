@@ -40,7 +40,7 @@ from querysmasher.statistics.ratios import (
     ROUNDING,
     TOO_CLOSE,
     By,
-    increasing_numbers,
+    numbers,
     with_unit,
 )
 from querysmasher.statistics.selection import (
@@ -152,11 +152,13 @@ def quantile(  # noqa: D417 - a method of the release
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
         raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
-    numbers = increasing_numbers(given)
+    middles = numbers(given)
+    if (np.diff(middles) <= 0).any():
+        raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
     names = groups_by(schema, by, besides=[attribute])
     conditions = among(schema, where)
     continuous = given.edges is not None and bins == "interpolation"
-    points = np.array(given.edges, dtype=float) if continuous else numbers
+    points = np.array(given.edges, dtype=float) if continuous else middles
     answers, variances = _distribution(source, attribute, names, conditions)
     crossings = _crossings(answers.values, variances, p, points, continuous)
     D, sd = answers.values[given.size - 1], np.sqrt(variances[given.size - 1])

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,16 +175,6 @@ def numbers(attribute: Attribute) -> Array:
 def with_unit(attribute: Attribute) -> str:
     """Return the name of an attribute and, if it is stated, the unit of its numbers."""
     return attribute.name if attribute.unit is None else f"{attribute.name} ({attribute.unit})"
-
-
-def increasing_numbers(attribute: Attribute) -> Array:
-    """Return the number of each value; refuse an attribute whose order is not that of its numbers."""
-    values = numbers(attribute)
-    if any(a >= b for a, b in pairwise(values)):
-        raise WorkloadError(
-            f"attribute: the values of {attribute.name!r} do not increase, so it has no quantiles"
-        )
-    return values
 
 
 @explained("release.mean('age', by='sex')")

@@ -131,11 +131,6 @@ def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> RowFactor:
     return RowFactor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
 
 
-def each_value(schema: Schema, names: Sequence[str]) -> list[RowFactor]:
-    """Return one factor per attribute that asks every value; the axis is called as the attribute."""
-    return [family_on(schema, name, name, Identity((schema[name].size,))) for name in names]
-
-
 def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
     """Return the queries of a family on one attribute, without writing them out."""
     return RowFactor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
@@ -189,11 +184,12 @@ def grouped(
     source: AnswerSource, factor: RowFactor, by: tuple[str, ...], conditions: Sequence[RowFactor]
 ) -> Grouped:
     """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
-    factors = [factor, *each_value(source.schema, by), *conditions]
-    selection = select(source.schema, factors, (ROWS, *by))
+    schema = source.schema
+    values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in by)
+    selection = select(schema, [factor, *values, *conditions], (ROWS, *by))
     answers = source.answer(selection.workload)
-    values, std = (selection.arranged(a).reshape(*factor.shape, -1) for a in (answers.values, answers.std))
-    return Grouped(source, selection, by, values, std**2)
+    counts, std = (selection.arranged(a).reshape(*factor.shape, -1) for a in (answers.values, answers.std))
+    return Grouped(source, selection, by, counts, std**2)
 
 
 def described(what: str, by: Sequence[str], where: str | None) -> str:

@@ -69,8 +69,7 @@ def _targets(data: dict[str, Any], count: int) -> list[Target | None]:
         return [None] * count
     amounts, levels = (floats(data[name], 1).tolist() for name in ("group_targets", "group_levels"))
     pairs = zip(amounts, levels, strict=True)
-    known = {pair: Target(pair[0], pair[1] or None) if pair[0] else None for pair in set(pairs)}
-    return [known[pair] for pair in zip(amounts, levels, strict=True)]
+    return [Target(amount, level or None) if amount else None for amount, level in pairs]
 
 
 def ragged(rows: Any) -> dict[str, Any]:
