@@ -404,8 +404,8 @@ MECHANISMS = {
         Mechanism(
             "querysmasher",
             "QuerySmasher",
-            "the best strategy for every attribute set, around centres chosen for the workload; a few queries "
-            "measured whole, if that is better",
+            "the best strategy for every attribute set, around centres chosen for the workload; a few "
+            "queries measured whole, if that is better",
             "no reason below applies",
             "",
             solve_separately(lambda task: partial(solve, solver=task.solver)),
