@@ -260,10 +260,10 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
         raise PlanError(msg)
     sets = compared_sets(plan.asked or plan.workload)
     if not sets:
-        msg = "error_share: expected 0, because the workload has no table on attributes; got a share"
+        msg = "error_share: expected 0, because the workload has no table on attributes"
         raise PlanError(msg)
     if error_share * cost < LEAST_COST:
-        msg = f"error_share: expected 0, or a share with a privacy cost of at least {LEAST_COST:g}"
+        msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
     return sets
 

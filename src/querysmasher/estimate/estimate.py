@@ -235,7 +235,9 @@ class Estimate:
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
         """Return the error of each table, by default of the tables in the workload."""
         if self.seed is not None:
-            msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
+            msg = (
+                "errors: the errors are those of the estimate before rounding; use errors() of that estimate"
+            )
             raise OutsideMeasuredSpaceError(msg)
         if tables is None:
             tables = [group.attributes for group in self.workload if group.attributes]

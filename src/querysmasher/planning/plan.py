@@ -205,7 +205,7 @@ class Plan(Explained):
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
         """The numerical method chosen for every distinct block, and why; largest blocks first."""
-        reasons = {name: f"the mechanism {name} was asked for" for name in MECHANISMS} | METHODS
+        reasons = {name: f"you chose the mechanism {name}" for name in MECHANISMS} | METHODS
         blocks = []
         for number, sets in Counter(number for m in self.measured for _, number in m.blocks).items():
             s = self.solutions[number]
@@ -295,7 +295,7 @@ class Plan(Explained):
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
         elif large and size > most:
-            return Limit(None, None, "it is not computed for large attributes beside others")
+            return Limit(None, None, "it is not computed for large attributes combined with others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

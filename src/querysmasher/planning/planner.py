@@ -113,9 +113,7 @@ def plan(
     planner = _planner(workload, options, bases, max_records, progress, objective)
     if purpose == "estimate":
         if not planner.options.keeps_whole or objective != "mean":
-            msg = (
-                "purpose: 'estimate' has no other mechanism, solver, centering or objective than the default"
-            )
+            msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     with Bar("Planning", None, progress):

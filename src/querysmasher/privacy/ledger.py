@@ -122,7 +122,7 @@ class Ledger:
         budget allows with this noise, even if the phases spend less.
         """
         if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
-            raise PrivacyError("request: expected the SHA-256 of what is asked for, in hexadecimal digits")
+            raise PrivacyError("request: expected the SHA-256 digest of the request, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
 
     def _record(
@@ -224,7 +224,7 @@ class Ledger:
         if after.cost > after.allowed(self.limit):
             left = Total(total.cost, after.is_gaussian).left_words(self.limit)
             raise PrivacyError(
-                f"ledger: {str(self.path)!r} has left {left}; this measurement takes rho = "
+                f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
                 f"{readable(float(cost) / 2):.6g}. Nothing was measured"
             )
 

@@ -325,7 +325,7 @@ def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[A
         known, groups = set(attribute.values), {}
         for value, group in ((value, group) for group, members in level.items() for value in members):
             if not isinstance(value, Hashable) or value not in known:
-                msg = f"{here}: a group has {literal(value)}, which is no value of the attribute"
+                msg = f"{here}: a group has {literal(value)}, which is not a value of the attribute"
                 raise WorkloadError(msg)
             if groups.setdefault(value, group) != group:
                 msg = f"{here} has value {literal(value)} in two groups; every value belongs to one"
