@@ -103,5 +103,5 @@ def test_an_estimate_without_possible_records_is_empty_and_has_no_records(monkey
     estimate = release.estimate()
     assert not np.asarray(estimate.marginal("a")).any()
     assert not np.asarray(estimate.marginal("a", "b")).any()
-    with pytest.raises(qs.WorkloadError, match="leave no record"):
+    with pytest.raises(qs.WorkloadError, match="exclude all cells"):
         estimate.microdata(5, seed=0).to_frame()

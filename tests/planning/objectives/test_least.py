@@ -266,7 +266,7 @@ def test_a_budget_close_to_the_least_meets_the_targets_or_is_refused(centering):
         assert targeted(plan) <= 1 + 1e-6
         errors.append(plan.rmse)
     assert errors == sorted(errors)
-    assert all(factor < 1.005 and "leaves nothing to queries without" in said for factor, said in refusals)
+    assert all(factor < 1.005 and "leaves nothing for queries without" in said for factor, said in refusals)
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_what_no_plan_meets_is_refused():
 def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a_hair():
     schema = qs.Schema.of(a=4, b=3)
     workload = qs.marginals(schema, 0).within(1.0) + qs.linear(schema, "b", [[0, 1, 1], [1, 1, 1]])
-    with pytest.raises(PlanError, match="leaves nothing to queries without any") as refused:
+    with pytest.raises(PlanError, match="leaves nothing for queries without targets") as refused:
         qs.plan(workload, COST, centering="uniform")
     named = float(str(refused.value).split("privacy cost of ")[1].split(",")[0])
     enough = qs.plan(workload, qs.PrivacyCost(named), centering="uniform")
