@@ -44,7 +44,7 @@ def least_loss(workload, plan, centres):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.3, 1.02, 1.01])
+@pytest.mark.parametrize("factor", [1.3, 1.02, 1.002])
 @pytest.mark.parametrize(
     ("aimed", "others"), [(HEADLINES, (DETAILS,)), (HEADLINES + TABLE, (DETAILS,)), (HEADLINES + TABLE, ())]
 )
@@ -61,8 +61,8 @@ def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.0005, 1.0035])
-def test_a_hair_above_the_least_budget_the_mean_error_is_certified(factor):
+@pytest.mark.parametrize(("factor", "gap"), [(1.0005, 0.05), (1.0035, 0.01)])
+def test_a_hair_above_the_least_budget_the_mean_error_is_certified(factor, gap):
     """The sum of the multipliers is many times the loss, so that the bound is less close."""
     schema = qs.Schema.of(a=8, b=6)
     workload = qs.queries(schema, a="prefix").within(10) + qs.queries(schema, a="prefix", b="prefix").within(
@@ -70,7 +70,7 @@ def test_a_hair_above_the_least_budget_the_mean_error_is_certified(factor):
     )
     plan = qs.plan(workload, qs.PrivacyCost(factor * least_cost(workload, "uniform")), centering="uniform")
     assert targeted(plan) <= 1 + 1e-6
-    assert plan.gap <= 0.06
+    assert plan.gap <= gap
 
 
 @pytest.mark.slow

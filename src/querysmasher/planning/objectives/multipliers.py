@@ -44,9 +44,6 @@ FIRST_RATE, MOST_RATE = 3.0, 8.0
 """The power of its ratio by which a multiplier grows, at first and at most: 2 is exact for a query that is
 measured by itself."""
 
-FASTER, SLOWER = 1.6, 0.5
-"""What multiplies this power where a ratio stays on the same side of its mean, and where it changes sides."""
-
 
 @dataclass(frozen=True)
 class Scope:
@@ -242,11 +239,9 @@ class Multipliers:
 def _grown(u: Array, logs: Array, rates: Array, last: Array) -> tuple[Array, Array, Array]:
     """Return multipliers that grow by powers of ratios, given their logarithms; these powers; the logarithms.
 
-    The powers are larger where a ratio stays on the same side of one, and smaller where it changes sides.
+    The powers double where a ratio stays on the same side of one, and halve where it changes sides.
     """
-    turned = np.sign(logs * last)
-    factors = np.where(turned > 0, FASTER, np.where(turned < 0, SLOWER, 1.0))
-    rates = np.minimum(rates * factors, MOST_RATE)
+    rates = np.minimum(rates * 2 ** np.sign(logs * last), MOST_RATE)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 

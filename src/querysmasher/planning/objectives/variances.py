@@ -135,10 +135,11 @@ class VarianceTable:
         self._formulas: list[Callable[[Residuals], Array]] = []
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
+        self.entries: list[GroupTerms] = []
         if previous is not None and fixed and self._is_laid_out_as(previous):
             self.entries, self.kinds, self._formulas = previous.entries, previous.kinds, previous._formulas  # noqa: SLF001
         else:
-            self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
+            self.entries += (self._entry(*groups) for groups in self._equivalent(scopes))
         self.columns = [np.maximum(formula(self.estimator.residual), 0.0) for formula in self._formulas]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
