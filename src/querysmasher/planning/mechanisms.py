@@ -404,8 +404,8 @@ MECHANISMS = {
         Mechanism(
             "querysmasher",
             "QuerySmasher",
-            "the best strategy for every attribute set, around centres chosen for the workload; few queries "
-            "as they are, where that is better",
+            "the best strategy for every attribute set, around centres chosen for the workload; a few "
+            "queries measured whole, if that is better",
             "no reason below applies",
             "",
             solve_separately(lambda task: partial(solve, solver=task.solver)),
@@ -416,8 +416,8 @@ MECHANISMS = {
             "ResidualPlanner+",
             "one basis per attribute, made for its own queries or given as `bases={...}`",
             "policy or software downstream prescribes a basis (Haar wavelets, a hierarchy)",
-            "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that tie "
-            "attributes.",
+            "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that "
+            "combine attributes, such as comparisons.",
             choose_products,
             has_bases=True,
         ),
@@ -425,8 +425,8 @@ MECHANISMS = {
             "residual",
             "ResidualPlanner",
             "measures every residual evenly, whatever the queries",
-            "the workload has only marginals, or you may ask any marginal later: it is optimal for these and "
-            "favours no query",
+            "the workload has only marginals, or you may ask any marginal later: this mechanism is "
+            "optimal for marginals and favours no query",
             "It adapts to marginals only.",
             solve_separately(lambda _: solve_residual),
         ),
@@ -434,8 +434,8 @@ MECHANISMS = {
             "fourier",
             "Weighted Fourier Factorizations",
             "adds noise to Fourier coefficients",
-            "attributes are circular, or one non-product block has too many cells for any other method: it "
-            "costs a fast Fourier transform",
+            "attributes are circular, or one non-product block has too many cells for any other method: "
+            "planning it takes only a fast Fourier transform",
             "It cannot distinguish the ends of an attribute from its middle.",
             solve_separately(lambda _: solve_fourier),
         ),
@@ -445,8 +445,8 @@ MECHANISMS = {
             "the queries themselves, not split: the optimum over all mechanisms, found over the cells they "
             "distinguish",
             "queries are few (at most 4,000) and you will ask no others later",
-            "It answers nothing later but what follows from the planned queries, takes no large tables, and "
-            "makes no use of a total that is public (replace-one neighbours).",
+            "Its releases answer only the planned queries and their linear combinations. It refuses large "
+            "tables, and does not use a public total (replace-one neighbours).",
             choose_whole,
             splits=False,
         ),
