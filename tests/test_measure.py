@@ -244,7 +244,7 @@ def test_a_ledger_records_the_exact_cost_and_the_release_says_so(plan, table, le
         assert f"as entry 1, with digest {entry.digest}" in said
     again = qs.measure(plan, table, ledger=ledger)  # a cost of 1 each, and the limit is 2
     assert again.entry.number == 2
-    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 1; this measurement takes rho = 0\.5"):
+    with pytest.raises(PrivacyError, match=r"leaves rho = 0 of 1; this measurement needs rho = 0\.5"):
         qs.measure(plan, table, ledger=ledger)
 
 
@@ -266,7 +266,7 @@ def test_what_the_ledger_refuses_is_refused_before_the_data_are_touched(plan, le
         (plan, {"ledger": ledger, "seed": 1}, "simulation"),
         (plan, {"ledger": ledger, "noise": "gaussian"}, "simulation"),
         (other, {"ledger": ledger}, "cannot be added"),
-        (dear, {"ledger": ledger}, "has left rho = 1 of 1: one more release may have epsilon = 7.286"),
+        (dear, {"ledger": ledger}, "leaves rho = 1 of 1: one more release may have epsilon = 7.286"),
     ]:
         with pytest.raises(PrivacyError, match=word):
             qs.measure(given, data, **arguments)

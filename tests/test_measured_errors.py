@@ -59,7 +59,7 @@ def test_a_file_has_the_same_errors_and_verifies(tmp_path):
     assert str(loaded.estimate().error()) == str(release.estimate().error())
     assert loaded.estimate().answer().values == pytest.approx(release.estimate().answer().values)
     assert qs.verify(tmp_path / "release.qs", ledger).ok
-    with pytest.raises(qs.QuerySmasherError, match="has left rho = 0 of"):
+    with pytest.raises(qs.QuerySmasherError, match="leaves rho = 0 of"):
         qs.measure(plan, table, error_share=0.1, ledger=ledger)
 
 

@@ -111,7 +111,7 @@ def test_a_folder_with_its_plan_verifies_and_another_plan_is_found(tmp_path, nei
     moved = replace(release.plan, measured=(first, replace(second, variance=second.variance * 2), *rest))
     assert "other integers" in check_plan(replace(release, plan=moved), tmp_path / "plan.qs")[1].text
     (tmp_path / "people.ledger").write_bytes(ledger_file)
-    with pytest.raises(qs.QuerySmasherError, match="has left rho = 0 of"):
+    with pytest.raises(qs.QuerySmasherError, match="leaves rho = 0 of"):
         qs.measure(plan, people(400), ledger=qs.Ledger(tmp_path / "people.ledger"))
 
 

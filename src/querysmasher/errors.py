@@ -61,11 +61,11 @@ class QuerySmasherError(Worded, Exception):
 
 
 class QuerySmasherWarning(Worded, UserWarning):
-    """Something that is allowed, and probably not meant."""
+    """Valid input that is probably a mistake."""
 
 
 class ArgumentError(QuerySmasherError, TypeError):
-    """An argument that is missing, unknown or of another type."""
+    """An argument that is missing, unknown or of an invalid type."""
 
 
 class UnknownNameError(QuerySmasherError, AttributeError):
@@ -109,7 +109,7 @@ class BudgetError(QuerySmasherError, ValueError):
 
 
 class BudgetArgumentError(BudgetError, ArgumentError):
-    """An argument of a privacy budget that is missing, unknown or of another type."""
+    """An argument of a privacy budget that is missing, unknown or of an invalid type."""
 
 
 class PlanError(QuerySmasherError, ValueError):

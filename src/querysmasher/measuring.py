@@ -114,13 +114,14 @@ def measure(
     a plan that costs more than its budget is refused before the table is opened.
 
     The guarantee holds for tables that meet the public conditions: values inside the schema's domain (unless
-    dropped) and at most `max_records` records. A refusal reveals that a table does not. Every call spends the
-    budget again: a `Ledger` adds up what several calls spend, and refuses what would pass its limit.
+    dropped) and at most `max_records` records. A refusal reveals that a table does not meet them. Every call
+    spends the budget again: a `Ledger` adds up what several calls spend, and refuses a call that would exceed
+    its limit.
 
-    A plan for estimates that was made without a number of records (`Plan.sizes_first`) is measured in two
-    phases: the number of records, then what is best for a table of this size. With `error_share`, the plan is
-    measured with the rest of the budget, and then, as a second phase, how far
-    the table is from every estimated table: both together cost at most the budget (`privacy.phases`).
+    A plan for estimates without a number of records (`Plan.sizes_first`) is measured in two phases: first the
+    number of records, then the best measurements for a table of this size. With `error_share`, a last phase
+    measures the distance of the table from every estimated table, and the plan gets the rest of the budget.
+    All phases together cost at most the budget (`privacy.phases`).
 
     Args:
         plan: what to measure.
@@ -132,22 +133,22 @@ def measure(
             formulas), "discrete" (discrete Gaussian, accounted through zCDP), "opendp" (the same from
             OpenDP), or "gaussian" (floating point, for simulation only).
         unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records:
-            all answers are then about the records that are left, and the release says so (not with
-            replace-one neighbours: the number of records left would be published).
-        max_records: a public cap on the number of records, stated without looking; a larger table is refused.
-        budget: the budget you intend to spend. A plan from a file carries its own budget; it is refused if it
-            differs.
+            all answers then describe the remaining records, and the release says so (not with replace-one
+            neighbours, which would publish the number of remaining records).
+        max_records: a public cap on the number of records, chosen without data; a larger table is refused.
+        budget: the budget you intend to spend. A plan with a different budget, for example from a file, is
+            refused.
         ledger: records what this call spends, before the table is opened: if the call fails afterwards, its
             cost counts as spent. Run `check` first. A simulation is refused.
-        person: a column that says to whom a record belongs. At most `records_per_person` records of each
-            person are counted, chosen at random and independently of everyone else's, so that the guarantee
-            for persons is proved instead of assumed. All answers are about the records that are counted, and
-            the release says so. A record without a person is treated as one with a missing value. Not with
-            replace-one neighbours.
-        report_dropped: measure, too, how many records `person` or unknown="drop" left out, with 1% of the
-            budget; `release.left_out` states it. By default it is not disclosed.
-        error_share: share of the budget that measures the error of `release.estimate()`, table by table, as
-            in `explore`; by default none is measured. All other noise grows accordingly.
+        person: the column that identifies the person of a record. At most `records_per_person` records of
+            each person are counted, chosen at random and independently of all other persons, so that the
+            guarantee for persons is proved instead of assumed. All answers describe the counted records, and
+            the release says so. A record without a person is treated like one with a missing value. Not
+            available with replace-one neighbours.
+        report_dropped: also measure how many records `person` or unknown="drop" left out, with 1% of the
+            budget; `release.left_out` has the result. By default this number is not disclosed.
+        error_share: fraction of the budget that measures the error of every table of `release.estimate()`, as
+            in `explore`; by default 0. The remaining measurements have more noise accordingly.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
@@ -259,10 +260,10 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
         raise PlanError(msg)
     sets = compared_sets(plan.asked or plan.workload)
     if not sets:
-        msg = "error_share: expected 0, because the workload has no table on attributes; got a share"
+        msg = "error_share: expected 0, because the workload has no table on attributes"
         raise PlanError(msg)
     if error_share * cost < LEAST_COST:
-        msg = f"error_share: expected 0, or a share with a privacy cost of at least {LEAST_COST:g}"
+        msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
     return sets
 

@@ -98,8 +98,9 @@ class Schema(Explained):
     def impossible(self, *predicates: str) -> Schema:
         """Return the schema with structural zeros: combinations of values that no record can have.
 
-        They are public knowledge, such as that nobody below 15 is married. Estimates and synthetic records
-        respect them; unbiased answers do not use them. State them before building workloads.
+        Structural zeros must be public knowledge: for example, nobody below 15 is married. Estimates and
+        synthetic records respect them; unbiased answers do not use them. State them before building
+        workloads.
 
         >>> Schema.of(age=100, children=10).impossible("age < 12 and children > 0").impossible_where
         ('age < 12 and children > 0',)

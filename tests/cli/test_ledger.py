@@ -122,7 +122,7 @@ def test_a_release_is_recorded_and_says_so(run, spec, folder):
     assert entry.digest in summary["record"]
     run("release", "--out", "again")
     ran = run("release", "--out", "more", code=3)
-    assert "has left rho = 0 of 1; this measurement takes rho = 0.5" in ran.err
+    assert "leaves rho = 0 of 1; this measurement needs rho = 0.5" in ran.err
     assert len(ledger.entries) == 2
     assert "more" not in names(folder)
 
@@ -178,12 +178,10 @@ def test_bad_sections(run, spec, folder, text, code, words):
 def test_the_plan_says_what_is_left(run, spec):
     assert "Ledger" not in run("plan").out
     run("release")
-    left = (
-        "has left rho = 0.5 of 1: one more release may have epsilon = 4.886 at delta = 1e-06 (default noise)"
-    )
+    left = "leaves rho = 0.5 of 1: one more release may have epsilon = 4.886 at delta = 1e-06 (default noise)"
     assert f"{left}; this spends up to rho = 0.5" in run("plan").words
     run("release", "--out", "two")
-    said = "has left rho = 0 of 1; this spends up to rho = 0.5, which is more"
+    said = "leaves rho = 0 of 1; this spends up to rho = 0.5, which is more"
     assert said in run("plan").words
     assert said in run("plan", "--json").json["ledger"]
     assert "will probably be refused" in run("release", "--out", "three", code=3).err

@@ -188,8 +188,8 @@ def test_other_words_are_rounded_up(run, folder):
 @pytest.mark.slow
 def test_what_is_said_of_the_share_of_the_budget_is_true(run, folder):
     said = (
-        "The budget share is what is spent on exactly the attributes of a row: rows on the same attributes "
-        "show the same share, unless their queries are measured as they are."
+        "The budget share is the fraction of the budget spent on exactly the attributes of a row. Rows on "
+        "the same attributes show the same share, unless their queries are measured whole."
     )
     table = '[[workload]]\nkind = "queries"\nfamilies = {{sex = "identity", age = "{}"}}\n'
     where = '[[workload]]\nkind = "where"\npredicate = "sex == \'F\' and age {}"\n'

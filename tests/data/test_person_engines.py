@@ -263,7 +263,7 @@ def test_spark(spark, monkeypatch):
         with pytest.raises(DataError, match="person: expected a column of integers, strings or binary"):
             counted(frame.selectExpr(f"{column} AS id", "a", "b", "c"))
     nulls = frame.selectExpr("CASE WHEN a = 0 THEN NULL ELSE id END AS id", "a", "b", "c")
-    with pytest.raises(DataError, match="nobody knows to whom"):
+    with pytest.raises(DataError, match="so its person is unknown"):
         counted(nulls)
     assert counted(nulls, unknown="drop")[0].sum() > 0
     with pytest.raises(DataError, match="no column 'id' that says to whom a record belongs"):
@@ -386,7 +386,7 @@ NULLS = {
 
 @pytest.mark.parametrize("kind", NULLS)
 def test_a_record_of_nobody_is_refused_or_dropped(kind):
-    with pytest.raises(DataError, match="a record has no value in 'id', so nobody knows to whom it belongs"):
+    with pytest.raises(DataError, match="a record has no value in 'id', so its person is unknown"):
         counted(NULLS[kind])
     kept = counted(NULLS[kind], unknown="drop")[0]
     assert kept.sum() == (0 if kind == "all" else 2)
@@ -395,7 +395,7 @@ def test_a_record_of_nobody_is_refused_or_dropped(kind):
 
 def test_an_empty_field_of_a_file_is_nobody(tmp_path):
     (tmp_path / "x.csv").write_text('id,a,b,c\n1,0,0,0\n,1,0,0\n"",2,0,0\n')
-    with pytest.raises(DataError, match="nobody knows"):
+    with pytest.raises(DataError, match="its person is unknown"):
         counted(tmp_path / "x.csv")
     assert counted(CSV(tmp_path / "x.csv"), unknown="drop")[0].sum() == 1
 

@@ -277,7 +277,7 @@ def test_a_plan_says_for_every_block_which_method_was_chosen_and_why(limit_plann
     fourier = qs.plan(workload, COST, mechanism="fourier")
     assert fourier.methods[0].reason != ""
     residual = qs.plan(workload, COST, mechanism="residual")
-    assert residual.methods[0].reason == "the mechanism residual was asked for"
+    assert residual.methods[0].reason == "you chose the mechanism residual"
 
 
 def test_later_queries_outside_a_fourier_plan_are_refused():

@@ -198,7 +198,7 @@ def test_what_costs_too_much_is_refused_before_counting():
 
     asked = Dropped(Unit(), True, Fraction(1))
     for budget in (qs.PrivacyCost(0.999), qs.PrivacyCost(5, records_per_person=2)):
-        with pytest.raises(PrivacyError, match="dropped: it exceeds its budget, or is for another unit"):
+        with pytest.raises(PrivacyError, match="dropped: it exceeds the budget, or is for another unit"):
             measure_dropped(asked, budget, Untouched(), Telltale(0))
     phases = Phases(SCHEMA, qs.PrivacyCost(1.5), Lacking(np.zeros(7, np.int64)), Telltale(0), 100)
     phases.dropped(asked)

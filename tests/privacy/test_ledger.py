@@ -26,7 +26,7 @@ def test_the_exact_sum_may_reach_the_limit_and_not_pass_it(ledger):
         assert (entry.number, entry.cost) == (number, TENTH)
     assert ledger.total.cost == 1
     assert ledger.left == 0
-    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 0.5; this measurement takes rho = 3.5"):
+    with pytest.raises(PrivacyError, match=r"leaves rho = 0 of 0.5; this measurement needs rho = 3.5"):
         ledger.charge(costing(Fraction(1, 2**140)), ROUNDED)
     assert len(ledger.entries) == 8
 
@@ -159,7 +159,7 @@ def test_a_late_discrete_noise_is_refused_if_the_zcdp_limit_is_passed_by_then(pa
     gaussian, discrete = Fraction(limit.privacy_cost), Fraction(limit.discrete_privacy_cost)
     ledger = qs.Ledger(path, limit=limit)
     ledger.charge(costing((gaussian + discrete) / 2), ROUNDED)
-    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 0\.0243"):
+    with pytest.raises(PrivacyError, match=r"leaves rho = 0 of 0\.0243"):
         ledger.charge(costing(Fraction(1, 10**9)), DISCRETE)
     ledger.charge(costing((gaussian - discrete) / 4), ROUNDED)
 
@@ -215,10 +215,10 @@ def test_two_releases_together_have_less_epsilon_than_their_sum(path):
         ledger.charge(costing(budget.privacy_cost, budget), ROUNDED)
         assert ledger.total.epsilon_at(1e-6) == pytest.approx(after, abs=1e-3)
     words = (
-        "has left rho = 0.00325803 of 0.0592869: one more release may have epsilon = 0.3156 at delta = 1e-06"
+        "leaves rho = 0.00325803 of 0.0592869: one more release may have epsilon = 0.3156 at delta = 1e-06"
     )
     with pytest.raises(
-        PrivacyError, match=re.escape(f"{words} (default noise); this measurement takes rho = 0.0280")
+        PrivacyError, match=re.escape(f"{words} (default noise); this measurement needs rho = 0.0280")
     ):
         ledger.charge(costing(budget.privacy_cost, budget), ROUNDED)
 

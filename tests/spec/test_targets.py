@@ -75,14 +75,14 @@ def test_plans_are_made_for_the_records_that_will_be_measured(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("rho = 0.05", "rho = 0.05\nleast = true", "expected no amount beside least = true, got rho"),
+        ("rho = 0.05", "rho = 0.05\nleast = true", "expected no amount with least = true, got rho"),
         ("target = 20\nlevel = 0.95", "", "expected a target in some [[workload]] table, got none"),
         ("target = 20\n", "", "level: allowed only together with target"),
         ("target = 20", "target = 0", "target: expected a positive number"),
         ("level = 0.95", "level = 95", "level: expected a number between 0 and 1"),
         ('"tables"', '"cells"', "weighting: expected"),
         ("[budget]", '[plan]\nobjective = "best"\n[budget]', "objective: expected"),
-        ("[budget]", '[plan]\nobjective = "worst"\n[budget]', "no meaning beside [budget] least = true"),
+        ("[budget]", '[plan]\nobjective = "worst"\n[budget]', "no effect with [budget] least = true"),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, problem):

@@ -125,8 +125,8 @@ def check(spec: SpecPath = SPEC, data: DataPath = None, as_json: AsJson = False)
     The output shows values of single records. It is for those who may see the table, and must not be
     published. The command inspects all columns that the queries use: missing columns, types, missing values,
     values outside the schema, and records without a person. It says what `release` would do with this spec:
-    refuse the table, or drop and leave out how many records. It writes nothing and spends no budget. Correct
-    the schema from public knowledge only, never from what is shown here.
+    whether it would refuse the table, and how many records it would drop or leave out. It writes nothing and
+    spends no budget. Correct the schema from public knowledge only, never from what is shown here.
     """
 
 
@@ -182,10 +182,10 @@ def explore(
 ) -> None:
     """Explore the table and write a folder that may be published. This spends the budget.
 
-    The workload must consist of marginals. The budget is spent in phases, each planned from the noisy results
-    of those before it, where it pays for estimates. The folder contains the noisy measurements (release.qs),
-    unbiased answers to what was measured, estimates of everything in the workload, their errors (errors.csv)
-    and a summary (summary.json). Every exploration spends the budget again.
+    The workload must consist of marginals. The command measures in phases. Each phase uses the noisy results
+    of earlier phases to measure what improves the estimates most. The folder contains the noisy measurements
+    (release.qs), unbiased answers to the measured queries, estimates of the whole workload, their errors
+    (errors.csv) and a summary (summary.json). Every exploration spends the budget again.
     """
 
 
@@ -202,7 +202,7 @@ def answer(
     release: ReleasePath,
     predicates: Annotated[
         list[str] | None,
-        typer.Argument(help='What to count: "age >= 18". Without one, list what can be asked.'),
+        typer.Argument(help='What to count: "age >= 18". Without a predicate, list possible queries.'),
     ] = None,
     level: Annotated[
         float, typer.Option(help="Probability that an interval covers the count without noise.")
@@ -237,7 +237,7 @@ def report(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page about a release or a plan: errors, shares of the budget, the guarantee.
+    """Write a page about a release or a plan: errors, budget shares, the guarantee.
 
     For a spec file, this plans first. It reads no data and spends no budget.
     """
@@ -251,7 +251,9 @@ def report(
 )
 def verify(
     release: ReleasePath,
-    ledger: Annotated[Path | None, typer.Option(help="The ledger that should have its entry.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger that should contain the entry of the release.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a published release: its digests, its exact privacy cost, every file, its entry in a ledger.
@@ -287,14 +289,16 @@ def ledger(
     delta: Number = None,
     cost: Number = None,
     neighbours: Annotated[str, typer.Option(help="With `create`: add_remove or replace_one.")] = "add_remove",
-    records_per_person: Annotated[int, typer.Option(help="With `create`: the unit of privacy.")] = 1,
-    label: Annotated[str | None, typer.Option(help="With `create`: which data it is about.")] = None,
+    records_per_person: Annotated[
+        int, typer.Option(help="With `create`: maximum number of records per person.")
+    ] = 1,
+    label: Annotated[str | None, typer.Option(help="With `create`: a label of the data.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent and what is left, check that no entry was changed, or create a ledger.
 
-    A ledger records the exact cost of every measurement before the table is opened, and refuses one that
-    would pass the limit. This command reads no data and spends no budget.
+    A ledger records the exact cost of every measurement before the table is opened, and refuses a measurement
+    that would exceed the limit. This command reads no data and spends no budget.
     """
 
 
@@ -319,8 +323,8 @@ def compare(
 ) -> None:
     """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
-    The table is ordered by the mean error, or by the largest one if that is the objective. At the least
-    budget that meets all targets, it compares how closely the mechanisms meet them.
+    The table is ordered by the mean error, or by the largest error if that is the objective. With `least =
+    true` in the spec, it compares how closely the mechanisms meet the targets.
 
     This reads no data, except a rehearsal table, and spends no budget.
     """
@@ -343,5 +347,6 @@ def demo(
 
     The demo writes two pages: one about the plan, one about the release.
 
-    The table is public and part of the optional package causaldata; without it, the people are fictitious.
+    The table is public and part of the optional package causaldata. Without this package, the people are
+    fictitious.
     """

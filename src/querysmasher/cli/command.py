@@ -22,7 +22,7 @@ SPEC = Path("release.toml")
 SpecPath = Annotated[Path, typer.Argument(help="The spec file.", show_default=True)]
 ReleasePath = Annotated[Path, typer.Argument(help="A folder that `querysmasher release` wrote.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 DataPath = Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")]
 OutPath = Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")]
 Resume = Annotated[
@@ -34,9 +34,7 @@ Seed = Annotated[
 ]
 ErrorShare = Annotated[
     float | None,
-    typer.Option(
-        help="Share of the budget that measures the errors of estimates, 0 to 0.5, instead of the spec's."
-    ),
+    typer.Option(help="Fraction of the budget for the errors of estimates, 0 to 0.5, instead of the spec's."),
 ]
 Number = Annotated[float | None, typer.Option(help="With `create`: the limit.")]
 

@@ -71,7 +71,9 @@ def ledger(
         limit = stated_budget(given, neighbours, records_per_person, dashes="--")
         book = Ledger(file, limit=limit, label=label)
     elif given:
-        msg = f"--{next(iter(given))}: the limit is stated only with `create`; an existing one never changes"
+        msg = (
+            f"--{next(iter(given))}: the limit is stated only with `create`; an existing limit never changes"
+        )
         raise BudgetError(msg)
     else:
         book = Ledger(file, label=label)

@@ -278,8 +278,8 @@ def check_taken(path: Path, force: bool, command: str) -> None:
         raise FileError(
             f"an earlier run measured the table for {str(path)!r} and spent the budget, but did not finish. "
             f"Its release is complete, in {str(left)!r}: `{command} --resume {name}` completes the folder "
-            f"at no further privacy cost, and `querysmasher answer {name}` queries it as it is. To measure "
-            "again, which spends the budget again, delete it, or use --force"
+            f"at no further privacy cost, and `querysmasher answer {name}` queries the draft. To measure "
+            "again, which spends the budget again, delete the draft, or use --force"
         )
 
 

@@ -38,8 +38,8 @@ from querysmasher.spec import Spec
 from querysmasher.spec.spec import Source
 
 SPENT = (
-    "Every measurement spends the budget again: releases about the same people add up, including those that "
-    "are replaced or discarded. Query this release instead, which has no privacy cost."
+    "Every measurement spends the budget again. Privacy loss adds up across releases about the same people, "
+    "even if they are replaced or discarded. Query this release instead, which has no privacy cost."
 )
 
 
@@ -119,7 +119,7 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
     if left is not None and left[0] < cost:
         note(
-            f"The ledger has left {left[1]}; the budget is rho = {readable(cost / 2):.6g}. The measurement "
+            f"The ledger leaves {left[1]}; the budget is rho = {readable(cost / 2):.6g}. The measurement "
             "will probably be refused."
         )
 
@@ -153,7 +153,7 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
     if read.ledger is not None and measured.entry not in read.ledger.open().entries:
         raise PrivacyError(
             f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
-            "would publish what nobody has counted"
+            "would publish a cost that no ledger has recorded"
         )
     stored = (path if path.is_dir() else path.parent) / PLAN
     if explores:

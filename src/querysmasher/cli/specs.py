@@ -163,9 +163,9 @@ def show(expected: Expectations, every: bool) -> None:
     print_table(header, cells, text=[QUERY])
     tell(
         "The expected error is the root mean square of the standard errors of the queries. The budget share "
-        "is what is spent on exactly the attributes of a row: rows on the same attributes show the same "
-        "share, unless their queries are measured as they are. Answers also use what is measured on subsets "
-        "of these attributes."
+        "is the fraction of the budget spent on exactly the attributes of a row. Rows on the same attributes "
+        "show the same share, unless their queries are measured whole. Answers also use the measurements on "
+        "subsets of these attributes."
     )
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):
@@ -273,7 +273,7 @@ class Expectations:
             return None
         cost = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
         spends = f"this spends up to rho = {readable(cost / 2):.6g}{', which is more' * (cost > left[0])}"
-        return f"{str(ledger.path)!r} has left {left[1]}; {spends}"
+        return f"{str(ledger.path)!r} leaves {left[1]}; {spends}"
 
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""

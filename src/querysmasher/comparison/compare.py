@@ -232,9 +232,9 @@ def compare(
             "fourier", "hdmm"; by default all.
         objective: what every mechanism minimises: "mean", the weighted mean square error, whatever the
             targets; or "worst", the largest standard error, relative to its target if a query has one. The
-            noise scales of the others are optimised for it too; HDMM has only the mean.
+            noise scales of the other mechanisms are optimised for it too; HDMM supports only the mean.
         rehearsal: a table of the same kind that is not private. Estimates and `explore`, whose errors depend
-            on the data, are compared on it as well (`Comparison.rehearsed`). It is read exactly.
+            on the data, are compared on this table (`Comparison.rehearsed`). Its exact counts are read.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs

@@ -75,14 +75,14 @@ class PersonBounds:
 def records_per_person(
     plan: Plan, histogram: Mapping[int, float], bounds: Sequence[int] | None = None
 ) -> PersonBounds:
-    """Return, for several bounds k on the records of each person, what is left out and how large errors are.
+    """Compare bounds k on the records per person: how many records each leaves out, and how large errors are.
 
-    The noise is proportional to k, and what is left out decreases with k. Nothing here reads data: guess the
-    histogram from public knowledge, such as an earlier year or another region.
+    The noise is proportional to k, and the number of records left out decreases with k. This function reads
+    no data: guess the histogram from public knowledge, such as an earlier year or another region.
 
     Args:
-        plan: any plan of the queries, with the budget you intend to spend, for any bound.
-        histogram: how many persons have so many records: {1: 500, 2: 300, 10: 40}.
+        plan: a plan of the queries with the budget you intend to spend; its bound does not matter.
+        histogram: numbers of persons by number of records: {1: 500, 2: 300, 10: 40}.
         bounds: the bounds to compare; by default 1, 2, 5, 10, 20, 50, … up to the most records of a person.
     """
     if not isinstance(plan, Plan):

@@ -198,10 +198,10 @@ def check(
         data: anything that `measure` accepts.
         attributes: the attributes to inspect; by default all. `measure` reads only those it measures.
         max_records: the public cap on the number of records, as for `measure`.
-        unknown: "refuse" or "drop", as for `measure`: what it does with records that do not fit.
-        person: the column that says to whom a record belongs, as for `measure`.
-        records_per_person: with `person`, how many records of each are counted, as in the budget; by default
-            all.
+        unknown: "refuse" or "drop": what `measure` would do with records that do not fit.
+        person: the column that identifies the person of a record, as for `measure`.
+        records_per_person: with `person`, how many records of each person are counted, as in the budget; by
+            default all.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)

@@ -137,7 +137,7 @@ class RowEncoder:
         is_stated = drop and getattr(column, "type", None) != pa.null()  # or one record would decide
         check_kind(kinds, names, title, is_stated)
         if names.null_count and not drop:
-            msg = f"person: a record has no value in {title!r}, so nobody knows to whom it belongs"
+            msg = f"person: a record has no value in {title!r}, so its person is unknown"
             raise DataError(msg, NAMELESS)
         return names
 

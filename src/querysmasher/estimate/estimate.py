@@ -47,8 +47,9 @@ MAX_ANSWERS = 500_000_000
 class Estimate:
     """Tables that are non-negative, consistent and, on sparse data, far closer to the truth than unbiased.
 
-    It is post-processing of releases: nothing here reads the table again, and nothing costs privacy. It is
-    biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
+    An estimate is post-processing of releases: it does not read the table again and has no privacy cost. It
+    is biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or
+    not.
     """
 
     release: Release
@@ -114,13 +115,13 @@ class Estimate:
         """How far tables are moved from the unbiased ones (0) to those of the model (1), on average.
 
         The keys are numbers of attributes. It is empty if the tables were not measured, or are so large that
-        those of the model are taken as they are.
+        the tables of the model are used unchanged.
         """
         return dict(self.model.weights)
 
     @property
     def fallback(self) -> str:
-        """Which tables are nearer to the unbiased ones than the model's, and why; empty if none is."""
+        """Which tables fall back towards the unbiased ones, and why; empty if none does."""
         short = {order: weight for order, weight in self.weights.items() if weight < 1}
         if not short:
             return ""
@@ -136,7 +137,7 @@ class Estimate:
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, measured or not.
 
-        It is an array; its `to_frame()` returns it with labels.
+        The result is an array; its `to_frame()` adds labels.
         """
         positions = self.schema.positions(attributes)
         with one_core():
@@ -172,10 +173,10 @@ class Estimate:
         return EstimatedCrossTable(shown, values, percent, self.note)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
-        """Answer a workload (by default the one that was asked for), a predicate or several.
+        """Answer a workload (by default the one of the release), a predicate or several.
 
         Counts of single cells come from the estimated tables. Prefixes, ranges and other sums come from the
-        unbiased answers, shrunk around the estimate, where they were measured.
+        unbiased answers, if these were measured, and are shrunk towards the estimate.
         """
         wanted = self._checked(workload)
         if wanted.query_count > MAX_ANSWERS:
@@ -224,17 +225,19 @@ class Estimate:
         write_estimates(self, self._checked(workload), path, progress)
 
     def error(self, *attributes: str) -> EstimateError:
-        """Return the error of an estimated table, in records; without attributes, the mean of all asked for.
+        """Return the error of an estimated table, in records; without attributes, the mean over the workload.
 
-        It is measured, with an interval, if `explore` bought it for this table; else it is model-based, and
-        says so. See `estimate.errors`.
+        The error has an interval if a part of the budget measured it for this table. Otherwise it is
+        model-based, and says so. See `estimate.errors`.
         """
         return self.errors([attributes] if attributes else None).mean
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
-        """Return the error of each table, by default of those asked for."""
+        """Return the error of each table, by default of the tables in the workload."""
         if self.seed is not None:
-            msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
+            msg = (
+                "errors: the errors are those of the estimate before rounding; use errors() of that estimate"
+            )
             raise OutsideMeasuredSpaceError(msg)
         if tables is None:
             tables = [group.attributes for group in self.workload if group.attributes]
@@ -245,7 +248,7 @@ class Estimate:
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables, one HTML file, and return its path.
 
-        A switch shows the unbiased values beside the estimates, where these were measured.
+        A switch also shows the unbiased values of measured tables.
         """
         from querysmasher.estimate.estimate_files import write_estimate_report  # noqa: PLC0415 - a view
 
@@ -255,21 +258,21 @@ class Estimate:
     def integers(self, *, seed: int | None = None) -> Estimate:
         """Return the estimate in non-negative integers that add up.
 
-        Singles sum to the total and pairs to their singles. Larger tables sum to the total, and to the pair
-        of their first two attributes in the schema's order. Given the estimate, the expectation of every
-        integer is the estimate: rounding adds noise of less than one count per cell, and no information.
-        `seed` makes it reproducible.
+        Tables on one attribute sum to the total, and tables on two attributes to those on one. Larger tables
+        sum to the total, and to the table on their first two attributes in the schema's order. The
+        expectation of every integer is the estimate: rounding adds noise of less than one count per cell, and
+        no information. `seed` makes the result reproducible.
         """
         return replace(self, seed=drawn_seed(seed)).computed_by(self.model)
 
     @explained("estimate.microdata(1000)")
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
-        """Return `n` synthetic records (by default as many as there are) that follow the estimate.
+        """Return `n` synthetic records (by default the estimated total) that follow the estimate.
 
-        Tables on one and two attributes of many records follow those of the estimate closely, and others as
-        far as they follow from pairs. The records do not describe real people: they carry the guarantee of
-        the release, and no more information than the estimate. Do not compute standard errors from them.
-        `seed` makes them reproducible.
+        If there are many records, their tables on one and two attributes are close to the estimate. Their
+        larger tables reflect only the dependence within pairs. The records do not describe real people. They
+        have the guarantee of the release, and contain no more information than the estimate. Do not compute
+        standard errors from them. `seed` makes them reproducible.
         """
         from querysmasher.estimate.microdata import MOST, Microdata  # noqa: PLC0415 - a view
 

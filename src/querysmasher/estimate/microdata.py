@@ -173,7 +173,7 @@ class Microdata:
     def _block(self, count: int, rng: np.random.Generator) -> Codes:
         pool = self._pool(POOL * count + 100, rng)
         if not len(pool):
-            msg = "microdata: the schema's impossible combinations leave no record that the estimate expects"
+            msg = "microdata: the schema's impossible combinations exclude all cells with a positive estimate"
             raise WorkloadError(msg)
         weights = self._raked(pool)
         ordered = np.lexsort([rng.random(len(pool)), *(pool[:, a] for a, _ in reversed(self._order))])

@@ -89,13 +89,13 @@ def explore(
     report_dropped: bool = False,
     progress: bool | None = None,
 ) -> Release:
-    """Measure a table in phases, each planned from the noisy results of those before it, for an estimate.
+    """Measure a table for an estimate, in phases; each phase is planned from earlier noisy results.
 
-    The phases look at single attributes, at how far pairs are from independence, at the pairs where that is
-    far, and at sets of three attributes where their distances ask for them. `release.estimate()` answers the
-    workload, and has its error by `estimate.error()`. The release itself answers, without bias, what was
-    measured. A plan fixed in advance (`plan` and `measure`) has errors known before any data are read; this
-    has not.
+    The phases measure single attributes, then the distance of every pair from independence, then the pairs
+    with large distances, and finally sets of three attributes with large distances. `release.estimate()`
+    answers the workload, and `estimate.error()` returns its error. The release itself gives unbiased answers
+    to queries that follow from the measurements. `plan` and `measure` know the errors before any data are
+    read; `explore` does not.
 
     Formal guarantee: without a seed, and with noise "rounded" or "discrete", the returned release, and
     everything computed from it, satisfies the budget for its neighbours and unit of privacy, on the same
@@ -107,21 +107,22 @@ def explore(
     composition of Gaussian mechanisms is exact: the log-likelihood ratio of all phases together is
     distributed as that of one Gaussian mechanism of the same total cost, and costs add in zCDP.
 
-    The table is counted once, and its exact counts stay in memory until the last phase; if these take more
-    than 2^26 cells, every phase counts it again. Both hold for every kind of table, including Spark frames.
+    The table is read once, and its exact counts stay in memory until the last phase. If the counts have more
+    than 2^26 cells, every phase reads the table again. This holds for every kind of table, including Spark
+    frames.
 
     Args:
-        workload: marginals, on as many attributes as you like.
+        workload: marginals, on any number of attributes.
         data: the table, as for `measure`.
         budget: what all phases together may spend.
         seed: for tests and simulation only: a release with a seed protects nobody, and says so.
-        error_share: share of the budget that measures the error of the estimate, table by table; 0 for none.
+        error_share: fraction of the budget that measures the error of every estimated table; 0 for none.
         noise: as for `measure`, like all arguments below.
         unknown: "refuse" or "drop".
         max_records: a public cap on the number of records.
         ledger: records the whole budget, before the table is opened.
-        person: a column that says to whom a record belongs.
-        report_dropped: measure, too, how many records were left out, with 1% of the budget.
+        person: the column that identifies the person of a record.
+        report_dropped: also measure how many records were left out, with 1% of the budget.
         progress: show progress bars.
     """
     check_arguments(workload, budget)

@@ -404,7 +404,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < LOST * before:
-            msg = "workload: rounding errors hide some queries beside others; use weights that differ less"
+            msg = "workload: rounding errors hide queries of small weight; use weights that differ less"
             raise PlanError(msg)
     return math.fsum(losses)
 

@@ -116,14 +116,15 @@ class Plan(Explained):
     def gap(self) -> float:
         """Certified: the objective is within this fraction of its optimum for these centres.
 
-        It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its
-        target; for `least_budget`, the factor by which all targets could be smaller at the same cost.
+        The objective is the weighted RMSE or, with `objective="worst"`, the largest standard error relative
+        to its target. For `least_budget`, the gap bounds how much smaller all targets could be at the same
+        cost.
         """
         return self.certificate.gap
 
     @property
     def objective(self) -> str:
-        """What is least.
+        """What the plan minimises.
 
         The "mean" square error within the targets, the "worst" standard error relative to its target, or the
         cost that meets all targets ("least").
@@ -132,7 +133,7 @@ class Plan(Explained):
 
     @property
     def purpose(self) -> str:
-        """What the plan is meant for: "answers", or an "estimate" of more than is measured."""
+        """What the plan is for: unbiased "answers", or an "estimate" that includes unmeasured tables."""
         return "answers" if self.asked is None else "estimate"
 
     @property
@@ -152,7 +153,7 @@ class Plan(Explained):
 
     @property
     def worst(self) -> float | None:
-        """The largest standard error of a query relative to its target, which is one if it has none.
+        """The largest standard error of a query relative to its target; a query without target has target 1.
 
         None if a group has too many queries to search.
         """
@@ -160,7 +161,7 @@ class Plan(Explained):
 
     @property
     def least_cost(self) -> float | None:
-        """Certified: every plan of its kind that meets all targets costs at least this much.
+        """Certified: every plan of this kind that meets all targets costs at least this much.
 
         None unless `least_budget` made the plan.
         """
@@ -206,7 +207,7 @@ class Plan(Explained):
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
         """The numerical method chosen for every distinct block, and why; largest blocks first."""
-        reasons = {name: f"the mechanism {name} was asked for" for name in MECHANISMS} | METHODS
+        reasons = {name: f"you chose the mechanism {name}" for name in MECHANISMS} | METHODS
         blocks = []
         for number, sets in Counter(number for m in self.measured for _, number in m.blocks).items():
             s = self.solutions[number]
@@ -216,7 +217,7 @@ class Plan(Explained):
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Indexes of the workload's groups that are measured as they are; the others are split."""
+        """Indices of the workload's groups that are measured whole; the others are split."""
         return tuple(sorted(group for m in self.measured for group in m.whole))
 
     @cached_property
@@ -243,7 +244,7 @@ class Plan(Explained):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every query, in the workload's order.
 
-        The workload may be any on the same schema whose queries can be answered from what is measured; others
+        The workload can be any on the same schema whose queries follow from the measurements. Other queries
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
@@ -281,9 +282,10 @@ class Plan(Explained):
     def limit(self) -> Limit:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
-        It is known for add/remove neighbours. A plan that measures all queries as they are carries it. Else
-        it is computed from a product distribution, for up to about 4,000 measured numbers or 200,000 cells,
-        in up to a few minutes; otherwise the result says why not.
+        The limit is available for add/remove neighbours. A plan that measures all queries whole already
+        contains it. For other plans it is computed from a product distribution, for up to about 4,000
+        measured numbers or 200,000 cells, in up to a few minutes. If it is not available, the result says
+        why.
         """
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
@@ -295,7 +297,7 @@ class Plan(Explained):
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
         elif large and size > most:
-            return Limit(None, None, "it is not computed for large attributes beside others")
+            return Limit(None, None, "it is not computed for large attributes combined with others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
@@ -332,7 +334,7 @@ class Plan(Explained):
     ) -> Path:
         """Write a page about the plan, a single HTML file that needs no network, and return its path.
 
-        `limit` says whether to compute `limit()` for it; by default only if that is quick.
+        `limit` says whether to compute `limit()` for the page; by default only if that is quick.
         """
         from querysmasher.report.plan_report import write_plan_report  # noqa: PLC0415 - a view
 

@@ -73,32 +73,32 @@ def plan(
     Args:
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
-        mechanism: "querysmasher" (the default); "whole", which measures few queries as they are, at the
-            optimum over all mechanisms; or one that is simpler and never more accurate than the default:
-            "residual", "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
-            Factorizations.
+        mechanism: "querysmasher" (the default); "whole", which measures a few queries without splitting them,
+            at the optimum over all mechanisms; or "residual", "basis" or "fourier": ResidualPlanner,
+            ResidualPlanner+ and Weighted Fourier Factorizations, which are simpler and never more accurate
+            than the default.
         solver: the numerical method. "optimal" chooses by size (the table in
-            `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which is
-            chosen, and why. The name of a mechanism selects that mechanism.
+            `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which
+            method is chosen, and why. The name of a mechanism selects that mechanism.
         centering: "optimized" (the default) chooses the centre of every attribute to lower the error below
             the paper's optimum; "uniform" is the paper's method, and the only one for the other mechanisms.
-        tolerance: how far above the optimum of its kind the error may be, as a fraction.
-        bases: for mechanism="basis", the bases that the planner should not choose, by attribute: one of
-            "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
+        tolerance: how far the error may exceed that of the best possible plan of this kind, as a fraction.
+        bases: for mechanism="basis", a mapping from attributes to bases: "identity", "prefix", "range",
+            "circular", "haar", or a matrix of rows over the values. The planner chooses the other bases.
         objective: what to minimise: "mean" (the default), the weighted mean square error; or "worst", the
             largest standard error, relative to its target if a query has one, whatever the weights.
-            With "mean", queries with targets (`Workload.within`) keep to them.
-        insufficient: what to do if the budget does not suffice for the targets: "refuse", with an error that
-            says which are missed and what would suffice; or "scale", and miss all by the same factor.
+            With "mean", the plan meets the targets of queries (`Workload.within`).
+        insufficient: what to do if the budget does not suffice for the targets: "refuse" raises an error that
+            names the missed targets and a sufficient budget; "scale" misses all targets by the same factor.
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
-            cannot be measured in integers under it is refused; a lower cap allows more plans.
-        purpose: "answers" (the default), unbiased ones of least error; or "estimate", which measures what
-            `Release.estimate` can use best for a workload of marginals: on sparse tables only parts on one
-            and two attributes. `plan.asked` is the workload to estimate, and `plan.workload` what can be
-            answered without bias.
-        records: for purpose="estimate", a rough, public number of records. Without it, `measure` learns it
-            first, for 1% of the budget, and shares the rest accordingly; the plan says what it does for
-            30,000 records.
+            cannot be measured in integers under this cap is refused; a lower cap allows more plans.
+        purpose: "answers" (the default) minimises the error of unbiased answers; "estimate" measures what
+            improves `Release.estimate` of marginals most: on sparse tables, only parts on one and two
+            attributes. `plan.asked` is then the workload to estimate, and `plan.workload` the queries with
+            unbiased answers.
+        records: for purpose="estimate", a rough, public number of records. Without it, `measure` first spends
+            1% of the budget on this number, and divides the rest accordingly; the plan then shows the errors
+            for 30,000 records.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -113,9 +113,7 @@ def plan(
     planner = _planner(workload, options, bases, max_records, progress, objective)
     if purpose == "estimate":
         if not planner.options.keeps_whole or objective != "mean":
-            msg = (
-                "purpose: 'estimate' has no other mechanism, solver, centering or objective than the default"
-            )
+            msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     with Bar("Planning", None, progress):
@@ -139,12 +137,12 @@ def least_budget(
 ) -> Plan:
     """Plan at the least privacy cost that meets every accuracy target of a workload, without data.
 
-    `plan.budget` is what it costs: `plan.budget.rho`, `plan.budget.mu` and `plan.budget.epsilon_at(delta)`
-    say the same in other words. `plan.least_cost` is certified: every plan of its kind that meets the targets
-    costs at least as much. Other queries get whatever accuracy costs nothing extra.
+    `plan.budget` is the budget found; `plan.budget.rho`, `plan.budget.mu` and `plan.budget.epsilon_at(delta)`
+    convert it. `plan.least_cost` is certified: every plan of this kind that meets the targets costs at least
+    this much. Other queries get whatever accuracy costs nothing extra.
 
     Args:
-        workload: the queries; `within` states targets, and at least one part must have one.
+        workload: the queries; `Workload.within` states targets, and at least one group must have a target.
         neighbours: "add_remove" or "replace_one", as for a budget.
         records_per_person: maximum number of records of one person, as for a budget.
         mechanism: as for `plan`, like all other arguments.

@@ -53,14 +53,14 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 
 @dataclass(frozen=True)
 class Ledger:
-    """A file that records what every measurement of a table spends, and refuses what would pass the limit.
+    """A file that records what every measurement of a table spends, and enforces a limit on the sum.
 
-    Every method opens the file anew, so a ledger may be shared between threads and processes.
+    Every method opens the file again, so threads and processes can share a ledger.
 
     Args:
         path: the file. Without `limit`, it must exist.
         limit: what all measurements together may spend, and for which neighbours and records per person. A
-            file that does not exist is created with it; an existing one must have the same limit.
+            file that does not exist is created with this limit; an existing ledger must have the same limit.
         label: which data the ledger is about, by default the name of the file without its ending. An
             existing ledger must have the same label.
     """
@@ -102,10 +102,10 @@ class Ledger:
             object.__setattr__(self, name, value)
 
     def charge(self, plan: IntegerPlan, noise: Distribution, person: str | None = None) -> Entry:
-        """Record what a measurement will spend; refuse it if the sum would pass the limit.
+        """Record what a measurement will spend; refuse it if the sum would exceed the limit.
 
-        `person` is the column that says to whom a record belongs, if the number of records per person is
-        bounded by counting no more of them; it must be the same in all entries.
+        `person` is the column that identifies the person of a record, if the measurement bounds the number of
+        records per person by counting no more of them. It must be the same in all entries.
 
         Formal guarantee: on return, the entry is on the disk, and the exact sum of all costs in the file,
         including this one, is at most the limit. If an error is raised, nothing may be measured.
@@ -118,11 +118,11 @@ class Ledger:
     ) -> Entry:
         """Record a whole budget before measurements in phases that are not planned yet; see `charge`.
 
-        `request` is the digest of what is asked for: 64 hexadecimal digits. The cost is all that the budget
-        allows with this noise, whatever the phases spend of it.
+        `request` is the digest of the request: 64 hexadecimal digits. The recorded cost is all that the
+        budget allows with this noise, even if the phases spend less.
         """
         if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
-            raise PrivacyError("request: expected the SHA-256 of what is asked for, in hexadecimal digits")
+            raise PrivacyError("request: expected the SHA-256 digest of the request, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
 
     def _record(
@@ -173,7 +173,7 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, in order, after their chain of digests was checked."""
+        """All entries, in order, after checking their chain of digests."""
         return self.verify().entries
 
     @property
@@ -183,15 +183,15 @@ class Ledger:
 
     @property
     def left(self) -> Fraction:
-        """The privacy cost that is left under the limit, with the noises used so far."""
+        """The remaining privacy cost under the limit, for the noise distributions used so far."""
         return self.total.left(self.limit)
 
     def verify(self, head: str | None = None) -> Chain:
-        """Check the chain of digests, and the sum against the limit, and return all entries.
+        """Check the chain of digests and that the sum is within the limit; return all entries.
 
         Args:
-            head: a digest noted earlier, of the last entry then; it must still be in the chain. Without it, a
-                chain that was rewritten as a whole, or cut at its end, is not noticed.
+            head: the digest of the last entry, noted earlier; it must still be in the chain. Without it, a
+                chain that was completely rewritten, or whose last entries were removed, is not detected.
         """
         chain = read(self.path)
         self._check_same(chain.opening)
@@ -224,7 +224,7 @@ class Ledger:
         if after.cost > after.allowed(self.limit):
             left = Total(total.cost, after.is_gaussian).left_words(self.limit)
             raise PrivacyError(
-                f"ledger: {str(self.path)!r} has left {left}; this measurement takes rho = "
+                f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
                 f"{readable(float(cost) / 2):.6g}. Nothing was measured"
             )
 

@@ -91,7 +91,7 @@ def measure_dropped(
     source.
     """
     if dropped.unit != budget.unit or dropped.cost > Fraction(noise.distribution.allowed_cost(budget)):
-        msg = "dropped: it exceeds its budget, or is for another unit of privacy; nothing was measured"
+        msg = "dropped: it exceeds the budget, or is for another unit of privacy; nothing was measured"
         raise PrivacyError(msg)
     with Bar("Counting", None, progress):
         exact = counter.left_out()

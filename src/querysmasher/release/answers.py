@@ -145,10 +145,11 @@ class Answers(LabelledAnswers[Answer], Explained):
     ) -> Any:
         """Return one tidy row per query: what it counts, value, std, low, high, cv and flag.
 
-        The columns `table`, `kind` and `query` say what a row counts, and so does one column per attribute:
-        it has the value, and null where all values count. `backend` is any eager backend of narwhals that is
+        The columns `table`, `kind` and `query` say what a row counts. One column per attribute has the value,
+        or null if the query counts all values. `backend` is any eager backend of narwhals that is
         installed: "pyarrow", "pandas", "polars", … An answer whose coefficient of variation exceeds
-        `suppress` is null, which biases the rest: small counts survive where their noise is positive.
+        `suppress` is null. Suppression biases the remaining answers: small counts remain if their noise is
+        positive.
         """
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
         return self._frame(

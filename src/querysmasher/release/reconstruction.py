@@ -173,7 +173,7 @@ MAX_COVARIANCE = 10_000
 
 
 def covariance(estimator: Estimator, workload: Workload, other: Workload | None = None) -> Array:
-    """Return the covariance matrix of the answers to a small workload, or with those to another one."""
+    """Return the covariance matrix of the answers to a small workload, or between two workloads."""
     shape = workload.query_count, (other or workload).query_count
     if shape[0] * shape[1] > MAX_COVARIANCE**2:
         what = f"{shape[0]:,} answers" if other is None else f"{shape[0]:,} with {shape[1]:,} answers"

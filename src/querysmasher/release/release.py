@@ -72,11 +72,11 @@ class LinearMeasurement:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(Statistical, Explained):
-    """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
+    """Noisy measurements of a table, as `measure` returns them. No method reads the table again.
 
-    Answers are unbiased and consistent with each other. They are about the records that were counted: all
-    records of the table, unless `counted` says that some were left out. They are available for any workload
-    in the measured space, at any time, at no further privacy cost.
+    Answers are unbiased and consistent with each other. They describe the counted records: all records of the
+    table, unless `counted` says that some were left out. A release answers any workload in the measured
+    space, at any time, at no further privacy cost.
     """
 
     plan: IntegerPlan
@@ -117,7 +117,7 @@ class Release(Statistical, Explained):
 
     @property
     def person(self) -> str | None:
-        """The column by which persons were distinguished, or None if they were not."""
+        """The column that identifies persons, or None if persons were not distinguished."""
         return self.counted.person
 
     @property
@@ -166,7 +166,7 @@ class Release(Statistical, Explained):
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
 
-        It is an array; its `to_frame()` returns it with labels, standard errors and intervals.
+        The result is an array; its `to_frame()` adds labels, standard errors and intervals.
         """
         values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
         return Marginal.of(values, lambda: cells(self, attributes))
@@ -174,8 +174,8 @@ class Release(Statistical, Explained):
     def at(self, level: str, groups: Any = None) -> CoarseRelease:
         """Return the release at a level of a hierarchy, for marginals and statistics of groups of values.
 
-        `level` is the name of a level of the planned workload; or, with `groups`, that of an attribute, whose
-        values are grouped in any form that a level of `hierarchy` may have.
+        `level` is the name of a level of the planned workload. With `groups`, it is the name of an attribute,
+        and `groups` states groups of its values in any form that a level of `hierarchy` can have.
         """
         return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
 
@@ -206,7 +206,7 @@ class Release(Statistical, Explained):
 
     @explained("release.covariance(workload)")
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
-        """Return the covariance matrix of the answers to a small workload, or with those to another one."""
+        """Return the covariance matrix of the answers to a small workload, or between two workloads."""
         self._check(workload)
         if other is not None:
             self._check(other)
@@ -236,7 +236,7 @@ class Release(Statistical, Explained):
     def to_arrays(self) -> Iterator[LinearMeasurement]:
         """Iterate over the noisy measurements as plain arrays: attributes, matrices, answers, variances.
 
-        They are all that was released, for those who want to fit another model, such as a graphical one.
+        These arrays are all released numbers. Use them to fit another model, such as a graphical model.
         """
         plan = self.plan
         for number, measured in enumerate(plan.measured):
@@ -258,7 +258,7 @@ class Release(Statistical, Explained):
 
     @explained("release.estimate()")
     def estimate(self) -> Estimate:
-        """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
+        """Return estimates: non-negative, biased, and far closer to the truth on sparse tables.
 
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
         were not measured. It has no standard errors.
@@ -276,10 +276,10 @@ class Release(Statistical, Explained):
         return made
 
     def described(self, **words: Any) -> Release:
-        """Return the release with words about its provenance.
+        """Return the release with a description of its provenance.
 
-        These are title, organisation, contact, date, data and version. Files, pages and `summary.json` show
-        them. They are public, and nobody checks them.
+        The description has title, organisation, contact, date, data and version. Files, pages and
+        `summary.json` show these words. They are public, and the library does not check them.
         """
         return replace(self, provenance=replace(self.provenance, **words))
 
@@ -296,8 +296,8 @@ class Release(Statistical, Explained):
     ) -> Path:
         """Write a page of tables and charts with intervals, one HTML file, and return its path.
 
-        With `estimates`, which is the default if the release was measured for them, it starts with the errors
-        of the estimates, and shows these beside the unbiased counts.
+        With `estimates` (the default if the release was measured for estimates), the page starts with the
+        errors of the estimates, and shows estimates beside the unbiased counts.
         """
         from querysmasher.report.release_report import write_release_report  # noqa: PLC0415 - a view
 

@@ -136,8 +136,8 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
 
     Args:
         folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.
-        ledger: where the cost should be recorded, or its path. Without it, the entry that the release names
-            is not looked up.
+        ledger: the ledger in which the cost should be recorded, or its path. Without it, the entry that the
+            release names is not checked.
     """
     if not isinstance(folder, str | os.PathLike):
         raise FileError(

@@ -205,10 +205,10 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what the plan is meant for, if not for the answers that it predicts."""
     if plan.asked is not None:
         queries = count(plan.asked.query_count, "query", "queries")
-        yield "purpose", f"an estimate of {queries}, biased; the errors here are of unbiased answers"
+        yield "purpose", f"an estimate of {queries}, biased; the errors shown are of unbiased answers"
     if plan.sizes_first:
-        first = "measured first, with 1% of the budget unless it is public, to share the rest by it"
-        yield "number of records", f"{first}; the errors here are those for 30,000 records"
+        first = "measured first, with 1% of the budget unless public, to divide the rest"
+        yield "number of records", f"{first}; the errors shown are for 30,000 records"
 
 
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:

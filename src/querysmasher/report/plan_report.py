@@ -360,8 +360,8 @@ def _error_section(plan: Plan, groups: int, *, with_curve: bool) -> Html:
     return markup(
         "errors",
         curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,
-        largest="Under each group stands a query that has its largest error. " if searched else None,
-        aimed="Below a target is the largest error as a share of it. " if aimed else None,
+        largest="Under each group is a query with the largest error of the group. " if searched else None,
+        aimed="Below each target is the largest error as a fraction of the target. " if aimed else None,
         left_out=paragraph(note, "note") if left_out > 0 else None,
     )
 
@@ -467,7 +467,7 @@ def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
         "These are costs of this plan with its noise scaled as a whole. A plan made for other targets may "
         "cost less."
         if plan.least_cost is None
-        else "Certified: every plan of its kind that meets the targets as asked has a privacy cost of at "
+        else "Certified: every plan of this kind that meets the stated targets has a privacy cost of at "
         f"least {number(plan.least_cost)}."
     )
     return markup(
@@ -485,7 +485,7 @@ def _target_data(plan: Plan, ratio: float, curve: Curve) -> tuple[dict[str, Any]
     start, grid, factors = curve
     target, level = _common(plan)
     unit = 1.0 if target is None else target.amount
-    title = "targets, as multiples of those asked for" if target is None else f"target: ±{level}"
+    title = "targets, as multiples of the stated targets" if target is None else f"target: ±{level}"
     ratio = shortened(ratio, 9)
     targets = [shortened(unit * ratio * factor, 6) for factor in factors]
     points = [{"target": t, "epsilon": e} for t, e in zip(targets, grid, strict=True)]

@@ -295,7 +295,7 @@ def _amount(section: Amount, unit: BudgetSection) -> Budget:
     given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
     if isinstance(section, BudgetSection) and section.least:
         if given:
-            raise BudgetError(f"expected no amount beside least = true, got {' and '.join(given)}")
+            raise BudgetError(f"expected no amount with least = true, got {' and '.join(given)}")
         given = {"cost": 1.0}  # a stand-in: planning finds the amount
     return stated_budget(given, unit.neighbours, unit.records_per_person)
 
@@ -324,9 +324,9 @@ def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], fin
     if entries and not any(entry.workload.has_targets for entry in entries):
         findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
     if planning and (planning.objective, planning.insufficient) != ("mean", "refuse"):
-        findings.add(("plan",), "objective and insufficient have no meaning beside [budget] least = true")
+        findings.add(("plan",), "objective and insufficient have no effect with [budget] least = true")
     if planning and planning.purpose != "answers":
-        findings.add(("plan", "purpose"), "expected 'answers' beside [budget] least = true, got 'estimate'")
+        findings.add(("plan", "purpose"), "expected 'answers' with [budget] least = true, got 'estimate'")
 
 
 def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerFile | None:

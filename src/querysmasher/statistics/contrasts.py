@@ -52,9 +52,9 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
     """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
     Args:
-        a: a predicate or a workload, whose counts are meant; or what `mean`, `total_of`, `share`,
-            `quantile`, `table` or `difference` of this release returned, or one entry of it.
-        b: likewise; as many figures as a, or a single one.
+        a: a predicate or a workload, to compare counts; or a result of `mean`, `total_of`, `share`,
+            `quantile`, `table` or `difference` of this release, or one entry of such a result.
+        b: the same, with as many figures as a, or a single figure.
     """
     left, right, correlation = _operands(source, a, b)
     return Figures(
@@ -182,9 +182,9 @@ class Statistical(AnswerSource):
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
-    interval is for the noise: it covers the figure that the exact counts of the records counted
-    (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
-    bins, and the figure of the records themselves can differ from it by more than the interval.
+    interval accounts for the noise: it covers the figure computed from the exact counts of the counted
+    records (`Release.counted`). For means, totals and quantiles of a binned attribute these are counts of
+    bins, and the figure of the records themselves can lie outside the interval.
     """
 
     table = table

@@ -174,7 +174,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Figures:
-    """Figures of one statistic. Intervals are for the noise: they cover the figure of the records counted."""
+    """Figures of one statistic. Intervals account for noise: they cover the figure of the counted records."""
 
     title: str
     columns: tuple[Column, ...]
@@ -204,7 +204,7 @@ class Figures:
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
-        """Whether intervals and standard errors of each figure hold."""
+        """Whether the interval and standard error of each figure are valid."""
         return np.isfinite(self.values) if self.trusted is None else self.trusted
 
     @property
@@ -221,7 +221,7 @@ class Figures:
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> tuple[Array, Array]:
         """Return the lower and upper ends of confidence intervals.
 
-        Each covers its figure with probability `level`; with `simultaneous`, all do together.
+        Each covers its figure with probability `level`; with `simultaneous`, all cover at the same time.
         """
         return self.reaching(self.reach(level, simultaneous=simultaneous))
 
@@ -268,11 +268,11 @@ class Figures:
         thresholds: Sequence[float] = THRESHOLDS,
         suppress: float | None = None,
     ) -> Any:
-        """Return one row per figure: what it is about, value, std, low, high, cv, flag.
+        """Return one row per figure: its groups, value, std, low, high, cv, flag.
 
         `backend` is any eager backend of narwhals that is installed: "pyarrow", "pandas", "polars", … A
-        figure whose coefficient of variation exceeds `suppress` is null. Suppression biases what remains:
-        small counts survive where their noise is positive.
+        figure whose coefficient of variation exceeds `suppress` is null. Suppression biases the remaining
+        figures: small counts remain if their noise is positive.
         """
         rules = Rules(thresholds, suppress)
         low, high = self.interval(level, simultaneous=simultaneous)

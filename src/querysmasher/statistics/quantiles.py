@@ -144,8 +144,8 @@ def quantile(  # noqa: D417 - a method of the release
         probabilities: one probability or several.
         by: grouping attributes.
         where: a predicate.
-        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
-            The interval covers neither assumption, only the noise.
+        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points. The
+            interval accounts only for the noise, not for either assumption.
     """
     schema = source.schema
     given = schema[attribute]

@@ -181,8 +181,8 @@ def with_unit(attribute: Attribute) -> str:
 def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
     """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
-    Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
-    are Fieller's.
+    Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
+    Intervals are Fieller's.
     """
     # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
     # of one size; the mean and Fieller's interval follow the change of scale.
@@ -203,7 +203,7 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
 def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
     """Return the sum of an ordinal or binned attribute over the records of each group.
 
-    Bins count as their mid-points: the interval does not cover where records lie within bins.
+    Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
     """
     schema = source.schema
     given = schema[attribute]
@@ -225,7 +225,7 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
 
 @explained("release.share('age >= 65', of=\"sex == 'F'\")")
 def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Figures:
-    """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
+    """Return the fraction of the records with `of` that also satisfy a predicate, by group."""
     schema = source.schema
     names = groups_by(schema, by)
     conditions = among(schema, predicate, "predicate")

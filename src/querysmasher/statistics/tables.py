@@ -254,8 +254,8 @@ def table(  # noqa: D417 - a method of the release
         totals: whether to add totals, the last entry of each axis.
         percent: None for counts; "row", "column" or "total" for percentages of those.
         thresholds: coefficients of variation at which cells are flagged.
-        suppress: coefficient of variation above which a cell is left out. This is computed from noisy
-            values and biases what remains: small counts survive where their noise is positive.
+        suppress: coefficient of variation above which a cell is left out. Suppression is computed from noisy
+            values and biases the remaining cells: small counts remain if their noise is positive.
     """
     schema = source.schema
     shape = check_table(schema, attributes, totals, percent)

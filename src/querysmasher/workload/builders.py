@@ -38,7 +38,7 @@ FamilyLike = str | Family | ArrayLike | None
 def marginals(schema: Schema, k: int | Iterable[int], weight: float = 1.0) -> Workload:
     """Ask all k-way marginals: how many records have a given value on each of k attributes.
 
-    `k` is one number or several; 0 asks the total.
+    `k` is one number or several; 0 asks for the total.
 
     >>> len(marginals(Schema.of(a=3, b=4, c=5), 2))
     47
@@ -56,8 +56,8 @@ def all_kway(
     """Ask products of one family per attribute on all sets of k attributes.
 
     `family` is "identity", "prefix", "range" or "circular" for all, or a mapping from attributes to
-    families, or None: what each attribute's kind suggests (categorical identity, ordinal and binned
-    prefix, cyclic circular). Attributes a mapping leaves out get what their kind suggests.
+    families, or None: the family then depends on the kind of attribute (identity for categorical, prefix for
+    ordinal and binned, circular for cyclic). The same holds for attributes that a mapping leaves out.
     """
     check_schema(schema)
     ways = _ways(schema, k)

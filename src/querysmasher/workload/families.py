@@ -263,10 +263,10 @@ class Intervals(_Spans):
 def ranges(
     schema: Schema, attribute: str, first: ArrayLike, last: ArrayLike, weights: ArrayLike | None = None
 ) -> Intervals:
-    """Return chosen ranges of an attribute, from the index of a first value to that of a last one, inclusive.
+    """Return chosen ranges of an attribute, each from its first to its last value, both given by index.
 
-    `first` or `last` may be one index for all ranges: `ranges(schema, "age", 0, [17, 64])` asks two
-    prefixes. `weights` says how much each counts. Use the result as the family of that attribute.
+    `first` or `last` can be one index for all ranges: `ranges(schema, "age", 0, [17, 64])` asks for two
+    prefixes. `weights` states the weight of each range. Use the result as the family of that attribute.
 
     >>> schema = Schema.of(age=100)
     >>> from querysmasher.workload.builders import queries

@@ -222,10 +222,10 @@ def hierarchy(
         levels: each a mapping from every value to its group, or from every group to its values; a list of
             groups in the order of the values; the number of characters of a code that name the group (2 and 5
             for the states and counties of census tracts); or the name of a column of `codebook`.
-        leaves: whether to ask for the single values too.
-        weights: a weight for the queries of each level, and last for those of the values.
-        codebook: a CSV file: a codebook with more columns, or one line per value in a column called as the
-            attribute.
+        leaves: whether to count the single values too.
+        weights: one weight for the queries of each level, followed by one for the single values.
+        codebook: a CSV file: a codebook with more columns, or one line per value, with a column that has the
+            name of the attribute.
         named: more levels, with names: `state=2, county=5`.
 
     >>> schema = Schema.of(county=4)
@@ -325,7 +325,7 @@ def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[A
         known, groups = set(attribute.values), {}
         for value, group in ((value, group) for group, members in level.items() for value in members):
             if not isinstance(value, Hashable) or value not in known:
-                msg = f"{here}: a group has {literal(value)}, which is no value of the attribute"
+                msg = f"{here}: a group has {literal(value)}, which is not a value of the attribute"
                 raise WorkloadError(msg)
             if groups.setdefault(value, group) != group:
                 msg = f"{here} has value {literal(value)} in two groups; every value belongs to one"

@@ -171,7 +171,8 @@ class Workload(Explained):
 
     Workloads are built by `marginals`, `all_kway`, `queries`, `affine`, `abs_difference`,
     `random_queries`, `linear` and `where`; `+` joins two, and `number * workload` scales the weights.
-    `weighing` chooses what counts alike, and `within` states how accurate the answers must be.
+    `weighing` gives every table or every query the same weight, and `within` states how accurate the answers
+    must be.
     """
 
     schema: Schema
@@ -249,11 +250,11 @@ class Workload(Explained):
 
     @explained("workload.weighing('tables')")
     def weighing(self, what: str) -> Workload:
-        """Return the workload with new weights: every group counts alike ("tables"), or every query does.
+        """Return the workload with equal weights for all groups ("tables") or for all queries ("queries").
 
-        With "queries", the weights of all builders, a large table outweighs small ones: a plan spends most of
-        the budget on its cells. With "tables", a group of n queries gets weight 1/n, so that totals and small
-        tables become more accurate, at the expense of the cells of large ones.
+        "queries" is the default of all builders: a large table outweighs small ones, and a plan spends most
+        of the budget on its cells. With "tables", each query in a group of n queries gets the weight 1/n.
+        Totals and small tables become more accurate, and the cells of large tables less accurate.
 
         >>> schema = Schema.of(a=3, b=4)
         >>> from querysmasher.workload.builders import marginals
@@ -274,7 +275,7 @@ class Workload(Explained):
         """Return the workload with an accuracy target for each of its queries.
 
         `target` is the largest standard error or, with a `level`, the largest half-width of the confidence
-        interval at that level. State targets on parts before joining them: parts without one have none.
+        interval at that level. State targets on parts of a workload before you join them with `+`.
         `least_budget` finds the least budget that meets all targets, `plan` meets them within a budget.
         """
         stated = Target(target, level)

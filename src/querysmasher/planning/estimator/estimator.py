@@ -151,8 +151,8 @@ class Estimator:
         unknown, left, lengths = self.whole_rows.unknown(group)
         if self.whole_rows.leaves_out(known, unknown, left, lengths):
             msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan does not "
-                "measure them, nor what they follow from. Add these queries to the planned workload"
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: they do not "
+                "follow from what the plan measures. Add these queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
         return known, unknown

@@ -158,7 +158,7 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
     if groups is None:
         msg = (
             f"workload: hierarchies of {gram.size:,} values that do not nest in each other cannot be planned "
-            "together. Remedies: one of them by itself; coarser values"
+            "together. Remedies: plan one of them alone; coarser values"
         )
         raise TooLargeError(msg)
     solution = solve_tree(groups, 1e-4)

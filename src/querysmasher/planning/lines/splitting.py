@@ -224,8 +224,8 @@ def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilie
             on_lines[indices[0]] = family
         else:
             msg = (
-                f"queries on ({', '.join(attributes)}) tie an attribute of very many values to others; "
-                "use coarser values for it"
+                f"queries on ({', '.join(attributes)}) combine an attribute of very many values with others; "
+                "use coarser values for this attribute"
             )
             raise TooLargeError(msg)
     rest = Group(tuple(names), tuple(families), group.weight)

@@ -245,19 +245,19 @@ def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanErr
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
         msg = (
-            "budget: it suffices for the targets, but leaves nothing to queries without any: beside these, "
-            f"targets are missed by a factor of {_factor(math.sqrt(cost / given))}. Use a privacy cost of "
-            f"{readable(cost):.6g}, or leave out queries without targets"
+            "budget: the budget suffices for the targets, but leaves nothing for queries without targets. "
+            f"With these queries, targets are missed by a factor of {_factor(math.sqrt(cost / given))}. "
+            f"Use a privacy cost of {readable(cost):.6g}, or leave out queries without targets"
         )
         return PlanError(msg)
     factor = math.sqrt(least.aimed_cost / given)
     certain = math.sqrt((least.plan.least_cost or 0.0) / given)
-    proven = f"; no plan of its kind misses by less than {certain:.4g}" if certain > 1 else ""
+    proven = f"; no plan of this kind misses them by less than {certain:.4g}" if certain > 1 else ""
     problem = (
-        "budget: it does not suffice for the targets, which the best plan misses by a factor of "
+        "budget: the budget does not suffice for the targets: the best plan misses them by a factor of "
         f"{_factor(factor)}{proven}. Planned without targets, {_listed(missed)}. "
     )
-    looser = "looser targets, or {}insufficient{}'scale' to miss all by this factor"
+    looser = "looser targets, or {}insufficient{}'scale' to miss all targets by this factor"
     if cost > MOST_COST:
         problem += (
             f"Meeting all targets would take a privacy cost of {cost:.3g}, more than "

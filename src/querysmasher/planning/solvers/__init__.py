@@ -38,13 +38,13 @@ SOLVERS = ("optimal", "dense", "structured")
 
 METHODS = {
     "circulant": "the queries look the same from every cell, so the optimum has a closed form",
-    "dense": "the block is small, or has few queries, so it is solved to the tolerance asked",
+    "dense": "the block is small, or has few queries, so it is solved to the requested tolerance",
     "structured": "the block has too many cells to be written out, so strategies are diagonal in a product "
     "basis",
     "fourier": "the block has too many cells to be written out, and a filter does better here than a "
     "product basis",
-    "whole": "the queries are measured together, as they are: no mechanism answers them better",
-    "line": "several families ask about the attribute, so it has a centre of its own on every set",
+    "whole": "the queries are measured together, without splitting: no mechanism is more accurate",
+    "line": "several families use the attribute, so it has a separate centre on every attribute set",
     "mirrored": "the attribute has too many values for a matrix, so it is measured by a filter that reflects "
     "at its ends",
     "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
