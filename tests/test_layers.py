@@ -25,7 +25,7 @@ from querysmasher.workload.registry import FAMILIES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "fields"},
+    {"errors", "arrays", "formatting", "html", "endings", "fields"},
     {"attributes", "conditions", "schema"},
     {"workload"},
     {

@@ -6,7 +6,7 @@ appears under its name only when it is complete. It ends with the checksum of ev
 only if the checksum is right.
 
 A small file cannot fill the memory: the expanded size of its members is limited, and files written here
-respect the limit. The ending of a name states the kind of a file.
+respect the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import secrets
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from querysmasher.endings import check_archive_name, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
 from querysmasher.fields import text, whole
 from querysmasher.formatting import read_json
@@ -319,39 +320,3 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-
-
-FOREIGN_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".html", ".htm", ".pdf", ".toml")
-"""Endings of other kinds of files than archives."""
-
-
-def starting(path: object) -> str:
-    """Return where a relative path starts, for a message about a file that is not there."""
-    return "" if Path(str(path)).is_absolute() else f"; relative paths start at {str(Path.cwd())!r}"
-
-
-def check_ending(path: object, endings: Sequence[str]) -> str:
-    """Return the ending of the name of a file to write; refuse one that is not in `endings`."""
-    name = _as_text(path)
-    ending = next((e for e in endings if name.lower().endswith(e)), None)
-    if ending is None:
-        raise FileError(f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}")
-    return ending
-
-
-def check_archive_name(path: object) -> None:
-    """Refuse a name for a plan or a release that has the ending of another kind of file."""
-    name = _as_text(path)
-    ending = next((e for e in FOREIGN_ENDINGS if name.lower().endswith(e)), None)
-    if ending is not None:
-        raise FileError(
-            f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
-            "archives, with names such as 'my.plan' or 'my.release'"
-        )
-
-
-def _as_text(path: object) -> str:
-    """Return a path as a string; refuse what is not a path."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise FileError(f"path: expected the path of a file to write, got {as_given(path)}")
-    return os.fsdecode(path)

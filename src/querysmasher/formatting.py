@@ -120,12 +120,12 @@ def figure(value: float, std: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share as a percentage, rounded up: a positive share never shows as 0.
+    """Return a share as a percentage, rounded up: more than rounding errors never shows as 0.
 
     >>> share(0.1234), share(1e-9)
     ('12.34%', '0.01%')
     """
-    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 0 else "0%"
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-12 else "0%"
 
 
 def count(value: int, singular: str, plural: str | None = None) -> str:

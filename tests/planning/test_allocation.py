@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from querysmasher.errors import PlanError
-from querysmasher.planning.around import allocate
+from querysmasher.planning.allocation import allocate
 
 roots = st.lists(st.floats(-6, 6).map(lambda x: 10.0**x), min_size=1, max_size=8)
 sensitivities = st.sampled_from([1, 4, 9, 36])

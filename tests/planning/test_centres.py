@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning import centring
-from querysmasher.planning.around import plan_at
+from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centring import attribute_roles, search_centres
 from querysmasher.planning.limits import limited

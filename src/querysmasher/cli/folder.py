@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 
 from querysmasher.cli.command import CutShortError
 from querysmasher.cli.output import check_free, note
+from querysmasher.endings import starting
 from querysmasher.errors import FileError
-from querysmasher.files import starting
 from querysmasher.planning.plan import Plan
 from querysmasher.progress import Bar
 from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables

@@ -19,8 +19,8 @@ from querysmasher.data.encoding import Texts, text_labels
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
+from querysmasher.endings import starting
 from querysmasher.errors import DataError
-from querysmasher.files import starting
 
 SUFFIXES = {
     ".csv": "CSV",

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.arrays import Array
+from querysmasher.endings import check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.estimated_answers import EstimateTidy
 from querysmasher.fields import items, text, whole
-from querysmasher.files import check_ending, read_value, write_archive
+from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table

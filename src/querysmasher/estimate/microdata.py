@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
+from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
 from querysmasher.estimate.table_model import Model
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.formatting import one_line
 from querysmasher.progress import Bar
 from querysmasher.release.outputs import format_of

@@ -35,7 +35,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.table_model import LARGEST, Model
-from querysmasher.planning.around import plan_at
+from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.options import Options
 from querysmasher.privacy.budget import Budget

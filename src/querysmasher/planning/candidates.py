@@ -30,7 +30,7 @@ import numpy as np
 
 from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.around import allocated
+from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.grading import LOST, NOTHING

@@ -26,7 +26,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
-from querysmasher.planning.around import plan_at
+from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits

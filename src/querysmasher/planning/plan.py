@@ -197,7 +197,9 @@ class Plan(Explained):
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 solutions = [self.solutions[number] for _, number in m.blocks]
-                for method in {s.method for s in solutions} & {"structured", "fourier"}:
+                for method in dict.fromkeys(
+                    s.method for s in solutions if s.method in {"structured", "fourier"}
+                ):
                     count, gap = methods.get(method, (0, 0.0))
                     methods[method] = count + 1, max(gap, *(s.gap for s in solutions if s.method == method))
         return methods

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from querysmasher.arrays import one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, as_given, explained
-from querysmasher.planning.around import plan_around_best, plan_at
+from querysmasher.planning.allocation import plan_around_best, plan_at
 from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised

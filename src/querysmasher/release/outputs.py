@@ -6,7 +6,7 @@ command, the description beside a file and `verify` look there.
 
 from __future__ import annotations
 
-from querysmasher.files import check_ending
+from querysmasher.endings import check_ending
 from querysmasher.release.formats import ARROW, CSV, FEATHER, GZIP, JSON, PARQUET, Format
 from querysmasher.release.workbook import WORKBOOK
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from querysmasher.endings import check_ending
 from querysmasher.errors import FileError
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.formatting import count, number
 from querysmasher.guarantees import ALL, Counted, delta_of, in_symbols, remarks, scientific
 from querysmasher.html import Html, element, join, script_data, table
