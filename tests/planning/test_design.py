@@ -115,7 +115,7 @@ def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monke
         H = hessian(s, Y)
         return H - 2 * np.eye(len(H)) * np.abs(H).max() if single else H
 
-    limit_planning(close_cells=10)
+    limit_planning(light_cells=10)
     monkeypatch.setattr(design_module, "hessian", fails_at_first)
     R = centred_rows(AbsDifference((5, 5)))
     weights = interior_point(R, np.full(25, 1.0 / 25), 1e-6)

@@ -83,11 +83,11 @@ def test_tests_change_limits_and_not_constants():
 
 
 def test_limits_are_frozen_and_changed_for_a_while_only():
-    with limited(close_cells=3) as inside:
+    with limited(light_cells=3) as inside:
         assert limits() is inside
-        assert limits().close_cells == 3
+        assert limits().light_cells == 3
     assert limits() == PlanningLimits()
     with pytest.raises(FrozenInstanceError):
-        limits().close_cells = 3
+        limits().light_cells = 3
     with pytest.raises(TypeError, match="nonsense"), limited(nonsense=3):
         pass

@@ -28,12 +28,12 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array, one_core
+from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.grading import LOST, NOTHING
+from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import root_of, solve_whole
@@ -432,6 +432,6 @@ def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> di
 
 def _root_of(rows: Array) -> float:
     """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
-    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=NOTHING, keepdims=True), 9)
+    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=ROUNDING, keepdims=True), 9)
     _, firsts = np.unique(rounded, axis=1, return_index=True)
     return least_root(independent_root(rows[:, firsts]))

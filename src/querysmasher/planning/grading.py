@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import ROUNDING, Array, solve_upper
 
 FAR = 1e3
 """Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
 
 GRADED = 1e-6
 """A root with rows shorter than this fraction of its longest is decomposed by Jacobi's method."""
-
-NOTHING = 1e-12
-"""What is at most this fraction of a row, a query or a number is its rounding error."""
 
 SAFE = 1e-150
 """Squared lengths above this and below its inverse: products of two neither underflow nor overflow."""
@@ -78,7 +75,7 @@ def graded_root(rows: Array) -> Array:
         left = np.empty_like(triangle.T)
         left[pivots] = triangle.T
         tails = np.sqrt(np.cumsum(left[:, ::-1] ** 2, axis=1)[:, ::-1])
-        left[tails <= NOTHING * sizes[:, None]] = 0.0
+        left[tails <= ROUNDING * sizes[:, None]] = 0.0
         clean = bool(left[pivots[: left.shape[1]], np.arange(left.shape[1])].all())
         used = left.any(axis=0)
         new_basis = np.asarray(turn[:, used].T, dtype=float)

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, pivoted, triangle_of
+from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR, NOTHING, lengths
+from querysmasher.planning.grading import FAR, lengths
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -106,7 +106,7 @@ def _whole_multiple(sizes: Array) -> float | None:
         left = tried
         for size in sizes / unit:
             products = left * size
-            left = left[np.abs(products - np.round(products)) <= NOTHING * products]
+            left = left[np.abs(products - np.round(products)) <= ROUNDING * products]
         if left.size and left[0] * sizes[-1] / unit <= LARGEST:
             return float(left[0] / unit)
     return None

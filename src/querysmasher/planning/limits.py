@@ -74,8 +74,6 @@ class PlanningLimits:
 
     # --- the numerical methods that solve blocks ---
 
-    close_cells: int = 300
-    """Maximum number of cells of a block solved more closely than asked, in double precision throughout."""
     light_cells: int = 300
     """Maximum number of cells of a block, or of values of an attribute, that takes milliseconds."""
     threaded_cells: int = 1_200
@@ -118,14 +116,10 @@ class PlanningLimits:
 
     # --- plans for the largest error, for targets and for the least budget ---
 
-    added_cells: int = 3_000
-    """Maximum number of cells of a group whose weights may be a sum of products."""
     merged_values: int = 600
     """Maximum number of cells of families that are merged into one, for a multiplier of every query."""
     merged_work: float = 2e9
     """Maximum of cells³ of them, in all groups that differ."""
-    merged_numbers: int = 10_000_000
-    """Maximum number of entries of their queries, written out."""
 
     # --- plans meant for estimates ---
 

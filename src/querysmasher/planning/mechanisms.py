@@ -38,7 +38,7 @@ from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import Solver, check_answers, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
-from querysmasher.planning.solvers.optimum import fourier_basis, independent_root, root_diagonal
+from querysmasher.planning.solvers.optimum import RANK, fourier_basis, independent_root, root_diagonal
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
@@ -50,9 +50,6 @@ from querysmasher.workload.workload import Workload
 
 BASES = (*ONE_ATTRIBUTE, "haar")
 """Names of bases: the one made for a family of queries, or Haar wavelets."""
-
-RANK = 1e-10
-"""Fraction of the energy of queries or rows that is rounding error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.grading import NOTHING, are_far_apart, lengths
+from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import Integers, lattice_rows
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
@@ -338,7 +338,7 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
             for already, rows in left.items()
         }
         left = means | rest
-    least = NOTHING * lengths(tensor.reshape(len(tensor), -1))
+    least = ROUNDING * lengths(tensor.reshape(len(tensor), -1))
     cleared = {kept: _without_nothing(rows.reshape(len(rows), -1), least) for kept, rows in left.items()}
     return {kept: rows for kept, rows in cleared.items() if rows is not None}
 

@@ -27,7 +27,7 @@ from math import prod
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -88,7 +88,7 @@ class Scopes:
                 keys.append((family.key, tuple(roles[a] for a in workload.schema.positions(names))))
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             free = sum(not fixed for fixed, _ in kinds)
-            if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
+            if added and free > 1 and prod(f.cells for f in group.families) > limits().dense_cells:
                 kinds = [(True, same) for _, same in kinds]
             if fine and (free == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
@@ -364,7 +364,7 @@ def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
     parts = list(group.parts())
     free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
     rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
-    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
+    if len(free) < 2 or cells > limits().merged_values or rows * cells > CHUNK:
         return group
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for _, family in free:

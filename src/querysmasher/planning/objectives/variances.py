@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import TIE, Array, first_largest, in_order
+from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
@@ -44,9 +44,6 @@ Integers = NDArray[np.intp]
 
 Clusters = tuple[tuple[int, ...], ...]
 """The families of every cluster of a group, by index."""
-
-CHUNK = 2_000_000
-"""Maximum number of sums computed at once."""
 
 
 @dataclass(frozen=True)

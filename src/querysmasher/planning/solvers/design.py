@@ -318,7 +318,7 @@ def interior_point(R: Array, start: Array, tolerance: float, progress: Progress 
     design = Design.at(R, lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    single = len(lam) > limits().close_cells
+    single = len(lam) > limits().light_cells
     for number in range(40):
         v = design.leverages
         mu = float(lam @ z) / len(lam)

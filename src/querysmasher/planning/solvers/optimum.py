@@ -194,7 +194,7 @@ def _part_gram(part: Part, maps: list[Array]) -> Array:
 def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
-    target = tolerance / (100 if block.cells <= limits().close_cells else 4)
+    target = tolerance / (100 if block.cells <= limits().light_cells else 4)
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block), target, progress)
         back = np.arange(root.shape[1])
