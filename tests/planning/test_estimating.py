@@ -115,8 +115,8 @@ def test_a_plan_for_estimates_is_saved_and_its_release_estimates_what_was_asked(
         ({"purpose": "estimate", "records": 0}, "records: expected a rough number"),
         ({"purpose": "estimate", "records": True}, "records: expected a rough number"),
         ({"records": 100}, "records: allowed only with purpose='estimate'"),
-        ({"purpose": "estimate", "objective": "worst"}, "purpose: 'estimate' has no other"),
-        ({"purpose": "estimate", "mechanism": "residual"}, "purpose: 'estimate' has no other"),
+        ({"purpose": "estimate", "objective": "worst"}, "purpose: 'estimate' supports only"),
+        ({"purpose": "estimate", "mechanism": "residual"}, "purpose: 'estimate' supports only"),
     ],
 )
 def test_invalid_options_are_refused(options, problem):

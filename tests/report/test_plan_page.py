@@ -163,7 +163,7 @@ def test_one_target_is_shown_as_itself(browser, tmp_path):
     browser.open(plan.report(tmp_path / "one.html"), width=360)
     assert control(browser, "target") == 50
     rows = browser.texts(".costs td:first-child")
-    assert rows[MULTIPLES.index(1.0)] == "± 50.0 at 95% (as asked)"
+    assert rows[MULTIPLES.index(1.0)] == "± 50.0 at 95% (as stated)"
     assert rows[MULTIPLES.index(2.0)] == "± 100 at 95%"
     assert "± at 95%" in "".join(browser.texts("#costs .role-axis-title"))
     assert browser.run("document.documentElement.scrollWidth") <= 360

@@ -187,10 +187,10 @@ def check(
 ) -> Check:
     """Show the custodian what in a table does not fit a schema, in all columns at once.
 
-    The result shows values of single records. It is for those who may see the table, protects nobody and must
-    not be published. This function writes nothing and spends no budget. It applies the rules of `measure`:
-    the result lists missing and repeated columns, types that do not fit, the number of missing values, the
-    values outside the domain, and the number of records concerned.
+    The result shows values of single records. It is only for people who may see the table, is not private and
+    must not be published. This function writes nothing and spends no budget. It applies the rules of
+    `measure`: the result lists missing and repeated columns, types that do not fit, the number of missing
+    values, the values outside the domain, and the number of records concerned.
 
     Args:
         schema: the domain. Correct it from public knowledge only: a domain read from this table would reveal

@@ -114,7 +114,7 @@ class Budget(Explained):
     def describe(self, person: str | None = None) -> str:
         """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`.
 
-        Amounts are rounded up to six digits: the guarantee holds as it is stated.
+        Amounts are rounded up to six digits, so the stated guarantee holds.
         """
         return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 

@@ -93,7 +93,7 @@ def cost_curve(points: Rows, target: float, epsilon: float, title: str, planned:
     x = alt.X("target:Q", title=title, scale=scale, axis=_log_axis(alt, points, "target", "target"))
     y = alt.Y("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
     line = alt.Chart(alt.InlineData(points)).mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
-    wish, here = _mark(alt, "target", planned, "as asked"), _movable(alt, "target", "epsilon")
+    wish, here = _mark(alt, "target", planned, "as stated"), _movable(alt, "target", "epsilon")
     across = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x=alt.Undefined, y="epsilon:Q")
     return _moved(alt, [line, *wish, across, here], 240, target=target, epsilon=epsilon)
 

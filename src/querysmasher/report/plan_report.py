@@ -459,7 +459,7 @@ def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
         budget = cost_of(plan, ratio, multiple)
         name = f"× {multiple:g}" if target is None else f"{error(multiple * target.amount)}{level}"
         amounts = budget.epsilon_at(delta), budget.rho, budget.mu, budget.privacy_cost
-        rows.append((name + (" (as asked)" if multiple == 1 else ""), *map(number, amounts)))
+        rows.append((name + (" (as stated)" if multiple == 1 else ""), *map(number, amounts)))
     header = ["Targets", f"ε at δ = {scientific(delta)}", "ρ", "μ", "Privacy cost"]
     label = "targets ×" if target is None else "target ±"
     follow = " Move the targets, and ε and every error under “Expected error” follow."
