@@ -13,7 +13,6 @@ from pyarrow import csv
 
 import querysmasher as qs
 from querysmasher.files import write_members
-from querysmasher.release import workbook
 from querysmasher.release.comparing import sha256
 from querysmasher.release.verify import (
     FAILED,
@@ -26,6 +25,7 @@ from querysmasher.release.verify import (
     summary_of,
 )
 from querysmasher.release.writing import document
+from querysmasher.report import charts
 from tests.builders import UNIFORM
 from tests.release.folders import statuses, summarised, text, with_digests
 
@@ -229,7 +229,7 @@ def test_the_page_of_another_version_is_not_verified(folder, monkeypatch):
     summarised(folder, {**summary, "querysmasher": "0.0.1"})
     assert statuses(qs.verify(folder))["report.html"] == FAILED
     path.write_text(page)
-    monkeypatch.setattr(workbook, "find_spec", lambda name: None)
+    monkeypatch.setattr(charts, "find_spec", lambda name: None)
     finding = check_page(release, path)
     assert finding.status == OPEN
     assert "pip install" in finding.text

@@ -120,6 +120,8 @@ class PlanningLimits:
     """Maximum number of cells of families that are merged into one, for a multiplier of every query."""
     merged_work: float = 2e9
     """Maximum of cells³ of them, in all groups that differ."""
+    merged_numbers: int = 10_000_000
+    """Maximum number of entries of their queries, written out."""
 
     # --- plans meant for estimates ---
 

@@ -27,7 +27,7 @@ from math import prod
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array
+from querysmasher.arrays import Array
 from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -364,7 +364,7 @@ def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
     parts = list(group.parts())
     free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
     rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
-    if len(free) < 2 or cells > limits().merged_values or rows * cells > CHUNK:
+    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
         return group
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for _, family in free:

@@ -49,7 +49,7 @@ PRINTED = 1 + 1e-5
 MOST_COST = 1e6
 """Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""
 
-SPARE = 3.0
+SPARE = 2.5
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
 add to the least cost."""
 
