@@ -78,7 +78,7 @@ def replaced(module):
 @pytest.mark.slow
 def test_tests_change_limits_and_not_constants():
     found = {(path, name) for path, module in files().items() for name in replaced(module)}
-    assert ("planning/test_strategies.py", "CHUNK") in found
+    assert ("planning/strategies/test_strategies.py", "CHUNK") in found
     assert {(path, name) for path, name in found if name.isupper() and name not in BESIDE} == set()
 
 

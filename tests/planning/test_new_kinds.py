@@ -20,8 +20,8 @@ from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
 from tests.builders import COST, as_lines, has_lines, plan_split
-from tests.planning.test_large import check_variances
-from tests.planning.toy_strategy import CountAxis, StepStrategy
+from tests.planning.lines.test_splitting import check_variances
+from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import query_rows
 
 

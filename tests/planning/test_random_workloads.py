@@ -17,7 +17,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from tests.planning.test_estimator import PUBLIC, whole_domain
+from tests.planning.estimator.test_estimator import PUBLIC, whole_domain
 from tests.reference import query_rows, split_map, subsets
 
 CLOSE = 1e-4

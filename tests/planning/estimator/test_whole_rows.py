@@ -14,7 +14,7 @@ from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.residual import Residuals
 from querysmasher.planning.solution import Measured
-from tests.planning.test_combination import over_cells, whole, whole_rows, wholes
+from tests.planning.estimator.test_combination import over_cells, whole, whole_rows, wholes
 from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows
 from tests.strategies import schemas, workloads

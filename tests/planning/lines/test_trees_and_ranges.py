@@ -9,7 +9,7 @@ import querysmasher as qs
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limited
 from tests.builders import COST, SPLIT, as_lines
-from tests.planning.test_large import SCHEMA, check_variances, exact_release, rows_of
+from tests.planning.lines.test_splitting import SCHEMA, check_variances, exact_release, rows_of
 from tests.profiles import fewer
 
 

@@ -13,7 +13,7 @@ from querysmasher.workload.families import Prefix
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
-from tests.planning.test_solvers import check, kronecker_sum, last_block, problems
+from tests.planning.solvers.test_optimum import check, kronecker_sum, last_block, problems
 from tests.reference import loss, strategy_rows, terms_gram
 from tests.strategies import schemas, workloads
 

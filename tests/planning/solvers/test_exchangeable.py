@@ -12,7 +12,7 @@ from querysmasher.planning.solvers.bounds import exchangeable_bound, lower_bound
 from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
 from tests.builders import COST
-from tests.planning.test_solvers import last_block, problems
+from tests.planning.solvers.test_optimum import last_block, problems
 from tests.profiles import fewer
 
 

@@ -12,7 +12,7 @@ from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import COST, SPLIT, as_lines
-from tests.planning.test_large import SCHEMA, check_variances, exact_release, planned
+from tests.planning.lines.test_splitting import SCHEMA, check_variances, exact_release, planned
 
 
 @pytest.mark.parametrize("family", ["prefix", "range"])

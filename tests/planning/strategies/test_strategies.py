@@ -21,7 +21,7 @@ from querysmasher.planning.strategies import (
 )
 from querysmasher.planning.strategies import dense as module
 from querysmasher.privacy.accounting import squared_sensitivity
-from tests.planning.toy_strategy import CountAxis, StepStrategy
+from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import complement, kron
 
 SHAPE = (3, 2, 4)

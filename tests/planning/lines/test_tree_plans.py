@@ -13,8 +13,8 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.planning.limits import limited, limits
 from tests.builders import COST, SPLIT, as_lines
-from tests.planning.test_large import SCHEMA, check_variances, planned
-from tests.planning.test_trees import trees
+from tests.planning.lines.test_forest import trees
+from tests.planning.lines.test_splitting import SCHEMA, check_variances, planned
 from tests.release.tables import simulations
 
 
