@@ -5,6 +5,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+import querysmasher as qs
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import PlanningLimits, limited, limits
 from tests.test_layers import nodes, package_sources
 from tests.test_tests import files
@@ -91,3 +93,51 @@ def test_limits_are_frozen_and_changed_for_a_while_only():
         limits().light_cells = 3
     with pytest.raises(TypeError, match="nonsense"), limited(nonsense=3):
         pass
+
+
+# --- what limits gain --------------------------------------------------------------------------
+
+
+def plan(workload, limit=None, **options):
+    """Return a plan at privacy cost 1, with some other limits."""
+    with limited(**(limit or {})):
+        return qs.plan(workload, qs.PrivacyCost(1.0), **options)
+
+
+def test_attributes_of_too_many_values_are_refused():
+    workload = qs.queries(qs.Schema.of(a=7000), a="prefix")
+    assert plan(workload).rmse > 0
+    with pytest.raises(TooLargeError, match="up to 6,500"):
+        plan(workload, {"most_values": 6500})
+
+
+def test_too_many_queries_are_not_searched_for_the_largest_error():
+    schema = qs.Schema.of(a=5, b=6)
+    with pytest.raises(TooLargeError, match="30 are too many to search"):
+        plan(qs.queries(schema, a="prefix", b="prefix"), {"worst_queries": 20}, objective="worst")
+    workload = qs.queries(qs.Schema.of(a=2000, b=2), a="prefix", b="identity")
+    assert plan(workload).worst_std > 0
+    with limited(large_worst_queries=3000):
+        assert plan(workload).worst_std is None
+
+
+def test_plans_that_rounding_spoils_are_refused():
+    workload = qs.queries(qs.Schema.of(a=30), a="prefix")
+    assert plan(workload, {"most_bits": 4}).rmse > 0
+    with pytest.raises(PlanError, match="some queries are lost"):
+        plan(workload, {"most_bits": 4, "most_loss": 1.0})
+
+
+@pytest.mark.parametrize("limit", ["merged_values", "merged_work", "merged_numbers"])
+def test_merged_families_bring_the_largest_error_closer_to_its_bound(limit):
+    schema = qs.Schema.of(a=6, b=5)
+    workload = qs.queries(schema, a="prefix", b="identity") + qs.queries(schema, a="identity", b="prefix")
+    assert plan(workload, objective="worst").gap < 0.005
+    assert plan(workload, {limit: 0}, objective="worst").gap > 0.02
+
+
+def test_the_number_of_records_is_learnt_for_its_share_of_the_budget():
+    workload = qs.marginals(qs.Schema.of(a=4, b=5, c=6, d=3), 3)
+    few, many = (plan(workload, {"size_share": share}, purpose="estimate") for share in (0.01, 0.2))
+    assert few.budget_shares()[()] < 0.05
+    assert many.budget_shares()[()] > 0.2
