@@ -70,7 +70,8 @@ class CentreSearch:
             if id(best) not in shared:
                 further = 1 + (way - 1) * (1 + FEW / len(even))
                 weights = np.maximum(even.weights + further * (best - even.weights), 0.0)
-                shared[id(best)] = Centre.near(weights / weights.sum(), limits().centre_integers)
+                finest = min(max(limits().centre_integers, len(even)), limits().largest_centre)
+                shared[id(best)] = Centre.near(weights / weights.sum(), finest)
         return tuple(shared[id(best)] for best in self.best)
 
 
@@ -123,13 +124,14 @@ def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class _RoleStrategy:
-    """The strategy of a role: its centre w and M."""
+    """The strategy of a role: its centre w, M, and weights of the values to search for a better one from."""
 
     size: int
     centre: Array = field(init=False)
+    start: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.centre = np.full(self.size, 1.0 / self.size)
+        self.centre = self.start = np.full(self.size, 1.0 / self.size)
 
     @cached_property
     def kept(self) -> Array:
@@ -150,10 +152,9 @@ class _RoleStrategy:
         mean = float(np.trace(kept)) / self.size
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
-        even = np.full(self.size, 1.0 / self.size)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), even, CLOSE, 40)
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), self.start, CLOSE, 40)
         half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
         inverse = half.T @ half  # V⁻¹ for V with V[j,j] = 1
         ones = inverse.sum(axis=1)

@@ -101,7 +101,7 @@ class PlanningLimits:
     # --- the search for the best centres ---
 
     centre_integers: int = 32
-    """Maximum size of the integers to which centres are rounded."""
+    """Maximum size of the integers to which centres are rounded; the number of values, if that is more."""
     largest_centre: int = 256
     """Maximum size of the integers of any centre: exact measurement needs small ones."""
 

@@ -222,12 +222,12 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 
 
 def axis_weights(block: Block) -> list[Array]:
-    """Return the best weights of every axis for all queries, traced over the others."""
-    even = [np.full(size, 1.0 / size) for size in block.shape]
-    if len(even) == 1:
-        return even
-    roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(even)))
-    return [solve_design(root, start, 1e-4).weights for root, start in zip(roots, even, strict=True)]
+    """Return good weights of every axis: of one, its centre; else the best for queries traced over the others."""
+    starts = [np.abs(centre.weights) + ROUNDING for centre in block.centres]
+    if len(starts) == 1:
+        return starts
+    roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(starts)))
+    return [solve_design(root, start, 1e-4).weights for root, start in zip(roots, starts, strict=True)]
 
 
 def start_weights(block: Block) -> Array:
