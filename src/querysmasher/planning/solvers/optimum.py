@@ -222,7 +222,7 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 
 
 def axis_weights(block: Block) -> list[Array]:
-    """Return good weights of every axis: of one, its centre; else the best for queries traced over the others."""
+    """Return good weights of every axis: the centre of a single one; else the best for traced queries."""
     starts = [np.abs(centre.weights) + ROUNDING for centre in block.centres]
     if len(starts) == 1:
         return starts
