@@ -23,8 +23,8 @@ from querysmasher.planning.objectives.objective import (
     MET,
     ROUNDS,
     SPARE,
-    Fresh,
     Least,
+    ReplanMaker,
     as_measured,
     at_measured_cost,
     check_aimed,
@@ -215,7 +215,7 @@ class Planner:
         rows = joined.workload
         if objective == "worst":
             aims = targets_of(rows)
-            plan = self._measurable(lambda at: plan_worst(rows, aims, self._fresh(budget, at))[0])
+            plan = self._measurable(lambda at: plan_worst(rows, aims, self._replan(budget, at))[0])
         elif workload.has_targets:
             plan = self._within(rows, budget, insufficient)
         else:
@@ -224,7 +224,7 @@ class Planner:
 
     def _within(self, workload: Workload, budget: Budget, insufficient: str) -> Plan:
         """Return the plan of least mean error that meets all targets, also as measured."""
-        free = self._fresh(budget, None)(workload)
+        free = self._replan(budget, None)(workload)
         missed = missed_targets(free)
         if not missed and missed_by(as_measured(free, self.max_records)) <= MET:
             return free
@@ -286,13 +286,13 @@ class Planner:
             raise refused
         return best
 
-    def _around(self, centres: Centres | None) -> Fresh:
+    def _around(self, centres: Centres | None) -> ReplanMaker:
         """Return what starts planning around given centres only, if any."""
         if centres is None:
-            return self._fresh
-        return lambda budget, _, whole=None: self._fresh(budget, centres, whole)
+            return self._replan
+        return lambda budget, _, whole=None: self._replan(budget, centres, whole)
 
-    def _fresh(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
+    def _replan(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
         """Return what plans with other weights, around the best centres or around given ones."""
         return Replan(
             lambda workload, planned: self._arranged(workload, budget, planned, centred=False),

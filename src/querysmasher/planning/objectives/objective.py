@@ -54,7 +54,7 @@ SPARE = 2.5
 add to the least cost."""
 
 
-class Fresh(Protocol):
+class ReplanMaker(Protocol):
     """Starts planning under a budget, around given centres or the best ones, with given whole groups."""
 
     def __call__(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan: ...
@@ -138,10 +138,10 @@ class Least:
     aimed_cost: float
 
 
-def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
+def plan_least(workload: Workload, unit: Budget, replan_maker: ReplanMaker) -> Least:
     """Return the plan of least cost that meets all targets, for the neighbours of a budget `unit`."""
     aimed = aimed_of(workload)
-    replan = fresh(unit, None)
+    replan = replan_maker(unit, None)
     with _measuring_targets(workload):
         plan, multipliers = plan_worst(aimed, targets_of(aimed), replan)
     factor = missed_by(plan)
@@ -153,7 +153,7 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
-        plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))
+        plan = _beside_others(workload, plan, replan_maker(unit, plan.centres, whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     plan = at_cost(plan, cost)
     certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
@@ -195,13 +195,15 @@ def check_cost(cost: float) -> None:
 # --- the mean error within targets ---
 
 
-def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least | None = None) -> Plan | None:
+def plan_within(
+    workload: Workload, budget: Budget, replan_maker: ReplanMaker, least: Least | None = None
+) -> Plan | None:
     """Return the plan of least mean error that meets all targets, or None if none is found.
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
     multipliers, whole = (None, None) if least is None else (least.multipliers, least.whole)
-    replan = fresh(budget, None, whole)
+    replan = replan_maker(budget, None, whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(multipliers)
     plan = None
@@ -213,7 +215,7 @@ def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least |
     known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
     if plan is not None and plan.weighted_loss <= known.weighted_loss:
         return plan
-    free = fresh(budget, known.centres, whole)(workload)
+    free = replan_maker(budget, known.centres, whole)(workload)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
 
