@@ -223,7 +223,9 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 
 def axis_weights(block: Block) -> list[Array]:
     """Return good weights of every axis: the centre of a single one; else the best for traced queries."""
-    starts = [np.abs(centre.weights) + ROUNDING for centre in block.centres]
+    starts = [np.ones(size) for size in block.shape]
+    if all(piece.part.centres for piece in block.terms[0].pieces):  # queries are split
+        starts = [np.abs(centre.weights) + ROUNDING for centre in block.centres]
     if len(starts) == 1:
         return starts
     roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(starts)))
