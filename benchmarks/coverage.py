@@ -80,7 +80,7 @@ def remembering(release, kept):
         return np.sqrt(np.concatenate([predict(group).ravel() for group in workload]))
 
     def answer(given):
-        workload = asked_of(release.workload, given)
+        workload = as_workload(release.workload.schema, given, release.workload)
         values = []
         for group in workload:
             table = release.reconstruction.marginal(
@@ -91,7 +91,7 @@ def remembering(release, kept):
             values.append(table.ravel())
         return Answers(workload, np.concatenate(values), remembered(errors, "errors", workload))
 
-    from querysmasher.workload.builders import asked_of  # noqa: PLC0415
+    from querysmasher.workload.builders import as_workload  # noqa: PLC0415
 
     for name, function in (("covariance", covariance), ("answer", answer)):
         object.__setattr__(release, name, function)

@@ -1,9 +1,11 @@
 """No file imports itself by a detour, and what is imported late is heavy."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -311,3 +313,23 @@ def test_what_is_heavy_is_found_where_it_is_used():
     loaded = loaded_after(FIRST_PLAN.format(queries=far_apart))
     assert "scipy.linalg" in loaded
     assert "scipy.optimize" not in loaded
+
+
+def test_benchmarks_and_drawings_import_what_is_there():
+    """Also where an import is inside a function, which runs only for some tables."""
+    folder = Path(__file__).parent.parent
+    missing = []
+    for path in (*folder.glob("benchmarks/*.py"), *folder.glob("docs/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("querysmasher"):
+                module = importlib.import_module(node.module)
+                names = [alias.name for alias in node.names]
+                missing += [f"{path.name}: {name}" for name in names if not is_there(module, name)]
+    assert missing == []
+
+
+def is_there(module, name):
+    """Whether a module, or a package with its files, has a name."""
+    return hasattr(module, name) or f"{module.__name__.partition('.')[2]}.{name}".replace(".", "/") in {
+        path.removesuffix("/__init__") for path in package_sources()
+    }

@@ -158,7 +158,7 @@ def test_a_plan_without_noise_is_refused(plan, place, variance, refuses, opened)
 
 def test_a_set_planned_twice_costs_twice(plan, refuses, opened):
     planted = dataclasses.replace(plan, measured=(*plan.measured, plan.measured[1]))
-    refused_untouched(planted, refuses, PrivacyError, "more than the 1 its budget allows")
+    refused_untouched(planted, refuses, PrivacyError, "more than the 1 that the budget allows")
     assert not opened
 
 

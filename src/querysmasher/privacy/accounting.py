@@ -79,7 +79,7 @@ def check_cost(what: str, cost: Fraction, budget: Budget, noise: Distribution) -
     allowed = Fraction(noise.allowed_cost(budget))
     if cost > allowed:
         raise PrivacyError(
-            f"{what} {float(cost):.6g}, more than the {float(allowed):.6g} its budget allows with "
+            f"{what} {float(cost):.6g}, more than the {float(allowed):.6g} that the budget allows with "
             f"{noise.name} noise; nothing was measured"
         )
 
