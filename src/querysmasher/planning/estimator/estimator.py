@@ -204,7 +204,4 @@ class Estimator:
             change = centred(change, self._centres(subset))
             return change if noisy is None else noisy + change
 
-        table = lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
-        ordered = tuple(sorted(attributes))
-        rest = rows.unknown_table(ordered, unknown)
-        return np.asarray(table + rest.transpose([ordered.index(a) for a in attributes]))
+        return lifted(corrected, attributes, self.schema.sizes, self.residual.centre)

@@ -170,7 +170,7 @@ class Residuals:
         left, missing = [], []
         for attributes, shares in self.all_shares(group, summed=summed):
             left += [(noise, shares) for noise in self.measured.get(attributes, ())]
-            if attributes not in self.measured and (attributes or not self.public_total):
+            if not self.measures(attributes):
                 missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and not known:
             msg = (
@@ -183,12 +183,17 @@ class Residuals:
     def knows(self, group: Group) -> bool:
         """Return whether everything is measured of the group's queries."""
         return all(
-            self.is_full(attributes) if attributes in self.measured else not attributes and self.public_total
-            for attributes, _ in self.all_shares(group)
+            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.all_shares(group)
         )
+
+    def measures(self, attributes: AttributeSet) -> bool:
+        """Return whether a set is measured, or is that of a public total."""
+        return attributes in self.measured or (not attributes and self.public_total)
 
     def is_full(self, attributes: AttributeSet) -> bool:
         """Return whether a measured set's strategies span its whole residual space."""
+        if not attributes:
+            return True
         ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
         return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
 
@@ -409,7 +414,7 @@ class Residuals:
     def covary(self, attributes: AttributeSet, rows: Array) -> Array:
         """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
         result = np.zeros(rows.shape)
-        for measured in self.measured[attributes]:
+        for measured in self.measured.get(attributes, ()):  # a public total has no error
             covaried = rows
             for axes, number in measured.blocks:
                 at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
