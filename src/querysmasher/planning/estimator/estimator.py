@@ -36,7 +36,6 @@ class Estimator:
         self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
         self.measured, self.public_total = residual.measured, residual.public_total
         self.whole = WholeRows(residual, wholes) if wholes else None
-        self.prepare = residual.prepare
 
     @classmethod
     def of(

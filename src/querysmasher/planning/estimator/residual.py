@@ -7,7 +7,7 @@ of whole rows by itself is the case of one set, on which queries are not split.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -293,21 +293,6 @@ class Residuals:
 
     # --- variances ---
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Compute variances of several groups together, if that reads the only measured set less often."""
-        if self.whole_set is None:
-            return
-        ((_, number),) = self.measured[self.whole_set][0].blocks
-        strategy, new = self.strategies[number], {}
-        for group in groups:
-            attributes, shares = self._unsplit(group, self.whole_set)
-            if attributes == self.whole_set and group.rows <= strategy.rank:
-                (families,) = tied(self.measured[attributes][0], shares)
-                if (families.key, True) not in self._known:
-                    new[families.key, True] = families.factors
-        every = zip(new, strategy.variances_if_contained(new.values()), strict=True)
-        self._known |= {key: variances for key, variances in every if variances is not None}
-
     def variances(self, group: Group, *, known: bool = False) -> Array:
         """Return the variance of every query of the group, with an axis per family.
 
@@ -341,6 +326,7 @@ class Residuals:
         """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
         key = (families.key, strict)
         if key not in self._known:
+            variances: Array | None
             if families.line is not None:
                 variances = families.line.variances()
             elif not families.blocks:
@@ -350,9 +336,11 @@ class Residuals:
                 variances = np.asarray((image**2).sum(axis=-1))
             else:
                 strategy = self.strategies[families.blocks[0][1]]
-                if strict and not strategy.contains(families.factors):
-                    self._refuse(group)
-                variances = strategy.variances(families.factors)
+                variances = (strategy.variances_if_contained if strict else strategy.variances)(
+                    families.factors
+                )
+                if variances is None:
+                    raise self._refusal(group)
             self._known[key] = variances
         return self._known[key]
 
@@ -384,7 +372,7 @@ class Residuals:
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
             flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
             if strict and not strategy.contains([flat]):
-                self._refuse(group)
+                raise self._refusal(group)
             tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
             left = [-1, *(a for a in left if a not in axes)]
         return tensor.reshape(*counts, -1)
@@ -446,12 +434,12 @@ class Residuals:
             measured={some: (replace(noises[0], variance=1.0),) for some, noises in self.measured.items()},
         )
 
-    def _refuse(self, group: Group) -> None:
+    def _refusal(self, group: Group) -> OutsideMeasuredSpaceError:
         msg = (
             f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures their "
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
-        raise OutsideMeasuredSpaceError(msg)
+        return OutsideMeasuredSpaceError(msg)
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

@@ -275,8 +275,7 @@ class WholeRows:
                 for number, rows in self._split.get(subset, {}).items():
                     folded = self._folded(tensors, self.wholes[number])
                     products[..., self.slices[number]] += _contracted(rows, subset, folded)
-            elif subset in self.parts and self.parts[subset].outside is not None:
-                part = self.parts[subset]
+            elif (part := self.parts.get(subset)) is not None and part.outside is not None:
                 products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
