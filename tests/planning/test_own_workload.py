@@ -7,8 +7,8 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.objectives import replan
 from querysmasher.planning.integer import MAX_RECORDS, integer_plan
+from querysmasher.planning.objectives import replan
 from querysmasher.report import expectations
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family

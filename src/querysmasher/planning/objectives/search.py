@@ -84,9 +84,7 @@ class Search:
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        closed = all(family.closed_form for group in workload for family in group.families)
-        fine = self.mean or not closed or len(set(self.aims.tolist())) > 1
-        self.workload, self.scopes = workload, Scopes.of(workload, fine=fine, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
 
     @property
     def gap(self) -> float:
