@@ -26,7 +26,7 @@ def test_the_weighted_gram_matrix_is_that_of_the_weighted_rows(data):
 
 @given(st.integers(1, 7).flatmap(lambda n: st.lists(st.floats(1e-3, 1e3), min_size=n, max_size=n)))
 def test_circular_ranges_weighed_by_length_look_the_same_from_every_value(lengths):
-    family = Circular.of(len(lengths))
+    family = Circular((len(lengths),))
     u = np.tile(lengths, len(lengths))
     again = Weighted(family.shape, family, u)
     W = family.matrix()
