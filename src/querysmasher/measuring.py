@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.noise import NoiseSource, noise_source
+from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.provenance import (
@@ -157,42 +158,27 @@ def measure(
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
         raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
-    check_options(plan.budget, unknown, max_records)
-    source = noise_source(noise, seed)
-    allowed = source.distribution.allowed_cost(plan.budget)
-    bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
-    counted = Counted(person, plan.budget.records_per_person, unknown)
-    dropped = asked_dropped(report_dropped, counted, plan.budget, allowed)
-    if dropped is not None and plan.workload.has_targets:
+    reading = Reading(plan.budget, data, noise, seed, unknown, max_records, person, report_dropped, ledger)
+    if report_dropped and plan.workload.has_targets:
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    allowed = rest(allowed, dropped)
+    allowed = rest(reading.cost, reading.dropped)
     compared = _compared(plan, error_share, allowed)
     options = {"error_share": float(error_share), **size_options(plan, allowed)}
-    check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
     whole = integer_plan(plan, allowed * (1 - error_share), max_records)
-    check_budget(whole, source.distribution)
-    names = plan.workload.schema.names
-    used = sorted({a for m in plan.measured for a in m.attributes}.union(*compared))
+    check_budget(whole, reading.source.distribution)
+    schema = plan.workload.schema
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
-    wanted = [names[a] for a in used]
-    quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
-    entry = _charged(ledger, plan, whole, options, source, person, dropped)
-    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    with noting(entry), one_core():
-        arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
-        counter = quietly("opening the table", open_table, *arguments)
-        if plan.sizes_first or compared:
-            sets = [tuple(names[a] for a in attributes) for attributes in compared]
-            counter = CountedOnce(whole.schema, counter, [*map(whole.names, whole.measured), *sets])
-        phases = Phases(whole.schema, plan.budget, counter, source, max_records)
-        counted = with_left_out(counted, dropped, phases, source, progress)
+    names = [tuple(schema.names[a] for a in subset) for subset in compared]
+    sets = [*map(whole.names, whole.measured), *names]
+    charge, once = partial(_charged, reading, plan, whole, options), plan.sizes_first or bool(compared)
+    with reading.opened(schema, sets, charge, progress, once=once) as (phases, counted, entry):
         if plan.sizes_first:
             workload = plan.asked or plan.workload
-            journal = Journal(workload, phases, record, options, progress, entry, counted)
+            journal = Journal(workload, phases, reading.record, options, progress, entry, counted)
             return measure_sized(journal, compared)
         release = Release(
-            *(whole, plan.workload, plan.centres, record, store),
+            *(whole, plan.workload, plan.centres, reading.record, store),
             entry=entry,
             counted=counted,
             asked=plan.asked,
@@ -208,46 +194,105 @@ def measure(
         return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
-def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
-    """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
-    if type(wanted) is not bool:
-        raise DataError(f"report_dropped: expected True or False, got {wanted!r}")
-    if not wanted:
-        return None
-    if counted.is_whole:
-        raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
-    return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
+class Reading:
+    """How a table is read: with which noise, which records count, and where the cost is recorded."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        data: Any,
+        noise: str,
+        seed: int | None,
+        unknown: str,
+        max_records: int,
+        person: str | None,
+        report_dropped: bool,
+        ledger: Ledger | None,
+    ) -> None:
+        """Refuse options that do not fit together."""
+        check_options(budget, unknown, max_records)
+        self.budget, self.data, self.ledger = budget, data, ledger
+        self.unknown, self.max_records = unknown, max_records
+        self.source = noise_source(noise, seed)
+        distribution = self.source.distribution
+        self.record = NoiseRecord(distribution.name, self.source.description, seed is not None)
+        self.cost = distribution.allowed_cost(budget)
+        """The privacy cost of all phases."""
+        self.bound = None if person is None else Bound.drawn(person, budget.unit, seed)
+        self.counted = Counted(person, budget.records_per_person, unknown)
+        if type(report_dropped) is not bool:
+            raise DataError(f"report_dropped: expected True or False, got {report_dropped!r}")
+        if report_dropped and self.counted.is_whole:
+            raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
+        share = SHARE * self.cost
+        self.dropped = Dropped.at_cost(budget.unit, person is not None, share) if report_dropped else None
+        """How the number of records left out is measured, if it is."""
+        if ledger is None:
+            return
+        if type(ledger) is not Ledger:
+            example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+            raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
+        if seed is not None or not distribution.is_private:
+            raise PrivacyError(
+                "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost "
+                "can be recorded for it",
+                WITHOUT,
+            )
+        ledger.check_unit(budget)
+
+    def charge(self, digest: str) -> Entry | None:
+        """Record the whole budget."""
+        if self.ledger is None:
+            return None
+        return self.ledger.charge_budget(self.budget, digest, self.source.distribution, self.counted.person)
+
+    @contextmanager
+    def opened(
+        self,
+        schema: Schema,
+        sets: Sequence[tuple[str, ...]],
+        charge: Callable[[], Entry | None],
+        progress: bool | None,
+        *,
+        once: bool = True,
+    ) -> Iterator[tuple[Phases, Counted, Entry | None]]:
+        """Look for the table, record the cost, and open the table for phases that count some attribute sets.
+
+        With `once`, the table is read once for all phases. An error after the cost was recorded says so.
+        """
+        names = sorted({name for subset in sets for name in subset}, key=schema.position)
+        arguments = (schema, self.data, names, self.unknown)
+        quietly("looking for the table", check_source, *arguments, self.bound)
+        entry = charge()
+        try:
+            with one_core():
+                counter = quietly("opening the table", open_table, *arguments, None, self.bound)
+                counter = CountedOnce(schema, counter, sets) if once else counter
+                phases = Phases(schema, self.budget, counter, self.source, self.max_records)
+                left_out = None
+                if self.dropped is not None:
+                    noisy = phases.dropped(self.dropped, progress)
+                    left_out = LeftOut(self.dropped, noisy, self.source.distribution)
+                yield phases, replace(self.counted, left_out=left_out), entry
+        except BaseException as error:
+            if entry is not None:
+                error.add_note(
+                    f"The ledger has recorded the cost of this measurement, as entry {entry.number}"
+                )
+            raise
 
 
-def with_left_out(
-    counted: Counted, dropped: Dropped | None, phases: Phases, source: NoiseSource, progress: bool | None
-) -> Counted:
-    """Measure how many records were left out, if that is asked for, and return which are counted."""
-    if dropped is None:
-        return counted
-    return replace(counted, left_out=LeftOut(dropped, phases.dropped(dropped, progress), source.distribution))
-
-
-def _charged(
-    ledger: Ledger | None,
-    plan: Plan,
-    whole: IntegerPlan,
-    options: Mapping[str, float],
-    source: NoiseSource,
-    person: str | None,
-    dropped: Dropped | None,
-) -> Entry | None:
+def _charged(reading: Reading, plan: Plan, whole: IntegerPlan, options: Mapping[str, float]) -> Entry | None:
     """Record what is to be measured; the whole budget if the plan has several phases."""
-    if ledger is None:
-        return None
     if plan.sizes_first:
         workload = plan.asked or plan.workload
-        request = request_digest(workload, plan.budget, whole.max_records, options, dropped)
-    elif options["error_share"] or dropped is not None:
-        request = planned_digest(whole, options, dropped)
-    else:
-        return ledger.charge(whole, source.distribution, person)
-    return ledger.charge_budget(plan.budget, request, source.distribution, person)
+        digest = request_digest(workload, plan.budget, whole.max_records, options, reading.dropped)
+        return reading.charge(digest)
+    if options["error_share"] or reading.dropped is not None:
+        return reading.charge(planned_digest(whole, options, reading.dropped))
+    if reading.ledger is None:
+        return None
+    return reading.ledger.charge(whole, reading.source.distribution, reading.counted.person)
 
 
 def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
@@ -281,33 +326,6 @@ def check_options(budget: Budget, unknown: str, max_records: int) -> None:
             "a record replaced by one outside the schema's domain would change it",
             REFUSE,
         )
-
-
-@contextmanager
-def noting(entry: Entry | None) -> Iterator[None]:
-    """Add to every error in this context that the ledger counts the measurement as spent."""
-    try:
-        yield
-    except BaseException as error:
-        if entry is not None:
-            error.add_note(f"The ledger has recorded the cost of this measurement, as entry {entry.number}")
-        raise
-
-
-def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> None:
-    """Refuse a ledger that cannot record this measurement."""
-    if ledger is None:
-        return
-    if type(ledger) is not Ledger:
-        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
-    if not is_private:
-        raise PrivacyError(
-            "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost can "
-            "be recorded for it",
-            WITHOUT,
-        )
-    ledger.check_unit(budget)
 
 
 MULTIPLE = 2**10
