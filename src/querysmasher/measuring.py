@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,31 +157,36 @@ def measure(
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
         raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
-    reading = Reading(plan.budget, data, noise, seed, unknown, max_records, person, report_dropped, ledger)
-    if report_dropped and plan.workload.has_targets:
+    access = Access(plan.budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
+    if access.dropped is not None and plan.workload.has_targets:
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    allowed = rest(reading.cost, reading.dropped)
-    compared = _compared(plan, error_share, allowed)
-    options = {"error_share": float(error_share), **size_options(plan, allowed)}
-    whole = integer_plan(plan, allowed * (1 - error_share), max_records)
-    check_budget(whole, reading.source.distribution)
-    schema = plan.workload.schema
+    compared = _compared(plan, error_share, access.allowed)
+    options = {"error_share": float(error_share), **size_options(plan, access.allowed)}
+    whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
+    check_budget(whole, access.noise)
+    schema, workload = plan.workload.schema, plan.asked or plan.workload
+    used = sorted({a for m in plan.measured for a in m.attributes}.union(*compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
-    names = [tuple(schema.names[a] for a in subset) for subset in compared]
-    sets = [*map(whole.names, whole.measured), *names]
-    charge, once = partial(_charged, reading, plan, whole, options), plan.sizes_first or bool(compared)
-    with reading.opened(schema, sets, charge, progress, once=once) as (phases, counted, entry):
+    sets = [tuple(schema.names[a] for a in attributes) for attributes in compared]
+    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared else []
+
+    def charge(ledger: Ledger) -> Entry:
+        """Record what is to be measured; the whole budget if the plan has several phases."""
         if plan.sizes_first:
-            workload = plan.asked or plan.workload
-            journal = Journal(workload, phases, reading.record, options, progress, entry, counted)
-            return measure_sized(journal, compared)
-        release = Release(
-            *(whole, plan.workload, plan.centres, reading.record, store),
-            entry=entry,
-            counted=counted,
-            asked=plan.asked,
-        )
+            request = request_digest(workload, plan.budget, max_records, options, access.dropped)
+        elif error_share or access.dropped is not None:
+            request = planned_digest(whole, options, access.dropped)
+        else:
+            return ledger.charge(whole, access.noise, person)
+        return ledger.charge_budget(plan.budget, request, access.noise, person)
+
+    with access.opened(schema, data, [schema.names[a] for a in used], charge, again) as (phases, known):
+        if plan.sizes_first:
+            return measure_sized(
+                Journal(workload, phases, access.record, options, progress, **known), compared
+            )
+        release = Release(whole, plan.workload, plan.centres, access.record, store, asked=plan.asked, **known)
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
         release = replace(release, public_total=phases.public_total())
@@ -194,86 +198,71 @@ def measure(
         return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
-class Reading:
-    """How a table is read: with which noise, which records count, and where the cost is recorded."""
+class Access:
+    """The terms on which a table is measured, whatever is measured."""
 
     def __init__(
         self,
         budget: Budget,
-        data: Any,
-        noise: str,
         seed: int | None,
+        noise: str,
         unknown: str,
         max_records: int,
+        ledger: Ledger | None,
         person: str | None,
         report_dropped: bool,
-        ledger: Ledger | None,
+        progress: bool | None,
     ) -> None:
-        """Refuse options that do not fit together."""
+        """Check the arguments that `measure` and `explore` share."""
         check_options(budget, unknown, max_records)
-        self.budget, self.data, self.ledger = budget, data, ledger
-        self.unknown, self.max_records = unknown, max_records
+        self.budget, self.max_records, self.progress = budget, max_records, progress
+        self.unknown, self.ledger = unknown, ledger
         self.source = noise_source(noise, seed)
-        distribution = self.source.distribution
-        self.record = NoiseRecord(distribution.name, self.source.description, seed is not None)
-        self.cost = distribution.allowed_cost(budget)
-        """The privacy cost of all phases."""
+        self.noise = self.source.distribution
+        self.record = NoiseRecord(self.noise.name, self.source.description, seed is not None)
         self.bound = None if person is None else Bound.drawn(person, budget.unit, seed)
         self.counted = Counted(person, budget.records_per_person, unknown)
+        self.dropped: Dropped | None = None
+        allowed = self.noise.allowed_cost(budget)
         if type(report_dropped) is not bool:
             raise DataError(f"report_dropped: expected True or False, got {report_dropped!r}")
-        if report_dropped and self.counted.is_whole:
-            raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
-        share = SHARE * self.cost
-        self.dropped = Dropped.at_cost(budget.unit, person is not None, share) if report_dropped else None
-        """How the number of records left out is measured, if it is."""
-        if ledger is None:
-            return
-        if type(ledger) is not Ledger:
-            example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-            raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
-        if seed is not None or not distribution.is_private:
-            raise PrivacyError(
-                "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost "
-                "can be recorded for it",
-                WITHOUT,
-            )
-        ledger.check_unit(budget)
-
-    def charge(self, digest: str) -> Entry | None:
-        """Record the whole budget."""
-        if self.ledger is None:
-            return None
-        return self.ledger.charge_budget(self.budget, digest, self.source.distribution, self.counted.person)
+        if report_dropped:
+            if self.counted.is_whole:
+                raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
+            self.dropped = Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
+        self.allowed = rest(allowed, self.dropped)
+        if ledger is not None:
+            check_ledger(ledger, budget, seed is None and self.noise.is_private)
 
     @contextmanager
     def opened(
         self,
         schema: Schema,
-        sets: Sequence[tuple[str, ...]],
-        charge: Callable[[], Entry | None],
-        progress: bool | None,
-        *,
-        once: bool = True,
-    ) -> Iterator[tuple[Phases, Counted, Entry | None]]:
-        """Look for the table, record the cost, and open the table for phases that count some attribute sets.
+        data: Any,
+        names: Sequence[str],
+        charge: Callable[[Ledger], Entry],
+        again: Sequence[tuple[str, ...]],
+    ) -> Iterator[tuple[Phases, dict[str, Any]]]:
+        """Record the cost, then open the table: its phases, and what the release says about its records.
 
-        With `once`, the table is read once for all phases. An error after the cost was recorded says so.
+        Several phases may ask for the attribute sets `again`. Every error in this context says that the
+        ledger counts the measurement as spent.
         """
-        names = sorted({name for subset in sets for name in subset}, key=schema.position)
-        arguments = (schema, self.data, names, self.unknown)
+        arguments = (schema, data, names, self.unknown)
         quietly("looking for the table", check_source, *arguments, self.bound)
-        entry = charge()
+        entry = None if self.ledger is None else charge(self.ledger)
         try:
             with one_core():
                 counter = quietly("opening the table", open_table, *arguments, None, self.bound)
-                counter = CountedOnce(schema, counter, sets) if once else counter
-                phases = Phases(schema, self.budget, counter, self.source, self.max_records)
-                left_out = None
+                counter = CountedOnce(schema, counter, again) if again else counter
+                phases, counted = (
+                    Phases(schema, self.budget, counter, self.source, self.max_records),
+                    self.counted,
+                )
                 if self.dropped is not None:
-                    noisy = phases.dropped(self.dropped, progress)
-                    left_out = LeftOut(self.dropped, noisy, self.source.distribution)
-                yield phases, replace(self.counted, left_out=left_out), entry
+                    numbers = phases.dropped(self.dropped, self.progress)
+                    counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))
+                yield phases, {"entry": entry, "counted": counted}
         except BaseException as error:
             if entry is not None:
                 error.add_note(
@@ -282,35 +271,32 @@ class Reading:
             raise
 
 
-def _charged(reading: Reading, plan: Plan, whole: IntegerPlan, options: Mapping[str, float]) -> Entry | None:
-    """Record what is to be measured; the whole budget if the plan has several phases."""
-    if plan.sizes_first:
-        workload = plan.asked or plan.workload
-        digest = request_digest(workload, plan.budget, whole.max_records, options, reading.dropped)
-        return reading.charge(digest)
-    if options["error_share"] or reading.dropped is not None:
-        return reading.charge(planned_digest(whole, options, reading.dropped))
-    if reading.ledger is None:
-        return None
-    return reading.ledger.charge(whole, reading.source.distribution, reading.counted.person)
-
-
 def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
-    """Return the sets whose errors are to be measured; refuse a share that cannot measure them."""
+    """Return the attribute sets whose tables have errors measured; refuse what cannot be measured."""
     check_error_share(error_share)
     if not error_share:
         return []
     if plan.workload.has_targets:
         msg = "error_share: expected 0 for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    sets = compared_sets(plan.asked or plan.workload)
+    workload = plan.asked or plan.workload
+    schema = workload.schema
+    sets = dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in workload if g.attributes)
+    for attributes in sets:
+        cells = _cells(schema, attributes)
+        if cells > LARGEST:
+            names = ", ".join(schema.names[a] for a in attributes)
+            raise TooLargeError(
+                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
+                f"at most {LARGEST:,}"
+            )
     if not sets:
         msg = "error_share: expected 0, because the workload has no table on attributes"
         raise PlanError(msg)
     if error_share * cost < LEAST_COST:
         msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
-    return sets
+    return list(sets)
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
@@ -328,23 +314,22 @@ def check_options(budget: Budget, unknown: str, max_records: int) -> None:
         )
 
 
+def check_ledger(ledger: Ledger, budget: Budget, is_private: bool) -> None:
+    """Refuse a ledger that cannot record this measurement."""
+    if type(ledger) is not Ledger:
+        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
+    if not is_private:
+        raise PrivacyError(
+            "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost can "
+            "be recorded for it",
+            WITHOUT,
+        )
+    ledger.check_unit(budget)
+
+
 MULTIPLE = 2**10
 """Distances are measured from tables rounded to multiples of 1/1024 of a record."""
-
-
-def compared_sets(workload: Workload) -> list[Place]:
-    """Return the attribute sets of a workload whose tables have errors; refuse tables that are too large."""
-    schema = workload.schema
-    sets = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
-    for attributes in sets:
-        cells = _cells(schema, attributes)
-        if cells > LARGEST:
-            names = ", ".join(schema.names[a] for a in attributes)
-            raise TooLargeError(
-                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
-                f"at most {LARGEST:,}"
-            )
-    return [attributes for attributes in sets if attributes]
 
 
 def compare(

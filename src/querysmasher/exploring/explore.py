@@ -43,7 +43,7 @@ from querysmasher.exploring.filling import (
     later_fraction,
     profile,
 )
-from querysmasher.measuring import LEAST_COST, Journal, Reading
+from querysmasher.measuring import LEAST_COST, Access, Journal
 from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.estimating import cell_cost, check_error_share
 from querysmasher.privacy.budget import Budget
@@ -114,19 +114,20 @@ def explore(
     check_arguments(workload, budget)
     request = Request(workload)
     check_error_share(error_share)
-    reading = Reading(budget, data, noise, seed, unknown, max_records, person, report_dropped, ledger)
-    if reading.cost < LEAST_COST:
+    access = Access(budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
+    if access.allowed < LEAST_COST:
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
         raise BudgetError(msg)
-    options = {"error_share": float(error_share)}
+    options, schema = {"error_share": float(error_share)}, workload.schema
+    used = {name for names in request.counted for name in names}
 
-    def charge() -> Entry | None:
-        return reading.charge(request_digest(workload, budget, max_records, options, reading.dropped))
+    def charge(ledger: Ledger) -> Entry:
+        digest = request_digest(workload, budget, max_records, options, access.dropped)
+        return ledger.charge_budget(budget, digest, access.noise, person)
 
-    with reading.opened(workload.schema, request.counted, charge, progress) as opened:
-        phases, counted, entry = opened
-        journal = Journal(workload, phases, reading.record, options, progress, entry, counted)
-        return Course(request, journal).run()
+    names = [name for name in schema.names if name in used]
+    with access.opened(schema, data, names, charge, request.counted) as (phases, known):
+        return Course(request, Journal(workload, phases, access.record, options, progress, **known)).run()
 
 
 @dataclass(eq=False)

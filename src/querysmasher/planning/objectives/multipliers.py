@@ -32,7 +32,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.workload.families import by_length, weighted
+from querysmasher.workload.families import Weighted, by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
@@ -170,7 +170,7 @@ class Multipliers:
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
                 families = list(group.families)
-                families[axis] = weighted(family, total)
+                families[axis] = Weighted(family.shape, family, total)
                 groups.append(replace(plain, families=tuple(families)))
             else:
                 groups.append(plain)
@@ -183,7 +183,7 @@ class Multipliers:
         return [
             scope.family
             if scope.fixed and scope.family.weights is None
-            else weighted(scope.family, u * len(u))
+            else Weighted(scope.family.shape, scope.family, u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
