@@ -144,7 +144,7 @@ class Estimate:
             values = arranged(self._tables.table(tuple(sorted(positions))), positions)
 
         def labelled() -> EstimatedAnswers:
-            group = Group(attributes, tuple(Identity.of(size) for size in values.shape))
+            group = Group(attributes, tuple(Identity((size,)) for size in values.shape))
             return EstimatedAnswers(Workload(self.schema, (group,)), values.ravel())
 
         return EstimatedTable.of(values if self.seed is None else values.astype(np.int64), labelled)

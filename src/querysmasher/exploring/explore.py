@@ -24,9 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
-from querysmasher.data.foreign import quietly
-from querysmasher.data.sources import check_source, open_table
+from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, explained
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.exploring.shares import (
@@ -45,26 +43,14 @@ from querysmasher.exploring.shares import (
     first_share,
     later_share,
 )
-from querysmasher.guarantees import Counted
-from querysmasher.measuring import (
-    LEAST_COST,
-    Journal,
-    asked_dropped,
-    check_ledger,
-    check_options,
-    noting,
-    with_left_out,
-)
+from querysmasher.measuring import LEAST_COST, Access, Journal
 from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.estimating import cell_cost, check_error_share
-from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counts import CountedOnce
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.noise import noise_source
-from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.provenance import PAIRS, NoiseRecord, request_digest
+from querysmasher.release.provenance import PAIRS, request_digest
 from querysmasher.release.release import Release
 from querysmasher.workload.workload import Workload
 
@@ -127,34 +113,21 @@ def explore(
     """
     check_arguments(workload, budget)
     request = Request(workload)
-    check_options(budget, unknown, max_records)
     check_error_share(error_share)
-    source = noise_source(noise, seed)
-    allowed = source.distribution.allowed_cost(budget)
-    if allowed < LEAST_COST:
+    access = Access(budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
+    if access.allowed < LEAST_COST:
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
         raise BudgetError(msg)
-    bound = None if person is None else Bound.drawn(person, budget.unit, seed)
-    counted = Counted(person, budget.records_per_person, unknown)
-    dropped = asked_dropped(report_dropped, counted, budget, allowed)
-    check_ledger(ledger, budget, seed is None and source.distribution.is_private)
-    options = {"error_share": float(error_share)}
-    schema = workload.schema
+    options, schema = {"error_share": float(error_share)}, workload.schema
     used = {name for names in request.counted for name in names}
-    wanted = [name for name in schema.names if name in used]
-    quietly("looking for the table", check_source, schema, data, wanted, unknown, bound)
-    entry = None
-    if ledger is not None:
-        digest = request_digest(workload, budget, max_records, options, dropped)
-        entry = ledger.charge_budget(budget, digest, source.distribution, person)
-    with noting(entry), one_core():
-        counter = quietly("opening the table", open_table, schema, data, wanted, unknown, None, bound)
-        once = CountedOnce(schema, counter, request.counted)
-        phases = Phases(schema, budget, once, source, max_records)
-        record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        counted = with_left_out(counted, dropped, phases, source, progress)
-        journal = Journal(workload, phases, record, options, progress, entry, counted)
-        return Course(request, journal).run()
+
+    def charge(ledger: Ledger) -> Entry:
+        digest = request_digest(workload, budget, max_records, options, access.dropped)
+        return ledger.charge_budget(budget, digest, access.noise, person)
+
+    names = [name for name in schema.names if name in used]
+    with access.opened(schema, data, names, charge, request.counted) as (phases, known):
+        return Course(request, Journal(workload, phases, access.record, options, progress, **known)).run()
 
 
 @dataclass(eq=False)
