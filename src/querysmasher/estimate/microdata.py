@@ -144,10 +144,10 @@ class Microdata:
 
     @cached_property
     def _strengths(self) -> Array:
-        """How far each pair is from independence, as a share of the records."""
+        """How far each pair is from independence, as a fraction of the records."""
         result = np.zeros((len(self._sizes),) * 2)
         for pair, table in zip(self._pairs, self.model.tables(self._pairs), strict=True):
-            distance = np.abs(table - self.model.pairs.independent(pair)).sum()
+            distance = np.abs(table - self.model.independent(pair)).sum()
             result[pair] = result[pair[::-1]] = distance / max(self.model.total, 1e-300)
         return result
 
