@@ -186,13 +186,13 @@ class Microdata:
         """Return candidates: attribute by attribute, each given its parents."""
         pool = np.zeros((count, len(self._sizes)), dtype=np.int64)
         for attribute, parents in self._order:
-            shares = self._conditional(attribute, parents)
+            fractions = self._conditional(attribute, parents)
             codes = np.zeros(count, dtype=np.int64)
             for parent in parents:
                 codes = codes * self._sizes[parent] + pool[:, parent]
             order = np.lexsort([rng.random(count), codes])
             cells, counts = np.unique(codes, return_counts=True)
-            expected = shares[cells] * counts[:, None]
+            expected = fractions[cells] * counts[:, None]
             mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its index
             drawn = along(expected[:, mixed], rng).astype(np.int64)
             pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())

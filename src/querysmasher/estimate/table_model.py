@@ -63,7 +63,7 @@ LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
 
 FAINT, SWEEPS = 1e-6, 100
-"""Where cells are impossible: a fraction of independence that keeps others possible, and rounds of fitting."""
+"""Where cells are impossible: a fraction of independence that keeps others possible, and rounds to fit."""
 
 LARGEST_CHAIN = 1_000_000
 """Maximum number of cells of a pair for which chains are tried."""
@@ -205,7 +205,7 @@ class Model:
         return fitted(start(singles, {}) * masks, self._margins(sets, order - 1) if inside else pairs)
 
     def _around(self, sets: Sequence[AttributeSet], tables: Array, steps: int) -> Array:
-        """Shrink tables of one shape towards their targets, `tables`, in subset, if they were measured.
+        """Shrink tables of one shape towards their targets, `tables`, in place, if they were measured.
 
         They are non-negative. Pairs have the singles as margins, larger tables nearly the same pairs.
         """
