@@ -12,7 +12,7 @@ from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
+from querysmasher.planning.lines.splitting import check_cells, large_attributes
 from querysmasher.planning.mechanisms import choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
@@ -169,7 +169,6 @@ def _prepared(
     if options.are_default:
         lines = large_attributes(workload, mean=not searched and options.centering == "optimized")
     if searched:
-        lines = searched_without_matrices(workload, lines)
         check_written_out(workload, lines)
     check_sizes(workload, lines)
     check_cells(workload, lines)
