@@ -17,7 +17,6 @@ from querysmasher.planning.mechanisms import choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
     Objective,
-    check_aimed,
     check_objective,
     check_written_out,
     plan_least,
@@ -143,7 +142,9 @@ def least_budget(
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_arguments(workload, budget)
-    check_aimed(workload)
+    if not workload.has_targets:
+        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
+        raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     options = _prepared(workload, options, bases, max_records, progress, searched=True)
     return _minimised(plan_least, workload, budget, options, max_records)
