@@ -144,7 +144,7 @@ def _pieces(cells: int, rank: int) -> list[slice]:
 def _is_wide(R: Array) -> bool:
     """Return whether R has so few queries on so many cells that the time of matrix products counts."""
     rank, cells = R.shape
-    return cells > 4 * rank and cells * rank**2 > limits().light_work
+    return cells > max(4 * rank, limits().threaded_cells)
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
