@@ -109,7 +109,7 @@ def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
             for part in subsets(attributes)
             if part != attributes
         )
-        families = tuple(Identity.of(sizes[a]) for a in attributes)
+        families = tuple(Identity((sizes[a],)) for a in attributes)
         return estimator.total(Group(tuple(schema.names[a] for a in attributes), families)) - below
 
     def noisy(attributes: AttributeSet) -> Noisy | None:

@@ -137,16 +137,20 @@ class Candidate:
 
 def best_candidate(
     workload: Workload, budget: Budget, options: Options, planned: Planned, *, centred: bool = True
-) -> Plan:
-    """Return the best plan among those that split all groups, some, or none.
+) -> tuple[Plan, Sequence[Cluster]]:
+    """Return the best plan among those that split all groups, some, or none, and its clusters.
 
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
     lines, which have a centre for every set, are split if others are.
     """
     best: Plan | None = None
+    clusters: Sequence[Cluster] = ()
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
-    for candidate in _candidates(workload, budget.unit, centred, options.lines):
+    candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
+    if options.keeps_whole:
+        candidates = _candidates(workload, budget.unit, centred, options.lines)
+    for candidate in candidates:
         if best is not None:
             loss = best.weighted_loss * budget.privacy_cost  # at unit cost
             if candidate.bound(best) >= math.sqrt(worthwhile * loss):
@@ -157,12 +161,12 @@ def best_candidate(
             continue
         value = plan.weighted_loss / (worthwhile if candidate.clusters else 1.0)
         if value < least:
-            best, least = plan, value
+            best, least, clusters = plan, value, candidate.clusters
         if candidate.is_optimal:
             break
     if best is None:
         raise refusals[min(refusals)]
-    return best
+    return best, clusters
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:

@@ -300,7 +300,7 @@ def _rows(attribute: Attribute, gram: Array, basis: Any) -> Array:
     if isinstance(basis, str):
         if basis not in BASES:
             raise PlanError(f"bases[{attribute.name!r}]: {not_one_of([*BASES, 'or rows'], basis)}")
-        return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis].of(n).gram())
+        return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis]((n,)).gram())
     try:
         rows = np.array(basis, dtype=float)
     except (TypeError, ValueError):

@@ -147,7 +147,6 @@ class Plan(Explained):
         weights = {g.weight for g in self.workload}
         if len(weights) == 1 and all(f.weights is None for g in self.workload for f in g.families):
             return self.weighted_rmse / math.sqrt(weights.pop())
-        self.estimator.prepare(self.workload)
         total = math.fsum(self.estimator.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
 
@@ -255,7 +254,6 @@ class Plan(Explained):
             )
         result = np.empty(count)
         start = 0
-        self.estimator.prepare(workload)
         for group in workload:
             variances = self.estimator.variances(group)
             result[start : start + variances.size] = variances.ravel()

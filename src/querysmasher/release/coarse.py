@@ -21,9 +21,10 @@ from querysmasher.errors import WorkloadError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
+from querysmasher.planning.solution import Measured
+from querysmasher.planning.strategies import AxisStrategy, has_own_centre
 from querysmasher.release.answers import Answers
-from querysmasher.release.reconstruction import Reconstruction, answered, covariance
+from querysmasher.release.reconstruction import answered, covariance
 from querysmasher.schema import Schema
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
@@ -35,76 +36,33 @@ if TYPE_CHECKING:
     from querysmasher.release.release import Release
 
 
-@dataclass(frozen=True, eq=False)
-class Pruned:
-    """Nodes in place of the values of one attribute: schema, estimator and marginals."""
-
-    schema: Schema
-    estimator: Estimator
-    reconstruction: Reconstruction
-    axis: int
-    """Index of the attribute."""
-    parts: Integers
-    """The node of every value."""
-
-    def _answer_group(self, group: Group) -> tuple[Array, Array]:
-        """Return values and standard errors of one group over the nodes."""
-        attributes = self.schema.positions(group.attributes)
-        table = self.reconstruction.marginal(attributes, complete=False)
-        if self.axis in attributes:
-            axis = attributes.index(self.axis)
-            counts = np.bincount(self.parts)
-            ordered = np.take(table, np.argsort(self.parts, kind="stable"), axis=axis)
-            table = np.add.reduceat(ordered, np.cumsum(counts) - counts, axis=axis)
-        std = np.sqrt(self.estimator.variances(group))
-        return answered(group, table, std, self.reconstruction.public_total), std
-
-    def answer(self, workload: Workload) -> Answers:
-        """Answer a workload over the nodes."""
-        return Answers.of(workload, self._answer_group)
-
-    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
-        """Return the covariances of answers over the nodes."""
-        return covariance(self.estimator, workload, other)
-
-
-def _prune(release: Release, coarsening: Coarsening) -> tuple[Pruned, Coarsening] | None:
-    """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
-    estimator = release.estimator
+def _prune(estimator: Estimator, coarsening: Coarsening) -> tuple[Estimator, Coarsening, Integers]:
+    """Return the estimator over nodes of a large attribute's tree, their groups, and each value's node."""
     schema = coarsening.original
     axis = schema.position(coarsening.attribute)
     on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
     parts = _common_parts(on_attribute, coarsening.groups)
     size = int(parts.max()) + 1
     if not on_attribute or size == len(parts):
-        return None
-    strategies: list[Strategy] = list(estimator.strategies)
-    pruned: dict[int, int] = {}  # the indexes of strategies on the attribute, and of those over parts
-    for number in {
-        n for m in itertools.chain(*noises) for axes, n in m.blocks if m.attributes[axes[0]] == axis
-    }:
-        strategy, pruned[number] = strategies[number], len(strategies)
-        assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
-        strategies.append(strategy.pruned(parts))
-    measured = [
-        tuple(
-            replace(
-                m,
-                blocks=tuple((a, pruned[n] if m.attributes[a[0]] == axis else n) for a, n in m.blocks),
-            )
-            for m in same_set
-        )
-        for same_set in noises
-    ]
+        return estimator, coarsening, np.arange(len(parts))
+    known = estimator.strategies
+    on_axis = {n for m in itertools.chain(*noises) for axes, n in m.blocks if m.attributes[axes[0]] == axis}
+    pruned = [s.pruned(parts) if n in on_axis and has_own_centre(s) else s for n, s in enumerate(known)]
+
+    def over_parts(m: Measured) -> Measured:
+        moved = ((axes, n + len(known) if m.attributes[axes[0]] == axis else n) for axes, n in m.blocks)
+        return replace(m, blocks=tuple(moved))
+
+    measured = [tuple(map(over_parts, same_set)) for same_set in noises]
     coarse = Ordinal(coarsening.attribute, range(size))
     inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
     centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
-    over_nodes = Estimator.of(inner, centres, strategies, measured, public_total=estimator.public_total)
+    over_nodes = Estimator.of(
+        inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
+    )
     groups = np.empty(size, dtype=np.int64)
     groups[parts] = coarsening.groups
-    return Pruned(inner, over_nodes, release.reconstruction, axis, parts), replace(
-        coarsening, original=inner, groups=groups
-    )
+    return over_nodes, replace(coarsening, original=inner, groups=groups), parts
 
 
 def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers:
@@ -138,19 +96,32 @@ class CoarseRelease(Statistical):
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
         given = self.workload if workload is None else as_workload(self.coarsening.schema, workload)
-        source, coarsening = self._source
-        answers = source.answer(coarsening.fine(given))
+        estimator, coarsening, parts = self._pruned
+        axis, counts = estimator.schema.position(coarsening.attribute), np.bincount(parts)
+        order, starts = np.argsort(parts, kind="stable"), np.cumsum(counts) - counts
+
+        def answer_group(group: Group) -> tuple[Array, Array]:
+            std = np.sqrt(estimator.variances(group))
+            attributes = estimator.schema.positions(group.attributes)
+            table = self.release.reconstruction.marginal(attributes, complete=False)
+            if axis in attributes and len(counts) < len(parts):
+                along = attributes.index(axis)
+                table = np.add.reduceat(np.take(table, order, axis=along), starts, axis=along)
+            return answered(group, table, std, self.release.public_total), std
+
+        fine = coarsening.fine(given)
+        estimator.prepare(fine)
+        answers = Answers.of(fine, answer_group)
         return Answers(given, answers.values, answers.std)
 
     @cached_property
-    def _source(self) -> tuple[Release | Pruned, Coarsening]:
-        """What answers: the release over nodes of a large attribute's tree, or the release itself."""
-        return _prune(self.release, self.coarsening) or (self.release, self.coarsening)
+    def _pruned(self) -> tuple[Estimator, Coarsening, Integers]:
+        return _prune(self.release.estimator, self.coarsening)
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
-        source, coarsening = self._source
-        return source.covariance(coarsening.fine(workload), None if other is None else coarsening.fine(other))
+        estimator, coarsening, _ = self._pruned
+        return covariance(estimator, *(coarsening.fine(w) for w in (workload, other) if w is not None))
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, one of which may be the level; see `Release.marginal`."""

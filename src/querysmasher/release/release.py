@@ -189,7 +189,6 @@ class Release(Statistical, Explained):
                 f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
         with one_core():
-            self.estimator.prepare(wanted)
             return Answers.of(wanted, self.answer_group)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
@@ -201,7 +200,6 @@ class Release(Statistical, Explained):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
         self._check(workload)
-        self.estimator.prepare(workload)
         return np.concatenate([self.estimator.variances(group).ravel() for group in workload])
 
     @explained("release.covariance(workload)")

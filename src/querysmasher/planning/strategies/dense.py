@@ -12,10 +12,9 @@ They span what the planned rows span, or more: rounding costs a little optimalit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
-from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -182,7 +181,7 @@ class Span:
         if triangle is None:
             basis, triangle = np.linalg.qr(scaled.T)
             return basis, triangle
-        return solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T, triangle
+        return np.ascontiguousarray(solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T), triangle
 
     def is_independent(self) -> bool:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
@@ -324,20 +323,14 @@ class RowsStrategy(Strategy):
             result += np.einsum("...k,...k->...", image, image)
         return result
 
-    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        left, most = iter(products), max(1, CHUNK // self.partition.labels.size)
-        while batch := list(islice(left, most)):
-            every = [squared_lengths(factors) for factors in batch]
-            ends = np.cumsum([lengths.size for lengths in every])
-            if ends[-1] > most:
-                yield from super().variances_if_contained(batch)
-                continue
-            columns = np.concatenate([rows for factors in batch for rows in self._products(factors)])
-            roots = self.span.inverse, self.span.basis
-            squares = (np.split(_lengths(columns @ root), ends[:-1]) for root in roots)
-            for lengths, variances, inside in zip(every, *squares, strict=True):
-                contained = is_inside(inside.reshape(lengths.shape), lengths, math.prod(self.shape))
-                yield variances.reshape(lengths.shape) if contained else None
+    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
+        lengths = squared_lengths(factors)
+        if not self.whole or (len(factors) > 1 and lengths.size > self.rank):
+            return super().variances_if_contained(factors)
+        roots = self.span.inverse, self.span.basis  # every product is written out once for both
+        squares = ([_lengths(rows @ root) for root in roots] for rows in self._products(factors))
+        variances, inside = (np.concatenate(s).reshape(lengths.shape) for s in zip(*squares, strict=True))
+        return variances if is_inside(inside, lengths, math.prod(self.shape)) else None
 
     # --- integers ---
 
