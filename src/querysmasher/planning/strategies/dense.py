@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_upper, tame_root
+from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -171,13 +171,15 @@ class Span:
         return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
 
     @cached_property
-    def _decomposed(self) -> tuple[Array, Array]:
-        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one.
+    def _tame_root(self) -> Array | None:
+        """The Cholesky root of the Gram matrix, unless that would lose digits."""
+        return tame_root(self._gram)
 
-        R is the Cholesky root of their Gram matrix, or where that would lose digits of a QR decomposition.
-        """
+    @cached_property
+    def _decomposed(self) -> tuple[Array, Array]:
+        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one."""
         scaled = self.rows * self.roots / self.lengths[:, None]
-        triangle = tame_root(self._gram)
+        triangle = self._tame_root
         if triangle is None:
             basis, triangle = np.linalg.qr(scaled.T)
             return basis, triangle
@@ -187,7 +189,14 @@ class Span:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
         if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
             return False
-        return bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+        return self._tame_root is not None or bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+
+    def combinations(self, rows: Array) -> Array:
+        """Return the coefficients of rows of the span: the rows of the span must be independent."""
+        if self._tame_root is None:
+            return np.asarray((rows * self.roots) @ self.inverse)
+        products = (self.rows * self.roots / self.lengths[:, None]) @ (rows * self.roots).T
+        return solve_cholesky(self._tame_root.T, products).T / self.lengths
 
     @property
     def basis(self) -> Array:
@@ -266,7 +275,7 @@ class RowsStrategy(Strategy):
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
     def combinations(self, rows: Array) -> Array:
-        return (rows * self._roots) @ self.span.inverse
+        return self.span.combinations(rows)
 
     @property
     def leverage(self) -> float:
@@ -338,7 +347,7 @@ class RowsStrategy(Strategy):
     def _on_lattice(self) -> Array:
         """The coefficients of the rows in terms of the lattice's rows."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return self.matrix @ Span.of(self.lattice).inverse
+        return Span.of(self.lattice).combinations(self.matrix)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
