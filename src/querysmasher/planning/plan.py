@@ -291,8 +291,6 @@ class Plan(Explained):
         elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
-        elif large and size > most:
-            return Limit(None, None, "it is not computed for large attributes combined with others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
