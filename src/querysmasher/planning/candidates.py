@@ -113,7 +113,7 @@ def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) 
 
 
 def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
-    """Return the attributes that groups ask about, or any, over which a total is summed, if there are none."""
+    """Return the attributes that groups ask about, or any one to sum a total over."""
     return sorted({a for group in groups for a in schema.positions(group.attributes)}) or [0]
 
 

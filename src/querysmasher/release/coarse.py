@@ -110,7 +110,6 @@ class CoarseRelease(Statistical):
             return answered(group, table, std, self.release.public_total), std
 
         fine = coarsening.fine(given)
-        estimator.prepare(fine)
         answers = Answers.of(fine, answer_group)
         return Answers(given, answers.values, answers.std)
 
