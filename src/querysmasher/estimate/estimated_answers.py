@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import SHOWN, LabelledAnswers
 from querysmasher.release.tidy import Tidy, column_names, frame, repeated
 from querysmasher.statistics.figures import Marginal
-from querysmasher.statistics.tables import OF, LabelledTable
+from querysmasher.statistics.tables import LabelledTable
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
@@ -106,21 +105,7 @@ class EstimatedCrossTable(LabelledTable):
     Totals are sums of the cells shown. There are no standard errors: an estimate is biased.
     """
 
-    attributes: tuple[Attribute, ...]
-    cells: Array
-    percent: str | None
     note: str
-
-    @property
-    def values(self) -> Array:
-        """Counts or percentages, with an axis per attribute; with totals, they are the last entry of each."""
-        return self.cells
-
-    @property
-    def title(self) -> str:
-        """What the table shows."""
-        names = ", ".join(one_line(a.name) for a in self.attributes)
-        return f"{f'Percent {OF[self.percent]}' if self.percent else 'Count'} by {names} ({self.note})"
 
     def to_frame(self, backend: Any = "pyarrow", *, wide: bool = False) -> Any:
         """Return a data frame: long, one row per cell (null = total), or wide, one row per row of the table.

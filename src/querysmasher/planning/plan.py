@@ -147,7 +147,6 @@ class Plan(Explained):
         weights = {g.weight for g in self.workload}
         if len(weights) == 1 and all(f.weights is None for g in self.workload for f in g.families):
             return self.weighted_rmse / math.sqrt(weights.pop())
-        self.estimator.prepare(self.workload)
         total = math.fsum(self.estimator.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
 
@@ -251,7 +250,6 @@ class Plan(Explained):
             )
         result = np.empty(count)
         start = 0
-        self.estimator.prepare(workload)
         for group in workload:
             variances = self.estimator.variances(group)
             result[start : start + variances.size] = variances.ravel()
@@ -292,8 +290,6 @@ class Plan(Explained):
         elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
-        elif large and size > most:
-            return Limit(None, None, "it is not computed for large attributes combined with others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

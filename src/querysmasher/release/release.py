@@ -198,7 +198,6 @@ class Release(Statistical, Explained):
                 f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
         with one_core():
-            self.estimator.prepare(wanted)
             return Answers.of(wanted, self.answer_group)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
@@ -210,7 +209,6 @@ class Release(Statistical, Explained):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
         self._check(workload)
-        self.estimator.prepare(workload)
         return np.concatenate([self.estimator.variances(group).ravel() for group in workload])
 
     @explained("release.covariance(workload)")
@@ -421,9 +419,7 @@ class CoarseRelease(Statistical):
                 table = np.add.reduceat(np.take(table, order, axis=along), starts, axis=along)
             return answered(group, table, std, self.release.public_total), std
 
-        fine = coarsening.fine(given)
-        estimator.prepare(fine)
-        answers = Answers.of(fine, answer_group)
+        answers = Answers.of(coarsening.fine(given), answer_group)
         return Answers(given, answers.values, answers.std)
 
     @cached_property

@@ -73,7 +73,6 @@ def write_answers(
     """Write one row per query: what it counts, value, standard error, interval, cv and flag."""
     form = format_of(path)
     form.check()
-    release.estimator.prepare(workload)
     for group in workload:
         release.estimator.check(group)  # before anything is written
     queries = workload.query_count <= MAX_QUERIES

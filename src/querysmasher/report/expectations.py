@@ -118,7 +118,6 @@ def expect(
         part = plan.budget.unit.change() / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
     quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
-    estimator.prepare(group for group, is_quick in zip(workload, quick, strict=True) if is_quick)
     extremes = largest_errors(plan) if as_planned else None
     for index, group in enumerate(workload):
         rmse = None

@@ -72,7 +72,6 @@ def extremes(plan: Plan) -> list[Extreme]:
     """Return the largest standard error of every group, in order, and the first query that attains it."""
     groups = plan.workload.groups
     if not plan.estimator.is_split:
-        plan.estimator.prepare(groups)
         return [_extreme(group, plan.estimator.variances(group)) for group in groups]
     numbers: dict[Hashable, int] = {}
     scopes = [tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in groups]
