@@ -224,10 +224,6 @@ class Plan(Explained):
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator of the variance of any query under this plan."""
-        return self.new_estimator()
-
-    def new_estimator(self) -> Estimator:
-        """Return a estimator that shares no memory with the plan's own."""
         return Estimator.of(
             self.workload.schema,
             self.centres,
