@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained_class
+from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained
 from querysmasher.privacy.unit import Unit
 
 
@@ -148,7 +148,7 @@ class Budget(Explained):
         return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
-@explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
+@explained("qs.PrivacyCost(1.0)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
@@ -166,7 +166,7 @@ class PrivacyCost(Budget):
         return self.cost
 
 
-@explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
+@explained("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
@@ -184,7 +184,7 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
         return 2 * self.rho
 
 
-@explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
+@explained("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
@@ -220,7 +220,7 @@ class GaussianDP(Budget):
         return f"Gaussian differential privacy with mu = {readable(self.mu)}"
 
 
-@explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
+@explained("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.
