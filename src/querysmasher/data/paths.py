@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
-from querysmasher.data.encoding import Texts, text_labels
+from querysmasher.data.encoding import Texts
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
@@ -43,7 +43,7 @@ def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | N
         return ScanCounter(rows, lambda: _chained(file.batches(limits.read_rows) for file in parquet), limits)
     for encoder in rows.encoders.values():
         if len(encoder.kinds) > 1:
-            text_labels(encoder.attribute)  # which refuses labels that are the same string
+            _ = encoder.labels  # which refuses those that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
     texts = [open_csv(file, dialect, rows.columns, rows.person, rows.unknown == "drop") for file in paths]
     return ScanCounter(rows, lambda: _chained(file.batches() for file in texts), limits)

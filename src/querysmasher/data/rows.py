@@ -30,7 +30,7 @@ STRANGERS = (
     "a missing value",
     "a value of another kind than the schema's",
 )
-"""Values outside the domain, by the offset of their code from `Matcher.unknown`."""
+"""Values outside the domain, by the offset of their code from `Encoder.unknown`."""
 MENDING = Remedy(
     "correct the data or the schema (an attribute's `missing` is the value that missing ones count as), or "
     "drop such records with unknown='drop'; `qs.check` shows the custodian which they are",

@@ -142,7 +142,6 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
     groups.sort(key=lambda g: len(g.attributes))
     answers: list[Answer] = []
     with one_core():
-        release.estimator.prepare(groups[:LISTED])
         for group in groups:
             largest = max(f.rows * f.cells for f in group.families)
             cells = math.prod(f.cells for f in group.families)
