@@ -7,7 +7,7 @@ refused, or the record is dropped, like one with a missing value.
 
 So is one whose name has lost digits or characters, because several persons may have the name that is left: a
 float from which on floats of its width do not distinguish integers (2^53, or 2^24 in 32 bits), a text that
-such a float was written as ("4.611686018427388e+18"), a text with the character that replaces unreadable ones.
+such a float was written as ("4.611686018427388e+18"), a text with the sign that replaces unreadable ones.
 
 Whether a table is refused must not depend on one record if records are dropped. Each Python object is then
 named by itself, and names are the same if they are written alike: 7, "7" and b"7" are one person.
