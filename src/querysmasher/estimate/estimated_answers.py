@@ -17,7 +17,6 @@ from querysmasher.release.answers import SHOWN, LabelledAnswers
 from querysmasher.release.tidy import Tidy, column_names, frame, repeated
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.tables import LabelledTable
-from querysmasher.workload.workload import Group
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
@@ -34,10 +33,9 @@ class EstimateTidy(Tidy):
         "note": "What kind of number the value is.",
     }
 
-    def estimates(self, group: Group, values: Array) -> Iterator[Any]:
-        """Iterate over Arrow tables of the estimates of a group."""
-        flat = np.ascontiguousarray(values.ravel())
-        return self.rows(group, lambda rows: (pa.array(flat[rows]), repeated(NOTE, len(flat[rows]))))
+    def last(self, *numbers: Array) -> Iterator[Any]:
+        (values,) = numbers
+        yield from (pa.array(np.ascontiguousarray(values)), repeated(NOTE, len(values)))
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,7 @@ class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
 
         The columns before `value` are those of `Answers.to_frame`.
         """
-        tidy = EstimateTidy(self.workload)
-        return self._frame(tidy, lambda group, rows: tidy.estimates(group, self.values[rows]), backend)
+        return self._frame(EstimateTidy(self.workload), backend, self.values)
 
     def __repr__(self) -> str:
         """Show the first answers."""

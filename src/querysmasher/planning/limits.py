@@ -49,7 +49,7 @@ class PlanningLimits:
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
-    """The same where attributes have very many values."""
+    """Maximum number of queries of a family for that where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99

@@ -64,22 +64,6 @@ def large_attributes(workload: Workload, *, mean: bool = True) -> Attributes:
     return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean))
 
 
-def searched_without_matrices(workload: Workload, large: Attributes) -> Attributes:
-    """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
-    many = next((group for group in workload if group.rows > limits().large_worst_queries), None)
-    if many is None:
-        return large
-    if all(workload.schema.sizes[a] <= limits().axis_values for a in large):
-        return ()
-    msg = (
-        f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
-        f"queries per group where attributes have very many values, got {many.rows:,} on "
-        f"({', '.join(many.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
-        "objective='mean' without targets"
-    )
-    raise TooLargeError(msg)
-
-
 def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
     several = mean and len(families) > 1
     if size <= (limits().mixed_values if several else limits().dense_values) or size > limits().most_values:
