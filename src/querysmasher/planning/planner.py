@@ -184,7 +184,8 @@ def _planner(
     searched = objective != "mean" or workload.has_targets
     lines: tuple[int, ...] = ()
     if options.are_default:
-        lines = large_attributes(workload, mean=not searched and options.centering == "optimized")
+        mean = not searched and options.centering == "optimized"
+        lines = large_attributes(workload, mean=mean, tolerance=options.tolerance)
     if searched:
         lines = searched_without_matrices(workload, lines)
         check_written_out(workload, lines)
