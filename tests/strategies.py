@@ -97,7 +97,7 @@ def families(draw, attribute):
     """A family for one attribute: named, given by rows, or a hierarchy."""
     kind = draw(st.sampled_from([*ONE_ATTRIBUTE, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"]))
     if kind in ONE_ATTRIBUTE:
-        return ONE_ATTRIBUTE[kind].of(attribute.size)
+        return ONE_ATTRIBUTE[kind]((attribute.size,))
     if kind == "hierarchy":
         groups = [i // 2 for i in range(attribute.size)]
         return qs.hierarchy(qs.Schema([attribute]), attribute.name, groups, leaves=draw(st.booleans()))

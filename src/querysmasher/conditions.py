@@ -11,9 +11,8 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import date
 from functools import partial, reduce
 from typing import Any
@@ -31,55 +30,6 @@ TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\
 """A string, the start of a list, or a name in backticks or brackets."""
 
 OPERATORS = ("and", "or", "not", "in", "is")
-
-
-class QuotedNames:
-    """A predicate with every quoted name replaced by an identifier, and their meanings."""
-
-    def __init__(self, text: str, known: Collection[str]) -> None:
-        """Replace the names of `text`; a value in brackets that is not a known name is unchanged."""
-        self.meant: dict[str, str] = {}
-        self._known = known
-        self._stem = "quoted_"
-        while self._stem in text:
-            self._stem += "_"
-        self.text = TOKEN.sub(self._replace, text)
-
-    def _replace(self, match: re.Match[str]) -> str:
-        name = match["ticks"] if match["name"] is None else self._bracketed(match["name"], match[0])
-        if name is None:
-            return match[0]  # a string, a list, or a value
-        short = f"{self._stem}{len(self.meant)}_"
-        self.meant[short] = name
-        return f" {short} "
-
-    def _bracketed(self, inside: str, whole: str) -> str | None:
-        name = inside.replace("]]", "]")
-        if name in self._known or name.strip() not in self._known:
-            return None if name not in self._known and _is_value(whole) else name
-        return name.strip()
-
-    def restored(self, text: str) -> str:
-        """Return a string with the quoted names as they were written."""
-        for short, name in self.meant.items():
-            text = text.replace(short, written_name(name))
-        return text
-
-
-def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Iterate over the known names that lack brackets in `text`, with the corrected text."""
-    odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
-    for name in odd:
-        pattern = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
-        match = next((match for match in pattern.finditer(text) if match[1] is None), None)
-        if match is not None:
-            yield name, text[: match.start()] + written_name(name) + text[match.end() :]
-
-
-def _needs_brackets(name: str) -> bool:
-    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
-    readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
-    return written_name(name) != name and not readable
 
 
 def _is_value(text: str | ast.expr) -> bool:
@@ -105,6 +55,8 @@ _SIGNS = {
 }
 """Signs of other languages, and what predicates write instead."""
 
+_CLOSING = {"(": ")", "[": "]"}
+
 _MISTAKE = re.compile(
     rf"(?P<kept>{TOKEN.pattern}|[<>!=:]=(?!=))"
     r"|(?P<date>(?<![\w-])\d{4}-\d\d-\d\d(?![\w-]))"
@@ -117,71 +69,57 @@ _MISTAKE = re.compile(
 )
 
 
-@dataclass
-class Advice:
-    """What is wrong with the text of a predicate, in words, and the text corrected."""
+def _mended(text: str, known: Collection[str]) -> tuple[list[str], list[str], str]:
+    """Return what is wrong with the text of a predicate, in words, and the text corrected.
 
-    text: str
-    known: Collection[str]
-    """Names of attributes."""
-    problems: list[str] = field(default_factory=list)
-    guesses: list[str] = field(default_factory=list)
-    """Problems only if the corrected text can be read."""
-    mended: str = ""
-    _opened: list[str] = field(default_factory=list)
+    The second list has what is a problem only if the corrected text can be read.
+    """
+    problems: list[str] = []
+    guesses: list[str] = []
+    opened: list[str] = []
 
-    def __post_init__(self) -> None:
-        """Look for mistakes."""
-        mended = _MISTAKE.sub(self._mend, self.text)
-        for sign in reversed(self._opened):
-            quote = sign in "'\"`"
-            self._say(f"a quotation mark {sign} is not closed" if quote else f"a {sign} is not closed")
-            mended += {"(": ")", "[": "]"}.get(sign, sign)
-        self.mended = " ".join(mended.split()) if mended != self.text else self.text
-
-    def _say(self, problem: str) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def _instead(self, given: str, meant: str) -> str:
-        self._say(f"{given!r} is written {meant!r}")
+    def instead(given: str, meant: str) -> str:
+        problems.append(f"{given!r} is written {meant!r}")
         return f" {meant} "
 
-    def _mend(self, match: re.Match[str]) -> str:
-        """Return what may be meant by a part of the text."""
-        text = match[0]
-        if match["kept"] and text.endswith("["):
-            self._opened.append("[")  # of a list
-        if match["date"]:
-            self._say(f"dates need quotes, as in '{text}'")
-            return f"'{text}'"
-        if match["between"]:
-            return self._instead("between", f"{match['low']} <= {match['what']} <= {match['high']}")
-        if match["is"]:
-            return self._instead("is not", "!=") if match["is_not"] else self._instead("is", "==")
-        if match["sign"]:
-            return self._instead(text, _SIGNS[text])
-        if match["word"]:
-            return self._word(text)
-        if match["open"]:
-            self._opened.append(text)
-        if match["close"]:
-            if self._opened and self._opened[-1] == {")": "(", "]": "["}[text]:
-                self._opened.pop()
-            else:
-                self._say(f"a {text} has no opening bracket")
-                return ""
-        return text
+    def word(given: str) -> str:
+        if given in known or given in OPERATORS:
+            return given
+        if given.lower() == "like":
+            problems.append("like is not known; list the values, as in region in ['north', 'south']")
+        meant = nearest(given, [operator for operator in OPERATORS if operator != "is"])
+        if meant is None:
+            return given
+        guesses.append(f"{given!r} is written {meant!r}")
+        return meant
 
-    def _word(self, word: str) -> str:
-        if word in self.known or word in OPERATORS:
-            return word
-        if word.lower() == "like":
-            self._say("like is not known; list the values, as in region in ['north', 'south']")
-        meant = nearest(word, [operator for operator in OPERATORS if operator != "is"])
-        if meant is not None:
-            self.guesses.append(f"{word!r} is written {meant!r}")
-        return word if meant is None else meant
+    def mend(match: re.Match[str]) -> str:
+        part = match[0]
+        if match["date"]:
+            problems.append(f"dates need quotes, as in '{part}'")
+            return f"'{part}'"
+        if match["between"]:
+            return instead("between", f"{match['low']} <= {match['what']} <= {match['high']}")
+        if match["is"]:
+            return instead("is not", "!=") if match["is_not"] else instead("is", "==")
+        if match["sign"]:
+            return instead(part, _SIGNS[part])
+        if match["word"]:
+            return word(part)
+        if match["open"] or part.endswith("["):  # also of a list
+            opened.append(part[-1])
+        if match["close"]:
+            if not opened or _CLOSING.get(opened[-1]) != part:
+                problems.append(f"a {part} has no opening bracket")
+                return ""
+            opened.pop()
+        return part
+
+    mended = _MISTAKE.sub(mend, text)
+    for sign in reversed(opened):
+        problems.append(f"a {'' if sign in _CLOSING else 'quotation mark '}{sign} is not closed")
+        mended += _CLOSING.get(sign, sign)
+    return list(dict.fromkeys(problems)), guesses, " ".join(mended.split()) if mended != text else text
 
 
 MAX_CELLS = 20_000_000
@@ -198,9 +136,8 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
 }
-_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_MIRROR = str.maketrans("<>", "><")
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_BARE_DATE = re.compile(r"(?<!['\"\d])\d{4}-\d\d-\d\d(?!['\"\d])")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -223,24 +160,28 @@ def conditions(schema: Iterable[Attribute], predicate: str) -> list[Mask]:
     except (RecursionError, MemoryError):
         raise PredicateError(f"predicate {predicate[:40] + '…'!r}: it is nested too deeply") from None
     except (PredicateError, UnknownAttributeError) as error:
-        for name, mended in bare_names(predicate, attributes):
-            msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
-            raise PredicateError(msg) from None
-        advice = Advice(predicate, attributes)
-        is_meant = advice.mended != predicate and _is_readable(attributes, advice.mended)
-        if is_meant or (advice.problems and not isinstance(error, UnknownAttributeError)):
-            problems = [*advice.problems, *advice.guesses, f"write {advice.mended}"]
-            told = "; ".join(problems if is_meant else advice.problems)
-            raise PredicateError(f"predicate {predicate!r}: {told}") from None
+        for name in sorted(filter(_needs_brackets, attributes), key=len, reverse=True):
+            bare = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
+            match = next((match for match in bare.finditer(predicate) if match[1] is None), None)
+            if match is not None:
+                mended = predicate[: match.start()] + written_name(name) + predicate[match.end() :]
+                msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
+                raise PredicateError(msg) from None
+        problems, guesses, mended = _mended(predicate, attributes)
+        is_known = not isinstance(error, UnknownAttributeError)
+        with suppress(PredicateError, UnknownAttributeError, RecursionError, MemoryError):
+            if mended != predicate:
+                _Reader(attributes, mended).conditions()
+                problems, is_known = [*problems, *guesses, f"write {mended}"], True
+        if problems and is_known:
+            raise PredicateError(f"predicate {predicate!r}: {'; '.join(problems)}") from None
         raise
 
 
-def _is_readable(attributes: dict[str, Attribute], predicate: str) -> bool:
-    try:
-        _Reader(attributes, predicate).conditions()
-    except (PredicateError, UnknownAttributeError, RecursionError, MemoryError):
-        return False
-    return True
+def _needs_brackets(name: str) -> bool:
+    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
+    readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
+    return written_name(name) != name and not readable
 
 
 def any_possible(schema: Iterable[Attribute], predicates: Sequence[str]) -> bool:
@@ -260,14 +201,35 @@ class _Reader:
         self.positions = {name: position for position, name in enumerate(attributes)}
         self.sizes = [attribute.size for attribute in attributes.values()]
         self.first = next(iter(attributes.values()))
-        self.names = QuotedNames(text.strip(), attributes)
+        self.quoted: dict[str, str] = {}
+        """The names in brackets or backticks, by the identifiers that replace them."""
+        self.stem = "quoted_"
+        while self.stem in text:
+            self.stem += "_"
         try:
-            self.tree = ast.parse(self.names.text.strip(), mode="eval").body
+            self.tree = ast.parse(TOKEN.sub(self.unquoted, text).strip(), mode="eval").body
         except (SyntaxError, ValueError):
             raise self.error(f"it cannot be read; write a condition {self.example()}") from None
 
+    def unquoted(self, match: re.Match[str]) -> str:
+        """Return an identifier for a quoted name; strings, lists and values in brackets are unchanged."""
+        name = match["ticks"]
+        if match["name"] is not None:
+            name = match["name"].replace("]]", "]")
+            if name not in self.attributes and name.strip() in self.attributes:
+                name = name.strip()
+        if name is None or (
+            match["name"] is not None and name not in self.attributes and _is_value(match[0])
+        ):
+            return match[0]
+        short = f"{self.stem}{len(self.quoted)}_"
+        self.quoted[short] = name
+        return f" {short} "
+
     def error(self, why: str) -> PredicateError:
-        return PredicateError(f"predicate {self.text!r}: {self.names.restored(why)}")
+        for short, name in self.quoted.items():
+            why = why.replace(short, written_name(name))
+        return PredicateError(f"predicate {self.text!r}: {why}")
 
     def example(self) -> str:
         """Return a condition that can be read."""
@@ -341,7 +303,7 @@ class _Reader:
         if attribute is not None and other is None and _is_value(right):
             return self.against_value(attribute, sign, self.constant(right))
         if other is not None and attribute is None and _is_value(left):
-            return self.against_value(other, _MIRROR[sign], self.constant(left))
+            return self.against_value(other, sign.translate(_MIRROR), self.constant(left))
         axes, mask = self.join(apply, self.number(left), self.number(right))
         if not axes:
             raise self.error(f"{ast.unparse(left)!r} and {ast.unparse(right)!r} name no attribute")
@@ -350,7 +312,7 @@ class _Reader:
     def attribute(self, node: ast.expr) -> Attribute | None:
         if not isinstance(node, ast.Name):
             return None
-        name = self.names.meant.get(node.id, node.id)
+        name = self.quoted.get(node.id, node.id)
         if name not in self.attributes:
             raise UnknownAttributeError(name, self.attributes)
         return self.attributes[name]
@@ -371,11 +333,6 @@ class _Reader:
                 return date.fromisoformat(value)
         raise self.error(f"{value!r} is not a date; write it as in '2024-03-01'")
 
-    @staticmethod
-    def kind(value: Any) -> type:
-        """Return the kind of values that a value can be compared with: strings, dates, or numbers."""
-        return str if isinstance(value, str) else date if isinstance(value, date) else float
-
     def value_position(self, attribute: Attribute, value: Any) -> int:
         try:
             return attribute.position(self.date(attribute, value))
@@ -383,8 +340,7 @@ class _Reader:
             raise self.error(str(error)) from None
 
     def against_value(self, attribute: Attribute, sign: str, value: Any) -> Mask:
-        axes = (self.positions[attribute.name],)
-        cells = np.arange(attribute.size)
+        axes, cells = (self.positions[attribute.name],), np.arange(attribute.size)
         apply = next(f for s, f in _COMPARE.values() if s == sign)
         example = attribute.exactly(written_name(attribute.name), 0)
         binned = attribute.edges is not None and not isinstance(value, str)
@@ -401,7 +357,7 @@ class _Reader:
         if binned:
             return axes, apply(cells, self.edge_position(attribute, sign, value))
         value = self.date(attribute, value)
-        kinds = {self.kind(v) for v in (*attribute.values, value)}
+        kinds = {type(v) if isinstance(v, str | date) else float for v in (*attribute.values, value)}
         increasing = len(kinds) == 1 and all(map(operator.lt, attribute.values, attribute.values[1:]))
         if increasing and str not in kinds:
             return axes, apply(np.array(attribute.values), value)
@@ -424,9 +380,7 @@ class _Reader:
         attribute = self.attribute(node)
         if attribute is not None:
             if any(isinstance(v, str | date) for v in attribute.values):
-                bare = _BARE_DATE.search(self.text)
-                hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
-                raise self.error(f"{attribute.name!r} has values that are not numbers{hint}")
+                raise self.error(f"{attribute.name!r} has values that are not numbers")
             return (self.positions[attribute.name],), np.array(attribute.values, dtype=float)
         if _is_value(node):
             value = self.constant(node)

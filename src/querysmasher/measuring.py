@@ -51,7 +51,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.noise import NoiseSource, noise_source
+from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.provenance import (
@@ -157,46 +157,36 @@ def measure(
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
         raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
-    check_options(plan.budget, unknown, max_records)
-    source = noise_source(noise, seed)
-    allowed = source.distribution.allowed_cost(plan.budget)
-    bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
-    counted = Counted(person, plan.budget.records_per_person, unknown)
-    dropped = asked_dropped(report_dropped, counted, plan.budget, allowed)
-    if dropped is not None and plan.workload.has_targets:
+    access = Access(plan.budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
+    if access.dropped is not None and plan.workload.has_targets:
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    allowed = rest(allowed, dropped)
-    compared = _compared(plan, error_share, allowed)
-    options = {"error_share": float(error_share), **size_options(plan, allowed)}
-    check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
-    whole = integer_plan(plan, allowed * (1 - error_share), max_records)
-    check_budget(whole, source.distribution)
-    names = plan.workload.schema.names
+    compared = _compared(plan, error_share, access.allowed)
+    options = {"error_share": float(error_share), **size_options(plan, access.allowed)}
+    whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
+    check_budget(whole, access.noise)
+    schema, workload = plan.workload.schema, plan.asked or plan.workload
     used = sorted({a for m in plan.measured for a in m.attributes}.union(*compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
-    wanted = [names[a] for a in used]
-    quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
-    entry = _charged(ledger, plan, whole, options, source, person, dropped)
-    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    with noting(entry), one_core():
-        arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
-        counter = quietly("opening the table", open_table, *arguments)
-        if plan.sizes_first or compared:
-            sets = [tuple(names[a] for a in attributes) for attributes in compared]
-            counter = CountedOnce(whole.schema, counter, [*map(whole.names, whole.measured), *sets])
-        phases = Phases(whole.schema, plan.budget, counter, source, max_records)
-        counted = with_left_out(counted, dropped, phases, source, progress)
+    sets = [tuple(schema.names[a] for a in attributes) for attributes in compared]
+    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared else []
+
+    def charge(ledger: Ledger) -> Entry:
+        """Record what is to be measured; the whole budget if the plan has several phases."""
         if plan.sizes_first:
-            workload = plan.asked or plan.workload
-            journal = Journal(workload, phases, record, options, progress, entry, counted)
-            return measure_sized(journal, compared)
-        release = Release(
-            *(whole, plan.workload, plan.centres, record, store),
-            entry=entry,
-            counted=counted,
-            asked=plan.asked,
-        )
+            request = request_digest(workload, plan.budget, max_records, options, access.dropped)
+        elif error_share or access.dropped is not None:
+            request = planned_digest(whole, options, access.dropped)
+        else:
+            return ledger.charge(whole, access.noise, person)
+        return ledger.charge_budget(plan.budget, request, access.noise, person)
+
+    with access.opened(schema, data, [schema.names[a] for a in used], charge, again) as (phases, known):
+        if plan.sizes_first:
+            return measure_sized(
+                Journal(workload, phases, access.record, options, progress, **known), compared
+            )
+        release = Release(whole, plan.workload, plan.centres, access.record, store, asked=plan.asked, **known)
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
         release = replace(release, public_total=phases.public_total())
@@ -208,64 +198,105 @@ def measure(
         return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
-def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
-    """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
-    if type(wanted) is not bool:
-        raise DataError(f"report_dropped: expected True or False, got {wanted!r}")
-    if not wanted:
-        return None
-    if counted.is_whole:
-        raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
-    return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
+class Access:
+    """The terms on which a table is measured, whatever is measured."""
 
+    def __init__(
+        self,
+        budget: Budget,
+        seed: int | None,
+        noise: str,
+        unknown: str,
+        max_records: int,
+        ledger: Ledger | None,
+        person: str | None,
+        report_dropped: bool,
+        progress: bool | None,
+    ) -> None:
+        """Check the arguments that `measure` and `explore` share."""
+        check_options(budget, unknown, max_records)
+        self.budget, self.max_records, self.progress = budget, max_records, progress
+        self.unknown, self.ledger = unknown, ledger
+        self.source = noise_source(noise, seed)
+        self.noise = self.source.distribution
+        self.record = NoiseRecord(self.noise.name, self.source.description, seed is not None)
+        self.bound = None if person is None else Bound.drawn(person, budget.unit, seed)
+        self.counted = Counted(person, budget.records_per_person, unknown)
+        self.dropped: Dropped | None = None
+        allowed = self.noise.allowed_cost(budget)
+        if type(report_dropped) is not bool:
+            raise DataError(f"report_dropped: expected True or False, got {report_dropped!r}")
+        if report_dropped:
+            if self.counted.is_whole:
+                raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
+            self.dropped = Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
+        self.allowed = rest(allowed, self.dropped)
+        if ledger is not None:
+            check_ledger(ledger, budget, seed is None and self.noise.is_private)
 
-def with_left_out(
-    counted: Counted, dropped: Dropped | None, phases: Phases, source: NoiseSource, progress: bool | None
-) -> Counted:
-    """Measure how many records were left out, if that is asked for, and return which are counted."""
-    if dropped is None:
-        return counted
-    return replace(counted, left_out=LeftOut(dropped, phases.dropped(dropped, progress), source.distribution))
+    @contextmanager
+    def opened(
+        self,
+        schema: Schema,
+        data: Any,
+        names: Sequence[str],
+        charge: Callable[[Ledger], Entry],
+        again: Sequence[tuple[str, ...]],
+    ) -> Iterator[tuple[Phases, dict[str, Any]]]:
+        """Record the cost, then open the table: its phases, and what the release says about its records.
 
-
-def _charged(
-    ledger: Ledger | None,
-    plan: Plan,
-    whole: IntegerPlan,
-    options: Mapping[str, float],
-    source: NoiseSource,
-    person: str | None,
-    dropped: Dropped | None,
-) -> Entry | None:
-    """Record what is to be measured; the whole budget if the plan has several phases."""
-    if ledger is None:
-        return None
-    if plan.sizes_first:
-        workload = plan.asked or plan.workload
-        request = request_digest(workload, plan.budget, whole.max_records, options, dropped)
-    elif options["error_share"] or dropped is not None:
-        request = planned_digest(whole, options, dropped)
-    else:
-        return ledger.charge(whole, source.distribution, person)
-    return ledger.charge_budget(plan.budget, request, source.distribution, person)
+        Several phases may ask for the attribute sets `again`. Every error in this context says that the
+        ledger counts the measurement as spent.
+        """
+        arguments = (schema, data, names, self.unknown)
+        quietly("looking for the table", check_source, *arguments, self.bound)
+        entry = None if self.ledger is None else charge(self.ledger)
+        try:
+            with one_core():
+                counter = quietly("opening the table", open_table, *arguments, None, self.bound)
+                counter = CountedOnce(schema, counter, again) if again else counter
+                phases, counted = (
+                    Phases(schema, self.budget, counter, self.source, self.max_records),
+                    self.counted,
+                )
+                if self.dropped is not None:
+                    numbers = phases.dropped(self.dropped, self.progress)
+                    counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))
+                yield phases, {"entry": entry, "counted": counted}
+        except BaseException as error:
+            if entry is not None:
+                error.add_note(
+                    f"The ledger has recorded the cost of this measurement, as entry {entry.number}"
+                )
+            raise
 
 
 def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
-    """Return the sets whose errors are to be measured; refuse a share that cannot measure them."""
+    """Return the attribute sets whose tables have errors measured; refuse what cannot be measured."""
     check_error_share(error_share)
     if not error_share:
         return []
     if plan.workload.has_targets:
         msg = "error_share: expected 0 for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
-    sets = compared_sets(plan.asked or plan.workload)
+    workload = plan.asked or plan.workload
+    schema = workload.schema
+    sets = dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in workload if g.attributes)
+    for attributes in sets:
+        cells = _cells(schema, attributes)
+        if cells > LARGEST:
+            names = ", ".join(schema.names[a] for a in attributes)
+            raise TooLargeError(
+                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
+                f"at most {LARGEST:,}"
+            )
     if not sets:
         msg = "error_share: expected 0, because the workload has no table on attributes"
         raise PlanError(msg)
     if error_share * cost < LEAST_COST:
         msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
-    return sets
+    return list(sets)
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
@@ -283,21 +314,8 @@ def check_options(budget: Budget, unknown: str, max_records: int) -> None:
         )
 
 
-@contextmanager
-def noting(entry: Entry | None) -> Iterator[None]:
-    """Add to every error in this context that the ledger counts the measurement as spent."""
-    try:
-        yield
-    except BaseException as error:
-        if entry is not None:
-            error.add_note(f"The ledger has recorded the cost of this measurement, as entry {entry.number}")
-        raise
-
-
-def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> None:
+def check_ledger(ledger: Ledger, budget: Budget, is_private: bool) -> None:
     """Refuse a ledger that cannot record this measurement."""
-    if ledger is None:
-        return
     if type(ledger) is not Ledger:
         example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
         raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
@@ -312,21 +330,6 @@ def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> Non
 
 MULTIPLE = 2**10
 """Distances are measured from tables rounded to multiples of 1/1024 of a record."""
-
-
-def compared_sets(workload: Workload) -> list[Place]:
-    """Return the attribute sets of a workload whose tables have errors; refuse tables that are too large."""
-    schema = workload.schema
-    sets = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
-    for attributes in sets:
-        cells = _cells(schema, attributes)
-        if cells > LARGEST:
-            names = ", ".join(schema.names[a] for a in attributes)
-            raise TooLargeError(
-                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
-                f"at most {LARGEST:,}"
-            )
-    return [attributes for attributes in sets if attributes]
 
 
 def compare(

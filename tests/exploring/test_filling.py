@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import querysmasher as qs
-from querysmasher.exploring.shares import Direct, Parts, Request, filled
+from querysmasher.exploring.filling import Direct, Parts, Request, filled
 
 PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
 

@@ -282,7 +282,7 @@ def far_workloads(draw):
         else:
             named = st.sampled_from(sorted(ONE_ATTRIBUTE))
             chosen = tuple(
-                ONE_ATTRIBUTE[draw(named)].of(n) if draw(st.booleans()) else draw(far_rows((n,)))
+                ONE_ATTRIBUTE[draw(named)]((n,)) if draw(st.booleans()) else draw(far_rows((n,)))
                 for n in shape
             )
         groups.append(Group(tuple(names), chosen, 10.0 ** draw(st.integers(-8, 8))))

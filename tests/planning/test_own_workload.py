@@ -7,8 +7,8 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning import planner
 from querysmasher.planning.integer import MAX_RECORDS, integer_plan
+from querysmasher.planning.objectives import replan
 from querysmasher.report import expectations
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
@@ -127,13 +127,13 @@ def test_fractions_on_many_cells_are_measured_where_they_are_ratios_of_integers(
 
 def test_centres_that_cannot_be_measured_give_way_to_uniform_ones(monkeypatch):
     """The search may find centres whose rows need too many bits."""
-    real = planner.refusal
+    real = replan.refusal
 
     def refusal(plan, cap):
         if all(c.is_uniform for c in plan.centres):
             return real(plan, cap)
         return PlanError("max_records: too few bits")
 
-    monkeypatch.setattr(planner, "refusal", refusal)
+    monkeypatch.setattr(replan, "refusal", refusal)
     plan = qs.plan(qs.all_kway(qs.Schema.of(a=8, b=5), [1, 2], "prefix"), COST)
     assert all(c.is_uniform for c in plan.centres)

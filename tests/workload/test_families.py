@@ -39,7 +39,6 @@ def test_rows_of_named_families_are_their_definition(family, n):
     counted = by_definition(family, n)
     rows = np.array([[float(value in query) for value in range(n)] for query in counted])
     np.testing.assert_array_equal(family((n,)).matrix(), rows)
-    assert family.of(n) == family((n,))
     assert family((n,)).rows == len(rows)
 
 

@@ -28,11 +28,11 @@ from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
 from querysmasher.estimate.table_model import Model
-from querysmasher.formatting import count
+from querysmasher.formatting import count, one_line
 from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
-from querysmasher.statistics.tables import Percent, check_table, denominators
+from querysmasher.statistics.tables import OF, Percent, check_table, denominators
 from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
@@ -144,7 +144,7 @@ class Estimate:
             values = arranged(self._tables.table(tuple(sorted(positions))), positions)
 
         def labelled() -> EstimatedAnswers:
-            group = Group(attributes, tuple(Identity.of(size) for size in values.shape))
+            group = Group(attributes, tuple(Identity((size,)) for size in values.shape))
             return EstimatedAnswers(Workload(self.schema, (group,)), values.ravel())
 
         return EstimatedTable.of(values if self.seed is None else values.astype(np.int64), labelled)
@@ -170,7 +170,9 @@ class Estimate:
         if not totals:
             values = values[(slice(-1),) * values.ndim]
         shown = tuple(self.schema[name] for name in attributes)
-        return EstimatedCrossTable(shown, values, percent, self.note)
+        what = f"Percent {OF[percent]}" if percent else "Count"
+        title = f"{what} by {', '.join(map(one_line, attributes))} ({self.note})"
+        return EstimatedCrossTable(shown, values, percent, title, self.note)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one of the release), a predicate or several.

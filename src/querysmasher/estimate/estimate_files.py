@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +22,7 @@ from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
 from querysmasher.release.outputs import format_of
 from querysmasher.release.release_file import release_from_data, release_to_data
-from querysmasher.release.writing import MAX_QUERIES, write_tables
+from querysmasher.release.writing import MAX_QUERIES, as_computed, write_tables
 from querysmasher.report.page import ENDINGS, POLICY, asset, markup, write_page
 from querysmasher.schema import Schema
 from querysmasher.workload.registry import workload_from_data, workload_to_data
@@ -47,19 +47,17 @@ def write_estimates(
     workload: Workload,
     path: str | os.PathLike[str],
     progress: bool | None,
-    adopted: Callable[[Any], Any] | None = None,
+    adopted: Callable[..., Iterable[Array]] = as_computed,
 ) -> None:
     """Write one row per query: what it counts, its value and the note that it is an estimate.
 
     The ending of the name decides the format; the file appears under its name only when it is complete.
-    `adopted` changes the tables before they are written.
     """
     form = format_of(path)
     form.check()
     tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
-    groups = (tidy.estimates(*pair) for pair in zip(workload, estimate.answers(workload), strict=True))
-    about = {**estimate.about, "note": estimate.note}
-    write_tables(Path(path), form, tidy, about, groups, progress, adopted)
+    about, answers = {**estimate.about, "note": estimate.note}, estimate.answers(workload)
+    write_tables(path, form, tidy, about, ((values,) for values in answers), progress, adopted)
 
 
 def save_estimate(estimate: Estimate, path: str | os.PathLike[str]) -> None:

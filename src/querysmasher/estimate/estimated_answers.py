@@ -11,14 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import SHOWN, LabelledAnswers
 from querysmasher.release.tidy import Tidy, column_names, frame, repeated
 from querysmasher.statistics.figures import Marginal
-from querysmasher.statistics.tables import OF, LabelledTable
-from querysmasher.workload.workload import Group
+from querysmasher.statistics.tables import LabelledTable
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
@@ -35,10 +33,9 @@ class EstimateTidy(Tidy):
         "note": "What kind of number the value is.",
     }
 
-    def estimates(self, group: Group, values: Array) -> Iterator[Any]:
-        """Iterate over Arrow tables of the estimates of a group."""
-        flat = np.ascontiguousarray(values.ravel())
-        return self.rows(group, lambda rows: (pa.array(flat[rows]), repeated(NOTE, len(flat[rows]))))
+    def last(self, *numbers: Array) -> Iterator[Any]:
+        (values,) = numbers
+        yield from (pa.array(np.ascontiguousarray(values)), repeated(NOTE, len(values)))
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,7 @@ class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
 
         The columns before `value` are those of `Answers.to_frame`.
         """
-        tidy = EstimateTidy(self.workload)
-        return self._frame(tidy, lambda group, rows: tidy.estimates(group, self.values[rows]), backend)
+        return self._frame(EstimateTidy(self.workload), backend, self.values)
 
     def __repr__(self) -> str:
         """Show the first answers."""
@@ -109,21 +105,7 @@ class EstimatedCrossTable(LabelledTable):
     Totals are sums of the cells shown. There are no standard errors: an estimate is biased.
     """
 
-    attributes: tuple[Attribute, ...]
-    cells: Array
-    percent: str | None
     note: str
-
-    @property
-    def values(self) -> Array:
-        """Counts or percentages, with an axis per attribute; with totals, they are the last entry of each."""
-        return self.cells
-
-    @property
-    def title(self) -> str:
-        """What the table shows."""
-        names = ", ".join(one_line(a.name) for a in self.attributes)
-        return f"{f'Percent {OF[self.percent]}' if self.percent else 'Count'} by {names} ({self.note})"
 
     def to_frame(self, backend: Any = "pyarrow", *, wide: bool = False) -> Any:
         """Return a data frame: long, one row per cell (null = total), or wide, one row per row of the table.

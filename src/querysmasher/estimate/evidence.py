@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -71,6 +71,15 @@ class Evidence:
         is_small = len(attributes) <= 2  # pairs and single attributes are asked for again and again
         return self._kept(attributes) if is_small else self._measured(attributes)
 
+    def replaced(self, values: Callable[[Noisy], Array]) -> Evidence:
+        """Return evidence in which measured residuals have other values."""
+
+        def noisy(subset: AttributeSet) -> Noisy | None:
+            known = self.noisy(subset)
+            return None if known is None else replace(known, values=values(known))
+
+        return Evidence(self.schema, noisy, self.distances)
+
     @classmethod
     def of_release(cls, release: Release) -> Evidence:
         """Return what a release measured."""
@@ -109,7 +118,7 @@ def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
             for part in subsets(attributes)
             if part != attributes
         )
-        families = tuple(Identity.of(sizes[a]) for a in attributes)
+        families = tuple(Identity((sizes[a],)) for a in attributes)
         return estimator.total(Group(tuple(schema.names[a] for a in attributes), families)) - below
 
     def noisy(attributes: AttributeSet) -> Noisy | None:

@@ -5,10 +5,10 @@ and refuses a phase that would exceed the budget: an error in this file can cost
 
 1. The number of records (unless it is public), then a first look at every single attribute.
 2. The distance of every pair from independence. A pair's prior is scaled to its noisy distance, less one
-   standard error; then water-filling (`shares`) shares the budget among pairs, and more accurate single
+   standard error; then water-filling (`filling`) divides the budget among pairs, and more accurate single
    attributes. A pair without visible signal gets little or nothing.
 3. If the noise allows it, the distance of every triple from the table of maximum entropy given its pairs;
-   then what was kept back is shared among triples and better pairs and single attributes in the same way.
+   then what was kept back is divided among triples and better pairs and single attributes in the same way.
 4. The distance of every table of the workload from its estimate: the error of the estimate.
 
 With very many records, the budget is spent as by the plan of least error, in part or as a whole.
@@ -24,12 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
-from querysmasher.data.foreign import quietly
-from querysmasher.data.sources import check_source, open_table
+from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, explained
 from querysmasher.estimate.evidence import AttributeSet
-from querysmasher.exploring.shares import (
+from querysmasher.exploring.filling import (
     AGAIN,
     FLOOR,
     PAIR_SCORES,
@@ -38,38 +36,26 @@ from querysmasher.exploring.shares import (
     TRIPLE_SCORES,
     Direct,
     Parts,
-    Profile,
     Request,
     by_size,
     filled,
-    first_share,
-    later_share,
+    first_fraction,
+    later_fraction,
+    profile,
 )
-from querysmasher.guarantees import Counted
-from querysmasher.measuring import (
-    LEAST_COST,
-    Journal,
-    asked_dropped,
-    check_ledger,
-    check_options,
-    noting,
-    with_left_out,
-)
+from querysmasher.measuring import LEAST_COST, Access, Journal
 from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.estimating import cell_cost, check_error_share
-from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counts import CountedOnce
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.noise import noise_source
-from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.provenance import PAIRS, NoiseRecord, request_digest
+from querysmasher.release.provenance import PAIRS, request_digest
 from querysmasher.release.release import Release
 from querysmasher.workload.workload import Workload
 
 LEAST = 1e-5
-"""Sets whose share of a phase is smaller are not measured."""
+"""Sets that would get a smaller fraction of a phase are not measured."""
 
 
 @scrubbed
@@ -127,34 +113,21 @@ def explore(
     """
     check_arguments(workload, budget)
     request = Request(workload)
-    check_options(budget, unknown, max_records)
     check_error_share(error_share)
-    source = noise_source(noise, seed)
-    allowed = source.distribution.allowed_cost(budget)
-    if allowed < LEAST_COST:
+    access = Access(budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
+    if access.allowed < LEAST_COST:
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
         raise BudgetError(msg)
-    bound = None if person is None else Bound.drawn(person, budget.unit, seed)
-    counted = Counted(person, budget.records_per_person, unknown)
-    dropped = asked_dropped(report_dropped, counted, budget, allowed)
-    check_ledger(ledger, budget, seed is None and source.distribution.is_private)
-    options = {"error_share": float(error_share)}
-    schema = workload.schema
+    options, schema = {"error_share": float(error_share)}, workload.schema
     used = {name for names in request.counted for name in names}
-    wanted = [name for name in schema.names if name in used]
-    quietly("looking for the table", check_source, schema, data, wanted, unknown, bound)
-    entry = None
-    if ledger is not None:
-        digest = request_digest(workload, budget, max_records, options, dropped)
-        entry = ledger.charge_budget(budget, digest, source.distribution, person)
-    with noting(entry), one_core():
-        counter = quietly("opening the table", open_table, schema, data, wanted, unknown, None, bound)
-        once = CountedOnce(schema, counter, request.counted)
-        phases = Phases(schema, budget, once, source, max_records)
-        record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        counted = with_left_out(counted, dropped, phases, source, progress)
-        journal = Journal(workload, phases, record, options, progress, entry, counted)
-        return Course(request, journal).run()
+
+    def charge(ledger: Ledger) -> Entry:
+        digest = request_digest(workload, budget, max_records, options, access.dropped)
+        return ledger.charge_budget(budget, digest, access.noise, person)
+
+    names = [name for name in schema.names if name in used]
+    with access.opened(schema, data, names, charge, request.counted) as (phases, known):
+        return Course(request, Journal(workload, phases, access.record, options, progress, **known)).run()
 
 
 @dataclass(eq=False)
@@ -180,31 +153,31 @@ class Course:
         elif not self.request.pairs:
             journal.measure("single attributes", by_size(sizes, spare))
         else:
-            first = first_share(total, budget, list(sizes.values())) * budget
+            first = first_fraction(total, budget, list(sizes.values())) * budget
             costs = by_size(sizes, first)
             noise = math.sqrt(journal.budget.unit.change() / (TOTAL * budget))
             if journal.public_total is None and noise > ROUGH * total:
                 costs = {subset: (1 - AGAIN) * cost for subset, cost in costs.items()} | {(): AGAIN * first}
             journal.measure("single attributes, a first look", costs)
-            self._share_out(total, budget, spare - first)
-        return journal.ended([subset for subset in self.request.sets if subset], reserve)
+            self._measure_larger(total, budget, spare - first)
+        return journal.ended([subset for subset in self.request.weights if subset], reserve)
 
-    def _share_out(self, total: float, budget: float, spare: float) -> None:
+    def _measure_larger(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
         pairs, triples = self.request.pairs, self.request.triples
         looking = 1 - self._direct.weight
         parts = Parts.of_noise(self.request.singles, self.journal.model())
-        distances, sd, profiles = self._compare(PAIRS, list(pairs), looking * PAIR_SCORES * budget)
+        distances, sd, profiles = self._compare(PAIRS, pairs, looking * PAIR_SCORES * budget)
         spare -= looking * PAIR_SCORES * budget
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
         scores = looking * TRIPLE_SCORES * budget
         noise = math.sqrt(len(triples) * self.journal.budget.unit.change() / scores)
-        later = later_share(noise, total) * spare
+        later = later_fraction(noise, total) * spare
         if not triples or later < 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)
-        distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
+        distances, sd, profiles = self._compare("distances of triples", triples, scores)
         errors = dict(zip(parts.sets, parts.errors, strict=True))
         known = [sum(errors.get(pair, 0.0) ** 2 for pair in combinations(t, 2)) for t in triples]
         beyond = np.maximum(distances - sd, 0.0) ** 2 - np.array(known)  # what pairs do not explain
@@ -221,7 +194,7 @@ class Course:
         spent = dict(zip(parts.sets, (precisions * costs).tolist(), strict=True))
         for subset, more in self._direct.missing(self.journal.spent, (1 - looking) * cost).items():
             spent[subset] = spent.get(subset, 0.0) + more
-        spent = {subset: share for subset, share in spent.items() if share > LEAST * cost}
+        spent = {subset: part for subset, part in spent.items() if part > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
             spent = by_size(dict.fromkeys(self.request.singles, 1), cost)
         self.journal.measure(name, spent)
@@ -230,11 +203,11 @@ class Course:
 
     def _compare(
         self, name: str, sets: Sequence[AttributeSet], cost: float
-    ) -> tuple[Array, float, list[Profile]]:
+    ) -> tuple[Array, float, list[Array]]:
         """Measure how far tables are from their estimates.
 
         Return the distances, their standard error, and the profiles of the estimates.
         """
-        profiles: list[Profile] = []
-        done = self.journal.compare(name, sets, cost, lambda table: profiles.append(Profile.of(table)))
+        profiles: list[Array] = []
+        done = self.journal.compare(name, sets, cost, lambda table: profiles.append(profile(table)))
         return done.records, float(done.std(self.journal.noise.distribution)[0]), profiles

@@ -29,7 +29,7 @@ from operator import mul
 import numpy as np
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
@@ -108,10 +108,13 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
     groups = [workload.groups[i] for i in indexes]
-    positions = workload.schema.positions
-    attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
-    merged = merge(workload.schema, groups, attributes, most_work)
+    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work)
     return None if merged is None or not merged.rows.any() else merged
+
+
+def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
+    """Return the attributes that groups ask about, or any one to sum a total over."""
+    return sorted({a for group in groups for a in schema.positions(group.attributes)}) or [0]
 
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
@@ -137,16 +140,22 @@ class Candidate:
 
 def best_candidate(
     workload: Workload, budget: Budget, options: Options, planned: Planned, *, centred: bool = True
-) -> Plan:
-    """Return the best plan among those that split all groups, some, or none.
+) -> tuple[Plan, Sequence[Cluster]]:
+    """Return the best plan among those that split all groups, some, or none, and its clusters.
 
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
     lines, which have a centre for every set, are split if others are.
     """
     best: Plan | None = None
+    clusters: Sequence[Cluster] = ()
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
-    for candidate in _candidates(workload, budget.unit, centred, options.lines):
+    candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
+    if options.mechanism.choose is None:
+        candidates = [Candidate([_whole(workload)], lambda _: 0.0)]
+    elif options.keeps_whole:
+        candidates = _candidates(workload, budget.unit, centred, options.lines)
+    for candidate in candidates:
         if best is not None:
             loss = best.weighted_loss * budget.privacy_cost  # at unit cost
             if candidate.bound(best) >= math.sqrt(worthwhile * loss):
@@ -157,12 +166,25 @@ def best_candidate(
             continue
         value = plan.weighted_loss / (worthwhile if candidate.clusters else 1.0)
         if value < least:
-            best, least = plan, value
+            best, least, clusters = plan, value, candidate.clusters
         if candidate.is_optimal:
             break
     if best is None:
         raise refusals[min(refusals)]
-    return best
+    return best, clusters
+
+
+def _whole(workload: Workload) -> Cluster:
+    """Return the cluster of all queries, whatever the work up to a limit."""
+    most = limits()
+    merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
+    if merged is None:
+        raise TooLargeError(
+            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
+            f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+            f"queries², got {len(workload):,} queries. Remedies: fewer queries, or the default mechanism"
+        )
+    return Cluster(tuple(range(len(workload.groups))), merged, None)
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
@@ -341,7 +363,7 @@ def beside(
     unsplit: Sequence[Unsplit],
     workload: Workload,
     budget: Budget,
-    tolerance: float,
+    options: Options,
     *,
     combined: bool = True,
 ) -> Plan:
@@ -371,7 +393,6 @@ def beside(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    options = Options.of(tolerance=tolerance)
     plan = allocated(workload, budget, centres, solutions, measured, bound, options)
     if len(measured) == 1 or not combined:
         return plan

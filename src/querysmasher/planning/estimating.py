@@ -47,7 +47,7 @@ def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
     """Return the workload of all cells of the marginals on some sets."""
     names, sizes = schema.names, schema.sizes
     groups = (
-        Group(tuple(names[a] for a in subset), tuple(Identity.of(sizes[a]) for a in subset))
+        Group(tuple(names[a] for a in subset), tuple(Identity((sizes[a],)) for a in subset))
         for subset in sets
     )
     return Workload(schema, tuple(groups))

@@ -237,7 +237,6 @@ def _check_loss(plan: Plan) -> None:
     if plan.workload.query_count > limits().merged_rows:
         return
     try:
-        plan.estimator.prepare(plan.workload)
         losses = [g.query_weights() @ plan.estimator.variances(g).ravel() for g in plan.workload]
     except TooLargeError:
         return

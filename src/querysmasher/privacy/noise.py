@@ -77,11 +77,19 @@ class _ExactSampler:
     distribution: Distribution
     smallest = SMALLEST_VARIANCE
     title = ""
+    is_whole = True
+    """Whether the values are integers before they are rounded: no fractions f are drawn."""
 
     def __init__(self, *, seed: int | None = None) -> None:
         """Draw bits from the operating system's cryptographic source, or from a seeded generator."""
         self.seed = seed
-        self._words = _system_words if seed is None else _seeded_words(seed)
+        self._generator = None if seed is None else np.random.PCG64(seed)
+
+    def _words(self, count: int) -> Words:
+        """Return words of 64 bits."""
+        if self._generator is None:
+            return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
 
     @property
     def description(self) -> str:
@@ -106,7 +114,7 @@ class _ExactSampler:
     def _trials(self, variance: Fraction, k: int, count: int) -> NDArray[np.int64]:
         """Make `count` trials and return the accepted values."""
         word, coin = self._words(2 * count).reshape(2, count)
-        fraction = self._fractions(count)
+        fraction = None if self.is_whole else self._words(count)  # the first bits of f
         negative = word >> np.uint64(63) == 1
         offset = (word & np.uint64(2**k - 1)).astype(np.int64)
         stream = coin & np.uint64(2**_STREAM_BITS - 1)
@@ -130,10 +138,6 @@ class _ExactSampler:
         else:
             m += (fraction >> np.uint64(63)).astype(np.int64)
         return np.where(negative, -m, m)[accepted]
-
-    def _fractions(self, count: int) -> Words | None:
-        """Return the first bits of the fractions f, or None where values are whole."""
-        raise NotImplementedError
 
     def _decide(
         self, variance: Fraction, k: int, offset: int, coin: int, fraction: int | None
@@ -171,16 +175,10 @@ class DiscreteGaussian(_ExactSampler):
     answer of squared sensitivity Δ² this is ρ-zCDP with ρ = Δ²/(2 variance) (Canonne, Kamath,
     Steinke 2020). With a seed the bits can be recomputed, hence there is no privacy: a seed is for
     tests and simulation only.
-
-    >>> DiscreteGaussian(seed=1).draw(Fraction(100), 5).shape
-    (5,)
     """
 
     distribution = DISTRIBUTIONS["discrete"]
     title = "Discrete Gaussian"
-
-    def _fractions(self, count: int) -> Words | None:  # noqa: ARG002
-        return None
 
 
 class RoundedGaussian(_ExactSampler):
@@ -193,28 +191,12 @@ class RoundedGaussian(_ExactSampler):
     ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is
     variance + 1/12 but for less than 2·10⁻⁸ (`distributions` has it exactly). With a seed there is no
     privacy.
-
-    >>> RoundedGaussian(seed=1).draw(Fraction(100), 5).shape
-    (5,)
     """
 
     distribution = DISTRIBUTIONS["rounded"]
     title = "Gaussian rounded to integers"
     smallest = Fraction(1)
-
-    def _fractions(self, count: int) -> Words | None:
-        return self._words(count)
-
-
-def _system_words(count: int) -> Words:
-    """Return words of 64 bits from the operating system's cryptographic source."""
-    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-
-
-def _seeded_words(seed: int) -> Callable[[int], Words]:
-    """Return a source of words of 64 bits that `seed` determines."""
-    generator = np.random.PCG64(seed)
-    return lambda count: np.asarray(generator.random_raw(count), dtype=np.uint64)
+    is_whole = False
 
 
 def exact_variance(variance: object, smallest: Fraction = SMALLEST_VARIANCE) -> Fraction:

@@ -11,7 +11,6 @@ import mmap
 import tempfile
 import zipfile
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +29,10 @@ from querysmasher.formatting import read_json
 from querysmasher.release.formats import expanded
 from querysmasher.release.outputs import ANSWERS, DESCRIPTION, format_of, tables
 from querysmasher.release.release import Release
-from querysmasher.release.tidy import masked
 from querysmasher.release.workbook import WITHIN
-from querysmasher.release.writing import document, software, write_answers
-from querysmasher.statistics.reliability import Rules, pointwise
+from querysmasher.release.writing import as_computed, document, software, write_answers
+from querysmasher.statistics.reliability import Rules
+from querysmasher.workload.workload import Group
 
 OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
 
@@ -55,13 +54,10 @@ EXACT = 1e-10
 NOTHING = 1e-9
 """Maximum difference of two numbers that should both be zero, in records or as shares."""
 
-NUMERIC = ("value", "std", "low", "high", "cv")
+ADOPTED = ("value", "std")
+"""Columns whose numbers may differ by rounding; those of the others follow from them."""
 
-ROUNDED = 1 / 1000
-"""By how much files round `low`, `high` and `cv`; relative to the standard error, or for cv to itself.
-
-A number may be rounded to another step than here only if it is as close as that to the border between both.
-"""
+NUMERIC = (*ADOPTED, "low", "high", "cv")
 
 UNREADABLE = (
     *(pa.ArrowException, zipfile.BadZipFile, zlib.error),
@@ -167,44 +163,38 @@ class Adopted:
     Written again with these numbers, a file has the same bytes as the given one if all else is the same.
     """
 
-    def __init__(self, given: Path, level: float) -> None:
-        """Read the given file, with intervals of this level; one that cannot be read has no numbers."""
+    def __init__(self, given: Path) -> None:
+        """Read the given file; one that cannot be read has no numbers."""
         try:
             self._columns, _ = format_of(given).read(given)
         except UNREADABLE:
             self._columns = {}
-        self._reach = pointwise(level)
         self._sheets = [*dict.fromkeys(name.partition(WITHIN)[0] for name in self._columns if WITHIN in name)]
-        self._sheet_of: dict[str, str] = {}
-        """What stands before the names of columns, for each table: these come in the order of the sheets."""
-        self._start: dict[str, int] = defaultdict(int)
+        self._starts: dict[str, int] = {}
+        """The next row of each table, or of the file: sheets are in the order in which tables appear."""
 
-    def __call__(self, table: Any) -> Any:
-        """Return the next rows of what is written, with numbers of the given file."""
-        name = table.column("table")[0].as_py() if self._sheets else ""
-        if name not in self._sheet_of:
-            number = len(self._sheet_of)
-            self._sheet_of[name] = self._sheets[number] + WITHIN if number < len(self._sheets) else ""
-        before, rows = self._sheet_of[name], len(table)
-        start = self._start[name]
-        self._start[name] += rows
-        expected = {column: table.column(column) for column in table.column_names if column in NUMERIC}
-        for column, wanted in expected.items():
+    def __call__(self, group: Group, *numbers: Array) -> list[Array]:
+        """Return values and standard errors, if there are any, of the next group that is written."""
+        name = " × ".join(group.attributes) if self._sheets else ""
+        start = self._starts.setdefault(name, 0)
+        self._starts[name] += group.rows
+        sheets = [sheet + WITHIN for sheet in self._sheets] or [""]
+        made = []
+        for column, wanted in zip(ADOPTED, numbers, strict=False):
             try:
-                numbers, _ = _numbers(self._columns[before + column][start : start + rows])
-                same = _close(column, numbers, expected, self._reach)
+                stored = self._columns[sheets[[*self._starts].index(name)] + column]
+                given, _ = _numbers(stored[start : start + group.rows])
+                same = _close(given, wanted.ravel(), numbers[-1].ravel() if len(numbers) > 1 else 1.0)
+                made.append(np.where(same, given, wanted.ravel()).reshape(wanted.shape))
             except UNREADABLE:
-                continue
-            exact, missing = _numbers(wanted)
-            adopted = masked(np.where(same, numbers, exact), missing)
-            table = table.set_column(table.column_names.index(column), table.schema.field(column), adopted)
-        return table
+                made.append(wanted)
+        return made
 
 
-def difference(given: Path, expected: Path, level: float = 0.95) -> str:
+def difference(given: Path, expected: Path) -> str:
     """Return where the contents of two files differ, or nothing if they do not.
 
-    Numbers must be `CLOSE` to each other, all else must be equal. `level` is that of the intervals.
+    Answers and standard errors must be `CLOSE` to each other, all else must be equal.
     """
     form = format_of(given)
     try:
@@ -214,38 +204,25 @@ def difference(given: Path, expected: Path, level: float = 0.95) -> str:
             return f"it says something else about {', '.join(wrong)}"
         if list(first) != list(second) or any(len(first[name]) != len(second[name]) for name in first):
             return "it has other columns or rows"
-        reach = pointwise(level)
-        return next((f"column {name!r}" for name in second if not _same(name, first, second, reach)), "")
+        return next((f"column {name!r}" for name in second if not _same(name, first, second)), "")
     except UNREADABLE as error:
         return f"it cannot be read ({type(error).__name__})"
 
 
-def _same(name: str, given: Columns, expected: Columns, reach: float) -> bool:
-    sheet, _, column = name.rpartition(WITHIN)
+def _same(name: str, given: Columns, expected: Columns) -> bool:
+    sheet, within, column = name.rpartition(WITHIN)
     if column not in NUMERIC:
         return bool(given[name] == expected[name])
-    before = sheet + WITHIN if sheet else ""
-    columns = {known: expected[before + known] for known in NUMERIC if before + known in expected}
-    numbers, missing = _numbers(given[name])
-    return bool(np.all(_close(column, numbers, columns, reach) & (missing == _numbers(expected[name])[1])))
+    (numbers, missing), (wanted, not_there) = _numbers(given[name]), _numbers(expected[name])
+    errors = expected.get(f"{sheet}{within}std")
+    unit = 0.0 if column not in ADOPTED else 1.0 if errors is None else _numbers(errors)[0]
+    return bool(np.all(_close(numbers, wanted, unit) & (missing == not_there)))
 
 
-def _close(column: str, given: Array, expected: Columns, reach: float) -> NDArray[np.bool_]:
-    """Return which numbers of a column are those expected, but for rounding."""
-    wanted, _ = _numbers(expected[column])
-    none = [1.0] * len(wanted)  # estimates have no errors: one record
-    value, std = (_numbers(expected.get(other, none))[0] for other in ("value", "std"))
-    with np.errstate(all="ignore"):
-        most = CLOSE * np.abs(wanted if column in ("std", "cv") else std) + EXACT * np.abs(wanted)
-        near = np.abs(given - wanted) <= most
-        if column in ("low", "high", "cv"):
-            exact, border, unit = {
-                "low": (value - reach * std, np.maximum(given, wanted), std),
-                "high": (value + reach * std, np.minimum(given, wanted), std),
-                "cv": (std / np.abs(value), (given + wanted) / 2, std / np.abs(value)),
-            }[column]
-            at_border = np.abs(exact - border) <= most + CLOSE * ROUNDED * unit
-            near |= (np.abs(given - wanted) <= 2 * ROUNDED * unit) & at_border
+def _close(given: Array, wanted: Array, unit: Array | float) -> NDArray[np.bool_]:
+    """Return which numbers are those wanted but for rounding, given their standard errors."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(given - wanted) <= CLOSE * np.abs(unit) + EXACT * np.abs(wanted)
     return np.asarray(near | (np.isnan(given) & np.isnan(wanted)) | (given == wanted))
 
 
@@ -282,28 +259,23 @@ def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any],
     fresh, workload = made / file.name, source.workload
     described = [part for part in package.get("resources", []) if part.get("path") == file.name]
     stated = described[0].get("querysmasher") if described else {}
-
-    def write(adopted: Adopted | None = None) -> None:
-        if isinstance(source, Release):
-            rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
-            write_answers(source, workload, fresh, False, level, rules, adopted)
-        else:
-            write_estimates(source, workload, fresh, False, adopted)
-
     try:
         if not isinstance(stated, dict):
             raise FileError(f"{DESCRIPTION} does not say how {file.name!r} was written")
-        level = stated.get("level", 0.95)
-        write()
-        if not same_bytes(file, fresh):
-            write(Adopted(file, level))
+        for again in (False, True):
+            adopted = Adopted(file) if again else as_computed
+            if isinstance(source, Release):
+                rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
+                write_answers(source, workload, fresh, False, stated.get("level", 0.95), rules, adopted)
+            else:
+                write_estimates(source, workload, fresh, False, adopted)
+            if same_bytes(file, fresh):
+                return Finding(file.name, OK, words)
     except MissingExtraError as error:
         return Finding(file.name, OPEN, f"it cannot be written again to compare it: {error}")
     except QuerySmasherError as error:
         return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {error}")
-    if same_bytes(file, fresh):
-        return Finding(file.name, OK, words)
-    wrong = difference(file, fresh, level)
+    wrong = difference(file, fresh)
     if wrong:
         return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {wrong}")
     how = f"its bytes are not those that {software('pyarrow')} writes here"

@@ -111,7 +111,7 @@ class Reconstruction:
         """Refuse a marginal of which some cells cannot be estimated."""
         if not self.estimator.is_split:
             names = tuple(self.plan.schema.names[a] for a in attributes)
-            families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
+            families = tuple(Identity((self.plan.schema.sizes[a],)) for a in attributes)
             self.estimator.check(Group(names, families))
             return
         missing = [kept for kept in subsets(sorted(attributes)) if not self.is_whole(kept)]

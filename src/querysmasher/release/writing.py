@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from querysmasher.arrays import one_core
+from querysmasher.arrays import Array, one_core
 from querysmasher.files import replacing
 from querysmasher.formatting import escaped, one_line, read_json
 from querysmasher.progress import Bar
@@ -56,6 +56,11 @@ ENDS = "Missing if no range of values is counted. A range whose first value is a
 BIASED = "so the numbers are missing; small counts that remain are too large on average"
 
 
+def as_computed(_: Group, *numbers: Array) -> Iterable[Array]:
+    """Return the numbers that were computed."""
+    return numbers
+
+
 def write_answers(
     release: Release,
     workload: Workload,
@@ -63,51 +68,43 @@ def write_answers(
     progress: bool | None,
     level: float = 0.95,
     rules: Rules | None = None,
-    adopted: Callable[[Any], Any] | None = None,
+    adopted: Callable[..., Iterable[Array]] = as_computed,
 ) -> None:
     """Write one row per query: what it counts, value, standard error, interval, cv and flag."""
     form = format_of(path)
     form.check()
-    release.estimator.prepare(workload)
     for group in workload:
         release.estimator.check(group)  # before anything is written
     queries = workload.query_count <= MAX_QUERIES
     tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=form.safe)
     source = about(release, checked_level(level), tidy.rules)
     with one_core():
-        groups = (_tables(release, tidy, group) for group in workload)
-        write_tables(Path(path), form, tidy, source, groups, progress, adopted)
-
-
-def _tables(release: Release, tidy: Tidy, group: Group) -> Iterator[Any]:
-    """Iterate over tables of the answers to one group."""
-    yield from tidy.tables(group, *release.answer_group(group))
+        write_tables(path, form, tidy, source, map(release.answer_group, workload), progress, adopted)
 
 
 def write_tables(
-    path: Path,
+    path: str | os.PathLike[str],
     form: Format,
     tidy: Tidy,
     source: Mapping[str, Any],
-    groups: Iterable[Iterable[Any]],
+    numbers: Iterable[Sequence[Array]],
     progress: bool | None,
-    adopted: Callable[[Any], Any] | None = None,
+    adopted: Callable[..., Iterable[Array]],
 ) -> None:
-    """Write the tables of all groups of a workload, and a description beside the file.
+    """Write the numbers of all groups of a workload, and a description beside the file.
 
-    The file appears under its name only when it is complete. `adopted` changes the tables before they are
-    written.
+    The file appears under its name only when it is complete. `adopted` may change the numbers of a group.
     """
     with (
         replacing(path) as temporary,
         form.write(temporary, tidy.schema, source) as (write, sheets),
         Bar("Writing", len(tidy.workload.groups), progress) as bar,
     ):
-        for tables in groups:
-            for table in tables:
-                write(table if adopted is None else adopted(table))
+        for group, computed in zip(tidy.workload, numbers, strict=True):
+            for table in tidy.tables(group, *adopted(group, *computed)):
+                write(table)
             bar.advance()
-    _write_description(path, form, tidy, source, sheets)
+    _write_description(Path(path), form, tidy, source, sheets)
 
 
 def software(*libraries: str) -> str:

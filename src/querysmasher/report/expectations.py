@@ -12,7 +12,6 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, settled, share
 from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
-from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
@@ -94,7 +93,6 @@ class Expectation:
             self,
             rmse=None if self.rmse is None else factor * self.rmse,
             largest=None if self.largest is None else factor * self.largest,
-            spread=None if self.spread is None else tuple(factor * q for q in self.spread),
         )
 
     def cells(self) -> tuple[str, ...]:
@@ -104,19 +102,14 @@ class Expectation:
 
 
 def expect(
-    plan: Plan,
-    workload: Workload | None = None,
-    *,
-    estimator: Estimator | None = None,
-    max_entries: float = math.inf,
+    plan: Plan, workload: Workload | None = None, *, max_entries: float = math.inf
 ) -> Iterator[Expectation]:
     """Predict the error of every group of the planned (or another) workload, one at a time.
 
     Errors are summed without writing queries out. Only families without a closed form are written out, up
     to `max_entries` numbers; the error of a group with a larger one is left open.
     """
-    workload = plan.workload if workload is None else workload
-    estimator = plan.estimator if estimator is None else estimator
+    workload, estimator = plan.workload if workload is None else workload, plan.estimator
     as_planned = workload is plan.workload
     shares = plan.budget_shares()
     whole_shares: dict[int, float] = {}
@@ -125,9 +118,7 @@ def expect(
         part = plan.budget.unit.change() / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
     quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
-    estimator.prepare(group for group, is_quick in zip(workload, quick, strict=True) if is_quick)
-    searched = as_planned and estimator is plan.estimator and max_entries == math.inf
-    extremes = largest_errors(plan) if searched else None
+    extremes = largest_errors(plan) if as_planned else None
     for index, group in enumerate(workload):
         rmse = None
         if quick[index]:

@@ -74,7 +74,7 @@ def table_on(release: Release, axes: Axes) -> Table | None:
     names = tuple(schema.names[a] for a in axes)
     try:
         values = release.marginal(*names)
-        cells = Group(names, tuple(Identity.of(schema.sizes[a]) for a in axes))
+        cells = Group(names, tuple(Identity((schema.sizes[a],)) for a in axes))
         variances = release.estimator.variances(cells)
     except (OutsideMeasuredSpaceError, TooLargeError):
         return None
@@ -142,7 +142,6 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
     groups.sort(key=lambda g: len(g.attributes))
     answers: list[Answer] = []
     with one_core():
-        release.estimator.prepare(groups[:LISTED])
         for group in groups:
             largest = max(f.rows * f.cells for f in group.families)
             cells = math.prod(f.cells for f in group.families)
@@ -267,7 +266,7 @@ def _apart(release: Release, cells: Axes, under: Axes) -> Array:
     axes = [*(a for a in cells if a not in under), *under]
     sizes = [schema.sizes[a] for a in axes]
     summed = tuple(sizes[: len(cells) - len(under)])
-    families = Rows(summed, np.eye(math.prod(summed)) - 1), *map(Identity.of, sizes[len(summed) :])
+    families = Rows(summed, np.eye(math.prod(summed)) - 1), *(Identity((n,)) for n in sizes[len(summed) :])
     group = Group(tuple(schema.names[a] for a in axes), families)
     std = np.sqrt(np.maximum(release.estimator.variances(group), 0)).reshape(sizes)
     return std.transpose([axes.index(a) for a in cells]).ravel()

@@ -159,9 +159,9 @@ def quantile(  # noqa: D417 - a method of the release
     conditions = among(schema, where)
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else middles
-    answers, variances = _distribution(source, attribute, names, conditions)
-    crossings = _crossings(answers.values, variances, p, points, continuous)
-    D, sd = answers.values[given.size - 1], np.sqrt(variances[given.size - 1])
+    answers, between, with_all = _distribution(source, attribute, names, conditions)
+    crossings = _crossings(answers.values, answers.variances, between, with_all, p, points, continuous)
+    D, sd = answers.values[-1], np.sqrt(answers.variances[-1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
     low, high = crossings.interval(1.0)
     values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
@@ -199,31 +199,30 @@ def _as_it_is(value: float, std: float) -> str:
 
 def _distribution(
     source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
-) -> tuple[Grouped, Array]:
-    """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
+) -> tuple[Grouped, Array, Array]:
+    """Return F by value and group, and its covariances with F at the next value and with D.
 
     F at the next value differs from F by the count of one value, and D by that of all values above: these
     are ranges, whose variances are known without writing any query out.
     """
-    schema = source.schema
-    n = schema[attribute].size
+    n = source.schema[attribute].size
     prefix, value, rest = (
-        grouped(source, family_on(schema, attribute, ROWS, family), names, conditions)
+        grouped(source, family_on(source.schema, attribute, ROWS, family), names, conditions)
         for family in (Prefix((n,)), Identity((n,)), Intervals((n,), np.arange(n), np.full(n, n - 1)))
     )
     v = prefix.variances
-    beside = 2 * v[:-1] + 2 * v[1:] - value.variances[1:]
-    with_all = 2 * v + 2 * v[-1:] - np.concatenate([rest.variances[1:], np.zeros_like(v[:1])])
-    return prefix, np.concatenate([v, beside, with_all])
+    above = np.concatenate([rest.variances[1:], np.zeros_like(v[:1])])
+    return prefix, (v[:-1] + v[1:] - value.variances[1:]) / 2, (v + v[-1:] - above) / 2
 
 
-def _crossings(values: Array, variances: Array, p: Array, points: Array, continuous: bool) -> Crossings:
-    """Return g for every group and probability, from F, F + next F and F + D by value and group."""
-    n = (len(variances) + 1) // 3
-    F, vF, vD = values[:n], variances[:n], variances[n - 1]
-    between = (variances[n : 2 * n - 1] - vF[:-1] - vF[1:]) / 2
-    with_D = (variances[2 * n - 1 :] - vF - vD) / 2
-    D = F[-1]
+def _crossings(
+    F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool
+) -> Crossings:
+    """Return g for every group and probability, from F and its variances and covariances by value and group.
+
+    `between` are those of F with F at the next value, and `with_D` those with D.
+    """
+    D, vD = F[-1], vF[-1]
     if continuous:  # the left edge: no records, and no noise
         nothing = np.zeros((1, F.shape[1]))
         F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
@@ -280,7 +279,7 @@ def _errors_at(
     names = (attribute, *by)
     order = sorted(range(len(names)), key=lambda i: schema.position(names[i]))
     tensor = spread.reshape(math.prod(rows.shape[:2]), size, *sizes).transpose(0, *(1 + i for i in order))
-    factor = RowFactor((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
+    factor = RowFactor.of((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
     queries = select(schema, [factor, *conditions], (ROWS,))
     errors = source.answer(queries.workload).std[queries.order]
     scale = np.divide(std.ravel(), errors, out=np.zeros(errors.shape), where=errors > 0)

@@ -15,11 +15,9 @@ errors of zero is marked as unreliable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
@@ -33,14 +31,13 @@ from querysmasher.statistics.selection import (
     described,
     grouped,
     groups_by,
-    rows_on,
 )
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
 
 ROUNDING = 1e-12
-"""Variances below this share of their terms are rounding errors."""
+"""Variances below this fraction of their terms are rounding errors."""
 
 ASSUMED = (
     "Intervals cover the noise, not this assumption: "
@@ -51,65 +48,6 @@ INTERPOLATED = f"Records are taken as spread evenly within each bin. {ASSUMED}"
 
 By = str | Sequence[str] | None
 """No grouping attribute, one, or several."""
-
-
-@dataclass(frozen=True, eq=False)
-class Quotients:
-    """Ratios R = N / D of figures whose errors have some correlation."""
-
-    numerator: Figures
-    denominator: Figures
-    correlation: Array
-
-    @cached_property
-    def values(self) -> Array:
-        """N / D; NaN where D is zero."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            D = self.denominator.values
-            return np.where(D == 0, np.nan, self.numerator.values / D)
-
-    @property
-    def std(self) -> Array:
-        """Standard errors by the delta method."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            errors = joint_error(self.numerator.std, self.values * self.denominator.std, self.correlation)
-            return np.where(np.isnan(self.values), np.nan, errors / np.abs(self.denominator.values))
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are, and each denominator is more than two standard errors from zero."""
-        D = self.denominator
-        far = (np.abs(D.values) > TOO_CLOSE * D.std) & (D.values != 0)
-        return np.asarray(far & self.numerator.reliable & D.reliable)
-
-    def errors(self) -> LinearErrors:
-        """Return the errors of the ratios as combinations of those of answers."""
-        R, D = self.values.ravel(), self.denominator.values.ravel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.numerator.errors.plus(self.denominator.errors, 1 / D, -R / D)
-
-    def ends(self, reach: float) -> tuple[Array, Array]:
-        """Return the ends of intervals that reach so many standard errors."""
-        below_N, above_N = apart(self.numerator, reach)
-        below_D, above_D = apart(self.denominator, reach)
-        turned = self.denominator.values < 0  # then N / D = (-N) / (-D)
-        below_N, above_N = np.where(turned, [above_N, below_N], [below_N, above_N])
-        below_D, above_D = np.where(turned, [above_D, below_D], [below_D, above_D])
-        N = np.where(turned, -self.numerator.values, self.numerator.values)
-        low = self._end(below_N, np.where(below_N <= N, above_D, below_D), -1)
-        high = self._end(above_N, np.where(-above_N <= N, below_D, above_D), +1)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
-
-    def _end(self, x: Array, y: Array, sign: int) -> Array:
-        """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-        R, shared = self.values, self.correlation * x * y
-        with np.errstate(all="ignore"):
-            square = self.denominator.values**2 - y**2
-            u = R * y**2 - shared
-            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
-            root = np.sqrt(u**2 + square * joint_error(x, R * y, self.correlation) ** 2)
-            return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
 
 
 def apart(figures: Figures, reach: float) -> tuple[Array, Array]:
@@ -129,23 +67,58 @@ def joint_error(x: Array, y: Array, correlation: Array) -> Array:
 def ratios_of(
     title: str,
     columns: tuple[Column, ...],
-    ratios: Quotients,
+    numerator: Figures,
+    denominator: Figures,
+    correlation: Array,
     note: str = "",
     scale: float = 1.0,
     shift: float = 0.0,
 ) -> Figures:
-    """Return shift + scale × N / D as figures."""
-
-    def ends(reach: float) -> tuple[Array, Array]:
-        low, high = ratios.ends(reach)
-        return shift + scale * low, shift + scale * high
+    """Return shift + scale × N / D as figures, given the correlation of the errors of N and D."""
+    N, D = numerator.values, denominator.values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        R = np.where(D == 0, np.nan, N / D)
+        error = joint_error(numerator.std, R * denominator.std, correlation) / np.abs(D)
+    far = (np.abs(D) > TOO_CLOSE * denominator.std) & (D != 0)
 
     def linear() -> LinearErrors:
-        errors = ratios.errors()
-        return replace(errors, coefficients=scale * errors.coefficients)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = scale * (1 / D.ravel()), scale * (-R.ravel() / D.ravel())
+        return numerator.errors.plus(denominator.errors, *factors)
 
-    values, std = shift + scale * ratios.values, scale * ratios.std
-    return Figures(title, columns, values, std, note, linear=linear, ends=ends, trusted=ratios.reliable)
+    def end(x: Array, y: Array, sign: int) -> Array:
+        """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
+        shared = correlation * x * y
+        with np.errstate(all="ignore"):
+            square = D**2 - y**2
+            u = R * y**2 - shared
+            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
+            root = np.sqrt(u**2 + square * joint_error(x, R * y, correlation) ** 2)
+            return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
+
+    def ends(reach: float) -> tuple[Array, Array]:
+        below_N, above_N = apart(numerator, reach)
+        below_D, above_D = apart(denominator, reach)
+        turned = D < 0  # then N / D = (-N) / (-D)
+        below_N, above_N = np.where(turned, [above_N, below_N], [below_N, above_N])
+        below_D, above_D = np.where(turned, [above_D, below_D], [below_D, above_D])
+        above = np.where(turned, -N, N)
+        low = end(below_N, np.where(below_N <= above, above_D, below_D), -1)
+        high = end(above_N, np.where(-above_N <= above, below_D, above_D), +1)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        low, high = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+        return shift + scale * low, shift + scale * high
+
+    return Figures(
+        title,
+        columns,
+        shift + scale * R,
+        scale * np.where(np.isnan(R), np.nan, error),
+        note,
+        linear=linear,
+        ends=ends,
+        trusted=np.asarray(far & numerator.reliable & denominator.reliable),
+    )
 
 
 def correlations(covariance: Array, x: Array, y: Array) -> Array:
@@ -194,7 +167,7 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
     scale = float(values.max() - values.min()) / 2 or 1.0
     conditions = among(schema, where)
     title = described(f"Mean of {with_unit(given)}", names, where)
-    above = RowFactor((), (schema.position(attribute),), (values - shift) / scale)
+    above = RowFactor.of((), (schema.position(attribute),), (values - shift) / scale)
     note = MIDPOINTS if given.edges is not None else ""
     return _per_record(source, above, names, conditions, title, scale, shift, note)
 
@@ -210,9 +183,8 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
     values = numbers(given)
     names = groups_by(schema, by, besides=[attribute])
     scale = float(np.abs(values).max()) or 1.0
-    answers = grouped(
-        source, rows_on(schema, attribute, ROWS, values[None] / scale), names, among(schema, where)
-    )
+    rows = RowFactor.of((ROWS,), (schema.position(attribute),), values[None] / scale)
+    answers = grouped(source, rows, names, among(schema, where))
     return Figures(
         described(f"Total of {with_unit(given)}", names, where),
         answers.columns(),
@@ -252,7 +224,7 @@ def _per_record(
     N, D = above.rows, np.ones_like(above.rows)
 
     def answers_to(*rows: Array) -> Grouped:
-        return grouped(source, RowFactor((ROWS,), above.positions, np.stack(rows)), by, conditions)
+        return grouped(source, RowFactor.of((ROWS,), above.positions, np.stack(rows)), by, conditions)
 
     def part(row: int) -> Figures:
         std = np.sqrt(answers.variances[row])
@@ -262,5 +234,5 @@ def _per_record(
     numerator, denominator, both = part(0), part(1), answers.variances[2]
     covariance = (both - numerator.std**2 - denominator.std**2) / 2
     correlation = correlations(covariance, numerator.std, denominator.std)
-    ratios = Quotients(numerator, denominator, correlation)
-    return ratios_of(title, answers.columns(), ratios, note, scale, shift)
+    columns = answers.columns()
+    return ratios_of(title, columns, numerator, denominator, correlation, note, scale, shift)

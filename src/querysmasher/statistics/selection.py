@@ -34,30 +34,29 @@ ROWS = "\x00rows"
 
 @dataclass(frozen=True, eq=False)
 class RowFactor:
-    """Rows over the cells of some attributes: an axis per name in `axes`, then one per attribute."""
+    """Queries on the cells of some attributes; a query has an index on each named axis."""
 
     axes: tuple[str, ...]
     positions: tuple[int, ...]
     """Indexes of the attributes, increasing."""
-    rows: Array
-    family: Family | None = None
-    """The queries, if they are those of a family on one attribute; `rows` are then empty."""
+    shape: tuple[int, ...]
+    """Number of queries along each axis."""
+    family: Family
+
+    @classmethod
+    def of(cls, axes: tuple[str, ...], positions: tuple[int, ...], rows: Array) -> RowFactor:
+        """Return the queries with given rows: an axis per name in `axes`, then one per attribute."""
+        shape, cells = rows.shape[: len(axes)], rows.shape[len(axes) :]
+        return cls(axes, positions, shape, Rows(cells, rows.reshape(-1, math.prod(cells))))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of rows along each axis."""
-        return self.rows.shape[: len(self.axes)]
-
-    @property
-    def written_out(self) -> Array:
-        """The rows; an error if the family has too many."""
-        if self.family is None:
-            return self.rows
-        if self.family.cells > WRITTEN_OUT:
+    def rows(self) -> Array:
+        """The rows, as in `of`; an error if a family has too many."""
+        if self.family.closed_form and self.family.cells > WRITTEN_OUT:
             raise TooLargeError(
                 "where: a condition on an attribute of very many values is too large here; use coarser values"
             )
-        return self.family.matrix()
+        return self.family.matrix().reshape(*self.shape, *self.family.shape)
 
     def times(self, other: RowFactor) -> RowFactor:
         """Return the product: every row of one with every row of the other, multiplied cell by cell."""
@@ -69,13 +68,12 @@ class RowFactor:
             raise TooLargeError(
                 f"conditions tie {len(positions)} attributes together: {entries:,} coefficients are too many"
             )
-        return RowFactor((*self.axes, *other.axes), positions, mine * theirs)
+        return RowFactor.of((*self.axes, *other.axes), positions, mine * theirs)
 
     def _spread(self, positions: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
-        rows = self.written_out
-        sizes = dict(zip(self.positions, rows.shape[len(self.axes) :], strict=True))
+        sizes = dict(zip(self.positions, self.family.shape, strict=True))
         cells = [sizes.get(p, 1) for p in positions]
-        return rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
+        return self.rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +87,8 @@ class Selection:
     @cached_property
     def workload(self) -> Workload:
         """The queries, as one group."""
-        attributes: list[str] = []
-        families: list[Family] = []
-        for factor in self.factors:
-            attributes += [self.schema.names[p] for p in factor.positions]
-            cells = tuple(self.schema.sizes[p] for p in factor.positions)
-            if factor.family is not None:
-                families.append(factor.family)
-                continue
-            rows = factor.rows.reshape(-1, math.prod(cells))
-            is_identity = rows.shape == (*cells, *cells) and np.array_equal(rows, np.eye(len(rows)))
-            families.append(Identity(cells) if is_identity else Rows(cells, rows))
-        return Workload(self.schema, (Group(tuple(attributes), tuple(families)),))
+        names = tuple(self.schema.names[p] for factor in self.factors for p in factor.positions)
+        return Workload(self.schema, (Group(names, tuple(factor.family for factor in self.factors)),))
 
     def arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
         """Return answers to the workload with an axis per name of `axes`."""
@@ -126,14 +114,9 @@ def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) ->
     return Selection(schema, tuple(separate), tuple(axes))
 
 
-def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> RowFactor:
-    """Return rows over the values of one attribute."""
-    return RowFactor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
-
-
 def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
     """Return the queries of a family on one attribute, without writing them out."""
-    return RowFactor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
+    return RowFactor((axis,), (schema.position(name),), (family.rows,), family)
 
 
 def among(schema: Schema, predicate: str | None, name: str = "where") -> list[RowFactor]:
@@ -142,7 +125,7 @@ def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Ro
         return []
     if not isinstance(predicate, str) or not predicate.strip():
         raise PredicateError(f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}")
-    return [RowFactor((), positions, mask.astype(float)) for positions, mask in conditions(schema, predicate)]
+    return [RowFactor.of((), on, mask.astype(float)) for on, mask in conditions(schema, predicate)]
 
 
 def groups_by(

@@ -21,14 +21,7 @@ from querysmasher.errors import WorkloadError, explained
 from querysmasher.fields import floats, integers
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
-from querysmasher.workload.family import (
-    Family,
-    Indexes,
-    Structure,
-    bracketed,
-    check_schema,
-    row_weights,
-)
+from querysmasher.workload.family import Family, Indexes, Structure, check_schema, row_weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,29 +60,20 @@ class _Spans(Family):
             elif first > last:
                 stated.append(f"({name} >= {v[first]} or {name} <= {v[last]})")
             else:
-                stated.append(bracketed(self._said(a, name, first, last)))
+                said = self._said(a, name, first, last)  # no cell of a file may start like a formula
+                stated.append(f"({said})" if said.startswith("-") else said)
         return stated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _OneAttribute(_Spans):
-    """A family that its name and the number `n` of values define."""
+    """A family that its name and the number of values define."""
 
     closed_form: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, n: int) -> _OneAttribute:
-        """Build the family for an attribute of `n` values."""
-        return cls((n,))
-
-    @property
-    def n(self) -> int:
-        """The number of values."""
-        return self.shape[0]
-
     @property
     def rows(self) -> int:
-        return self.n
+        return self.cells
 
     def gram(self) -> Array:
         return self.weighted_gram(np.ones(self.rows))
@@ -108,10 +92,10 @@ class Identity(_OneAttribute):
         return table
 
     def levels(self) -> list[tuple[Indexes | None, int]]:
-        return [(None, self.n)]
+        return [(None, self.cells)]
 
     def spans(self) -> tuple[Indexes, Indexes]:
-        return (np.arange(self.n),) * 2
+        return (np.arange(self.cells),) * 2
 
     def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
         return attribute.exactly(name, first)
@@ -124,11 +108,11 @@ class Prefix(_OneAttribute):
     is_growing: ClassVar[bool] = True
 
     def weighted_gram(self, weights: Array) -> Array:
-        cells = np.arange(self.n)  # both cells are below c for all c from the larger on
+        cells = np.arange(self.cells)  # both cells are below c for all c from the larger on
         return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(cells, cells)])
 
     def spans(self) -> tuple[Indexes, Indexes]:
-        return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
+        return np.zeros(self.cells, dtype=np.int64), np.arange(self.cells)
 
     def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:  # noqa: ARG002
         return attribute.up_to(name, last)
@@ -142,22 +126,22 @@ class Range(_OneAttribute):
 
     @property
     def rows(self) -> int:
-        return self.n * (self.n + 1) // 2
+        return self.cells * (self.cells + 1) // 2
 
     def weighted_gram(self, weights: Array) -> Array:
-        cells, table = np.arange(self.n), np.zeros((self.n, self.n))
-        table[np.triu_indices(self.n)] = weights
+        cells, table = np.arange(self.cells), np.zeros((self.cells, self.cells))
+        table[np.triu_indices(self.cells)] = weights
         low, high = np.minimum.outer(cells, cells), np.maximum.outer(cells, cells)
         # ranges that start at the smaller cell or before, and end at the larger or behind
         return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
 
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:
-        cuts = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
+        cuts = np.sort(generator.integers(0, self.cells + 1, size=(2 * numbers.size, 2)), axis=1)
         cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # every range is as likely
-        return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.n)
+        return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.cells)
 
     def spans(self) -> tuple[Indexes, Indexes]:
-        low, high = np.triu_indices(self.n)
+        low, high = np.triu_indices(self.cells)
         return low, high
 
 
@@ -169,25 +153,25 @@ class Circular(_OneAttribute):
 
     @property
     def rows(self) -> int:
-        return self.n * self.n
+        return self.cells * self.cells
 
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:  # noqa: ARG002
-        return _rows_of(*self._spans_of(numbers), self.n)
+        return _rows_of(*self._spans_of(numbers), self.cells)
 
     def weighted_gram(self, weights: Array) -> Array:
-        if not _by_length_only(weights, self.n):
+        if not _by_length_only(weights, self.cells):
             return super().weighted_gram(weights)
-        lengths, cells = np.arange(1, self.n + 1), np.arange(self.n)
-        both = np.maximum(lengths - cells[:, None], 0) + np.maximum(lengths - self.n + cells[:, None], 0)
-        by_distance = both @ weights[: self.n]  # of the ranges of one length, so many have both cells
+        lengths, cells = np.arange(1, self.cells + 1), np.arange(self.cells)
+        both = np.maximum(lengths - cells[:, None], 0) + np.maximum(lengths - self.cells + cells[:, None], 0)
+        by_distance = both @ weights[: self.cells]  # of the ranges of one length, so many have both cells
         return np.asarray(by_distance[np.abs(np.subtract.outer(cells, cells))])
 
     def spans(self) -> tuple[Indexes, Indexes]:
         return self._spans_of(np.arange(self.rows))
 
     def _spans_of(self, numbers: Indexes) -> tuple[Indexes, Indexes]:
-        start, length = np.divmod(numbers, self.n)
-        return start, (start + length) % self.n
+        start, length = np.divmod(numbers, self.cells)
+        return start, (start + length) % self.cells
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
@@ -340,11 +324,6 @@ class Weighted(Family):
     def __str__(self) -> str:
         """Name the family itself."""
         return str(self.base)
-
-
-def weighted(family: Family, weights: Array) -> Family:
-    """Return the queries of a family with these weights instead of its own."""
-    return Weighted(family.shape, family, weights)
 
 
 def by_length(weights: Array) -> Array:

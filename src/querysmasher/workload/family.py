@@ -256,11 +256,6 @@ def _plain(value: Any) -> Any:
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
-def bracketed(predicate: str) -> str:
-    """Return a predicate that does not start like a formula of a spreadsheet."""
-    return f"({predicate})" if predicate.startswith("-") else predicate
-
-
 def said_of(name: str, label: str) -> str:
     """Return what a label says about an attribute, without its name.
 

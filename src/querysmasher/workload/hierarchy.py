@@ -37,7 +37,7 @@ from querysmasher.workload.family import (
     one_of,
 )
 from querysmasher.workload.joint import Rows
-from querysmasher.workload.workload import Group, Workload
+from querysmasher.workload.workload import Workload
 
 Name = str | int | float | bool
 """Types of the names of groups."""
@@ -293,14 +293,9 @@ def read_level(
             ) from None
         if len(groups) != attribute.size:
             raise WorkloadError(f"{here}: expected {attribute.size} groups, one per value, got {len(groups)}")
-    return _numbered(groups, here)
-
-
-def _numbered(groups: Sequence[Any], here: str) -> tuple[Indexes, tuple[Name, ...]]:
-    """Number the groups by first appearance."""
     number_of: dict[Hashable, int] = {}
     try:
-        numbers = [number_of.setdefault(group, len(number_of)) for group in groups]
+        numbers = [number_of.setdefault(group, len(number_of)) for group in groups]  # by first appearance
     except TypeError:
         raise WorkloadError(f"{here}: its groups are not strings or numbers") from None
     if any(group != group for group in number_of):  # noqa: PLR0124 - NaN, for a missing group
@@ -469,18 +464,17 @@ class Coarsening:
         """Return the same queries on the original schema."""
         if not isinstance(workload, Workload) or workload.schema != self.schema:
             raise WorkloadError(f"workload: expected queries on the schema {self.schema}")
-        return Workload(self.original, tuple(map(self._fine_group, workload)))
-
-    def _fine_group(self, group: Group) -> Group:
-        names = tuple(self.attribute if name == self.name else name for name in group.attributes)
-        families = tuple(self._fine_family(covered, family) for covered, family in group.parts())
-        return replace(group, attributes=names, families=families)
+        groups = []
+        for group in workload:
+            names = tuple(self.attribute if name == self.name else name for name in group.attributes)
+            families = tuple(self._fine_family(covered, family) for covered, family in group.parts())
+            groups.append(replace(group, attributes=names, families=families))
+        return Workload(self.original, tuple(groups))
 
     def _fine_family(self, names: tuple[str, ...], family: Family) -> Family:
         """Return a family on the original attributes."""
-        if self.name not in names:
-            return family
-        if len(names) == 1 and np.array_equal(self.groups, np.arange(self.groups.size)):
+        same = len(names) == 1 and np.array_equal(self.groups, np.arange(self.groups.size))
+        if self.name not in names or same:
             return family
         if family.structure is Structure.VALUES:
             return Hierarchy(self.groups.shape, (self.groups,), (tuple(range(family.rows)),), leaves=False)

@@ -182,8 +182,9 @@ class Rows(Family):
             if not np.isin(row, (0, 1)).all():
                 said.append(said_of(attribute.name, label))
             else:
-                known = len(inside) == 1 or is_range
-                said.append(None if known else _listed([attribute.labels[i] for i in inside]))
+                most = [attribute.labels[i] for i in inside[:12]]
+                most += [f"… {len(inside):,} values"] if len(inside) > 12 else []
+                said.append(None if len(inside) == 1 or is_range else f"[{', '.join(most)}]")
         return said
 
     @classmethod
@@ -196,14 +197,3 @@ class Rows(Family):
     def __str__(self) -> str:
         """Name the family by its title."""
         return self.title
-
-
-def _listed(values: Sequence[str]) -> str:
-    """Return a list of values, of which a long one is cut.
-
-    >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
-    ('[a, b]', 52)
-    """
-    most = 12
-    more = [f"… {len(values):,} values"] if len(values) > most else []
-    return f"[{', '.join([*values[:most], *more])}]"

@@ -49,12 +49,12 @@ def test_peaks_are_the_largest_sums_with_every_row(several, coefficients):
 
 
 @settings(max_examples=30)
-@given(small, st.booleans())
-def test_expected_and_largest_variances_are_those_of_the_queries_written_out(workload, fine):
+@given(small)
+def test_expected_and_largest_variances_are_those_of_the_queries_written_out(workload):
     if not np.abs(query_rows(workload)[0]).any():
         return
     plan = plan_uniform(workload, COST, mechanism="querysmasher")
-    scopes = Scopes.of(workload, fine=fine)
+    scopes = Scopes.of(workload)
     table = VarianceTable(plan, scopes.of_group)
     exact = np.split(variances(plan, workload), np.cumsum([g.rows for g in workload])[:-1])
     even = Multipliers.even(workload, scopes, np.full(len(workload.groups), 1 / len(workload.groups)))
@@ -77,7 +77,7 @@ def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
     if not np.abs(query_rows(workload)[0]).any():
         return
     plan = plan_uniform(workload, COST, mechanism="querysmasher")
-    scopes = Scopes.of(workload, fine=False)
+    scopes = Scopes.of(workload)
     table = VarianceTable(plan, scopes.of_group)
     m = Multipliers.even(workload, scopes, np.full(len(workload.groups), 1 / len(workload.groups)))
     by_column = m.by_column(table)
@@ -98,7 +98,7 @@ def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
 def test_sharing_anew_lowers_the_largest_variance_within_the_budget():
     workload = qs.all_kway(cps(), [1, 2])
     plan = plan_uniform(workload, COST)
-    table = VarianceTable(plan, Scopes.of(workload, fine=False).of_group)
+    table = VarianceTable(plan, Scopes.of(workload).of_group)
     even = np.array([column.mean() for column in table.columns])
     sharing = Sharing(table, np.ones(len(table.entries)), 1.0, even)
     x, largest = sharing.least_largest()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning import planner
+from querysmasher.planning.objectives import objective
 from tests.builders import COST
 from tests.planning.objectives.test_least import targeted
 from tests.planning.objectives.test_worst import is_measured
@@ -177,8 +177,8 @@ def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypat
     def rounded_coarsely(plan, _):
         return replace(plan, measured=tuple(replace(m, variance=1.004 * m.variance) for m in plan.measured))
 
-    monkeypatch.setattr(planner, "as_measured", rounded_coarsely)
-    monkeypatch.setattr(planner, "shared_anew", lambda *_: None)
+    monkeypatch.setattr(objective, "as_measured", rounded_coarsely)
+    monkeypatch.setattr(objective, "shared_anew", lambda *_: None)
     cost = 1.05 * least_cost(HEADLINES, "uniform")
     plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost), centering="uniform")
     assert targeted(plan) == pytest.approx(1 / math.sqrt(1.004), rel=1e-4)

@@ -36,7 +36,6 @@ class Estimator:
         self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
         self.measured, self.public_total = residual.measured, residual.public_total
         self.whole = WholeRows(residual, wholes) if wholes else None
-        self.prepare = residual.prepare
 
     @classmethod
     def of(
@@ -204,7 +203,4 @@ class Estimator:
             change = centred(change, self._centres(subset))
             return change if noisy is None else noisy + change
 
-        table = lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
-        ordered = tuple(sorted(attributes))
-        rest = rows.unknown_table(ordered, unknown)
-        return np.asarray(table + rest.transpose([ordered.index(a) for a in attributes]))
+        return lifted(corrected, attributes, self.schema.sizes, self.residual.centre)

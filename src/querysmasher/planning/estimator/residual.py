@@ -7,7 +7,7 @@ of whole rows by itself is the case of one set, on which queries are not split.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -170,7 +170,7 @@ class Residuals:
         left, missing = [], []
         for attributes, shares in self.all_shares(group, summed=summed):
             left += [(noise, shares) for noise in self.measured.get(attributes, ())]
-            if attributes not in self.measured and (attributes or not self.public_total):
+            if not self.measures(attributes):
                 missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and not known:
             msg = (
@@ -183,12 +183,17 @@ class Residuals:
     def knows(self, group: Group) -> bool:
         """Return whether everything is measured of the group's queries."""
         return all(
-            self.is_full(attributes) if attributes in self.measured else not attributes and self.public_total
-            for attributes, _ in self.all_shares(group)
+            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.all_shares(group)
         )
+
+    def measures(self, attributes: AttributeSet) -> bool:
+        """Return whether a set is measured, or is that of a public total."""
+        return attributes in self.measured or (not attributes and self.public_total)
 
     def is_full(self, attributes: AttributeSet) -> bool:
         """Return whether a measured set's strategies span its whole residual space."""
+        if not attributes:
+            return True
         ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
         return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
 
@@ -288,21 +293,6 @@ class Residuals:
 
     # --- variances ---
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Compute variances of several groups together, if that reads the only measured set less often."""
-        if self.whole_set is None:
-            return
-        ((_, number),) = self.measured[self.whole_set][0].blocks
-        strategy, new = self.strategies[number], {}
-        for group in groups:
-            attributes, shares = self._unsplit(group, self.whole_set)
-            if attributes == self.whole_set and group.rows <= strategy.rank:
-                (families,) = tied(self.measured[attributes][0], shares)
-                if (families.key, True) not in self._known:
-                    new[families.key, True] = families.factors
-        every = zip(new, strategy.variances_if_contained(new.values()), strict=True)
-        self._known |= {key: variances for key, variances in every if variances is not None}
-
     def variances(self, group: Group, *, known: bool = False) -> Array:
         """Return the variance of every query of the group, with an axis per family.
 
@@ -336,6 +326,7 @@ class Residuals:
         """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
         key = (families.key, strict)
         if key not in self._known:
+            variances: Array | None
             if families.line is not None:
                 variances = families.line.variances()
             elif not families.blocks:
@@ -345,9 +336,11 @@ class Residuals:
                 variances = np.asarray((image**2).sum(axis=-1))
             else:
                 strategy = self.strategies[families.blocks[0][1]]
-                if strict and not strategy.contains(families.factors):
-                    self._refuse(group)
-                variances = strategy.variances(families.factors)
+                variances = (strategy.variances_if_contained if strict else strategy.variances)(
+                    families.factors
+                )
+                if variances is None:
+                    raise self._refusal(group)
             self._known[key] = variances
         return self._known[key]
 
@@ -379,7 +372,7 @@ class Residuals:
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
             flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
             if strict and not strategy.contains([flat]):
-                self._refuse(group)
+                raise self._refusal(group)
             tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
             left = [-1, *(a for a in left if a not in axes)]
         return tensor.reshape(*counts, -1)
@@ -409,7 +402,7 @@ class Residuals:
     def covary(self, attributes: AttributeSet, rows: Array) -> Array:
         """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
         result = np.zeros(rows.shape)
-        for measured in self.measured[attributes]:
+        for measured in self.measured.get(attributes, ()):  # a public total has no error
             covaried = rows
             for axes, number in measured.blocks:
                 at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
@@ -441,12 +434,12 @@ class Residuals:
             measured={some: (replace(noises[0], variance=1.0),) for some, noises in self.measured.items()},
         )
 
-    def _refuse(self, group: Group) -> None:
+    def _refusal(self, group: Group) -> OutsideMeasuredSpaceError:
         msg = (
             f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures their "
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
-        raise OutsideMeasuredSpaceError(msg)
+        return OutsideMeasuredSpaceError(msg)
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

@@ -9,24 +9,21 @@ unknown ones. Its variance is
 
 and the best coefficients are linear in q, so that answers are consistent with each other.
 
-Nothing is written out over the cells of all attributes. Rows and queries are functions on the whole domain.
-With ν the product of the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f,
-g⟩ = E_ν[fg]. So the inner products of unknown parts are those of the rows, less those of their parts on known
-sets,
-
-    ⟨R_u, R_u⟩ = ⟨R, R⟩ − Σ_A ⟨R_A, R_A⟩,
-
-and likewise for queries. (What residual strategies leave out of a known set is added again, as plain sums of
-products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, any
-centres will do: those that give all classes of an attribute the same weight (`class_centres`) keep rare
-combinations of values visible beside the total.
+Rows and queries are functions on the whole domain, and split over attribute sets alike. With ν the product of
+the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f, g⟩ = E_ν[fg]. So the
+inner products of unknown parts are sums over the sets of which nothing is measured. Of a set that is measured
+in part, what its strategies leave out counts as well, as a plain sum of products over its cells. Nothing is
+written out over all attributes, and rows are constant on classes of values. Where nothing is known but the
+total, any centres will do: those that give all classes of an attribute the same weight (`class_centres`) keep
+rare combinations of values visible beside the total.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -36,7 +33,7 @@ from querysmasher.planning.estimator.lifting import along
 from querysmasher.planning.estimator.residual import AttributeSet, Residuals, Share
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.split import PlacedFamily, split_axis
+from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
@@ -66,6 +63,12 @@ class Whole:
     def classes(self, attribute: int) -> Integers:
         """Return the class of every value of an attribute."""
         return self.maps[self.attributes.index(attribute)]
+
+    def over_values(self, rows: Array, subset: AttributeSet) -> Array:
+        """Return rows over the values of some attributes, the last axes, instead of over their classes."""
+        for axis, attribute in enumerate(subset, start=rows.ndim - len(subset)):
+            rows = rows.take(self.classes(attribute), axis=axis)
+        return rows
 
     @property
     def variance(self) -> float:
@@ -106,70 +109,37 @@ class WholeRows:
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
-        self._means: dict[tuple[int, AttributeSet], Array] = {}
 
-    # --- inner products of rows ---
-
-    def _masses(self, whole: Whole, attribute: int) -> Array:
-        """Return the weight of every class of an attribute."""
-        weights = self.residual.centres[attribute].weights
-        return np.bincount(whole.classes(attribute), weights=weights).astype(float)
-
-    def mean(self, number: int, kept: AttributeSet) -> Array:
-        """Return the means of a measurement's rows over all attributes but some of its own, over classes."""
-        key = number, kept
-        if key not in self._means:
-            whole = self.wholes[number]
-            rows = whole.rows
-            for axis, attribute in reversed(list(enumerate(whole.attributes, start=1))):
-                if attribute not in kept:
-                    rows = np.tensordot(rows, self._masses(whole, attribute), axes=(axis, 0))
-            self._means[key] = rows
-        return self._means[key]
-
-    def _products(self, number: int, other: int) -> Array:
-        """Return the inner products of all rows of two measurements."""
-        first, second = self.wholes[number], self.wholes[other]
-        kept = tuple(a for a in first.attributes if a in second.attributes)
-        mine, theirs = self.mean(number, kept), self.mean(other, kept)
-        for axis, attribute in enumerate(kept, start=1):
-            common = np.zeros((mine.shape[axis], theirs.shape[axis]))
-            both = first.classes(attribute), second.classes(attribute)
-            np.add.at(common, both, self.residual.centres[attribute].weights)
-            theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
-        return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
+    # --- what the rows leave on attribute sets ---
 
     @cached_property
-    def _every(self) -> Array:
-        """⟨R, R⟩."""
-        numbers = range(len(self.wholes))
-        return np.block([[self._products(number, other) for other in numbers] for number in numbers])
+    def _split(self) -> dict[AttributeSet, dict[int, Array]]:
+        """What the rows leave on every set: by the number of their measurement, over its classes."""
+        split: dict[AttributeSet, dict[int, Array]] = {}
+        for number, whole in enumerate(self.wholes):
+            centres = [Centre(masses) for masses in self._masses(whole)]
+            for kept, rows in split_rows(whole.rows, centres).items():
+                subset = tuple(whole.attributes[axis] for axis in kept)
+                shaped = rows.reshape(-1, *(whole.rows.shape[1 + axis] for axis in kept))
+                split.setdefault(subset, {})[number] = shaped
+        return split
+
+    def _masses(self, whole: Whole) -> Iterator[Array]:
+        """Iterate over the weights of the classes of every attribute."""
+        for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
+            weights = self.residual.centres[attribute].weights
+            yield np.bincount(classes, weights=weights).astype(float)
 
     @cached_property
     def parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        parts: dict[AttributeSet, _Part] = {}
-        residual = self.residual
-        if residual.public_total:
-            rows = np.concatenate([self._part(i, ()) for i in range(len(self.wholes))])
-            parts[()] = _Part(np.arange(self.count), rows, np.zeros_like(rows), None)
-        for subset in residual.measured:
-            on = [i for i, whole in enumerate(self.wholes) if set(subset) <= set(whole.attributes)]
-            if on and subset not in parts:
-                at = np.concatenate([np.arange(self.count)[self.slices[i]] for i in on])
-                rows = np.concatenate([self._part(i, subset) for i in on])
-                parts[subset] = _Part(at, rows, residual.covary(subset, rows), residual.outside(subset, rows))
-        return parts
+        known = {subset: split for subset, split in self._split.items() if self.residual.measures(subset)}
+        return {subset: self._known_part(subset, split) for subset, split in known.items()}
 
-    def _part(self, number: int, subset: AttributeSet) -> Array:
-        """Return what a measurement's rows leave on a set, over its values."""
-        whole = self.wholes[number]
-        rows = self.mean(number, subset)
-        for axis, attribute in enumerate(subset, start=1):
-            rows = split_axis(rows, Centre(self._masses(whole, attribute)), axis, keep=True)
-        for axis, attribute in enumerate(subset, start=1):
-            rows = rows.take(whole.classes(attribute), axis=axis)
-        return rows
+    def _known_part(self, subset: AttributeSet, split: Mapping[int, Array]) -> _Part:
+        at = np.concatenate([np.arange(self.count)[self.slices[number]] for number in split])
+        rows = np.concatenate([self.wholes[n].over_values(rows, subset) for n, rows in split.items()])
+        return _Part(at, rows, self.residual.covary(subset, rows), self.residual.outside(subset, rows))
 
     def _weighed(self, rows: Array, subset: AttributeSet) -> Array:
         """Return rows over the values of a set times ν."""
@@ -178,36 +148,55 @@ class WholeRows:
         return rows
 
     @cached_property
-    def _grams(self) -> tuple[Array, Array]:
-        """⟨R_u, R_u⟩ and R C Rᵀ."""
-        unknown, spread = self._every.copy(), np.zeros((self.count, self.count))
-        for subset, part in self.parts.items():
-            at, flat = np.ix_(part.at, part.at), part.rows.reshape(len(part.rows), -1)
-            unknown[at] -= self._weighed(part.rows, subset).reshape(flat.shape) @ flat.T
-            spread[at] += part.covaried.reshape(flat.shape) @ flat.T
-            if part.outside is not None:
-                left = part.outside.reshape(flat.shape)
-                unknown[at] += left @ left.T
-        return unknown, spread
-
-    @property
-    def gram(self) -> Array:
-        """⟨R_u, R_u⟩."""
-        return self._grams[0]
-
-    @property
     def spread(self) -> Array:
         """R C Rᵀ."""
-        return self._grams[1]
+        result = np.zeros((self.count, self.count))
+        for part in self.parts.values():
+            covaried, rows = (x.reshape(len(part.at), -1) for x in (part.covaried, part.rows))
+            result[np.ix_(part.at, part.at)] += covaried @ rows.T
+        return result
+
+    @cached_property
+    def gram(self) -> Array:
+        """⟨R_u, R_u⟩."""
+        result = np.zeros((self.count, self.count))
+        for part in self.parts.values():
+            if part.outside is not None:
+                outside = part.outside.reshape(len(part.at), -1)
+                result[np.ix_(part.at, part.at)] += outside @ outside.T
+        for subset in self._split.keys() - self.parts.keys():
+            for first, second in product(self._split[subset], repeat=2):
+                result[self.slices[first], self.slices[second]] += self._products(subset, first, second)
+        return result
+
+    def _products(self, subset: AttributeSet, first: int, second: int) -> Array:
+        """Return the inner products of what two measurements' rows leave on a set."""
+        mine, theirs = self._split[subset][first], self._split[subset][second]
+        for axis, attribute in enumerate(subset, start=1):
+            common = np.zeros((mine.shape[axis], theirs.shape[axis]))
+            both = self.wholes[first].classes(attribute), self.wholes[second].classes(attribute)
+            np.add.at(common, both, self.residual.centres[attribute].weights)
+            theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
+        return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
+
+    @cached_property
+    def _lengths(self) -> Array:
+        """The lengths of all rows: √⟨R, R⟩, and one for rows that are zero."""
+        squares = []
+        for whole in self.wholes:
+            products = whole.rows**2
+            for masses in self._masses(whole):
+                products = np.tensordot(products, masses, axes=(1, 0))
+            squares.append(products)
+        lengths = np.sqrt(np.maximum(np.concatenate(squares), np.diagonal(self.gram)))
+        return np.where(lengths > 0, lengths, 1.0)
 
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
         """The inverse of R_u's Gram matrix on its range, and the rows N that span its null space."""
-        squares = np.maximum(np.diagonal(self._every), np.diagonal(self.gram))
-        lengths = np.where(squares > 0, np.sqrt(squares), 1.0)  # zero: exactly known, all of it
-        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
+        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(self._lengths, self._lengths))
         sure = values > UNKNOWN
-        scaled = vectors / lengths[:, None]
+        scaled = vectors / self._lengths[:, None]
         return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
 
     @cached_property
@@ -266,44 +255,37 @@ class WholeRows:
         for subset, shares in self.residual.all_shares(group):
             if subset in self.parts:
                 part = self.parts[subset]
-                result[..., part.at] += _contracted(part.covaried, subset, self._share_tensors(shares))
+                result[..., part.at] += _contracted(part.covaried, subset, self._tensors(shares))
         return result
 
     def unknown(self, group: Group) -> tuple[Array, Array, Array]:
         """Return ⟨q_u, R_u⟩ of every query, and the squared lengths of q_u and of q."""
-        products = np.concatenate(
-            [self._with_queries(group, number) for number in range(len(self.wholes))], axis=-1
-        )
-        lengths = self._lengths(self._tensors(group))
-        left = lengths.copy()
+        products = np.zeros((*group.shape, self.count))
+        left, lengths = np.zeros(group.shape), np.zeros(group.shape)
         for subset, shares in self.residual.all_shares(group):
-            exact = not subset and self.residual.public_total
-            if subset not in self.residual.measured and not exact:
+            measured = self.residual.measures(subset)
+            if not measured and self.residual.lines.intersection(subset):
+                left += np.inf  # rows measured whole do not tell about lines
                 continue
-            tensors = list(self._share_tensors(shares))
-            if subset in self.parts:
-                part = self.parts[subset]
-                rows = self._weighed(part.rows, subset)
-                rows = rows if part.outside is None else rows - part.outside
-                products[..., part.at] -= _contracted(rows, subset, tensors)
-            left -= self._lengths(tensors)
-            if not exact:
-                left += self.residual.outside_squares(subset, shares, group)
-        return products, np.maximum(left, 0.0), lengths
+            tensors = list(self._tensors(shares))
+            squares = self._squares(tensors)
+            lengths += squares
+            left += self.residual.outside_squares(subset, shares, group) if measured else squares
+            if not measured:
+                for number, rows in self._split.get(subset, {}).items():
+                    folded = self._folded(tensors, self.wholes[number])
+                    products[..., self.slices[number]] += _contracted(rows, subset, folded)
+            elif (part := self.parts.get(subset)) is not None and part.outside is not None:
+                products[..., part.at] += _contracted(part.outside, subset, tensors)
+        return products, left, lengths
 
-    def _share_tensors(self, shares: Sequence[Share]) -> Iterator[tuple[AttributeSet, Array]]:
+    def _tensors(self, shares: Sequence[Share]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
         for share in shares:
             sizes = (self.residual.schema.sizes[a] for a in share.kept)
             yield share.kept, share.rows.reshape(len(share.rows), *sizes)
 
-    def _tensors(self, group: Group) -> Iterator[tuple[AttributeSet, Array]]:
-        """Iterate over the group's families: their increasing attributes, and rows with an axis for each."""
-        for names, family in group.parts():
-            positions = self.residual.schema.positions(names)
-            yield tuple(sorted(positions)), PlacedFamily.on(positions, family).tensor(weighted=False)
-
-    def _lengths(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
+    def _squares(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
         """Return ⟨q, q⟩ of every product q of rows."""
         result: Array = np.ones(())
         for subset, rows in tensors:
@@ -311,23 +293,15 @@ class WholeRows:
             result = np.multiply.outer(result, squares)
         return result
 
-    def _with_queries(self, group: Group, number: int) -> Array:
-        """Return ⟨q, R⟩ of every query with the rows of one measurement."""
-        whole = self.wholes[number]
-        kept = tuple(
-            sorted(set(whole.attributes).intersection(self.residual.schema.positions(group.attributes)))
-        )
-
-        def folded(subset: AttributeSet, rows: Array) -> tuple[AttributeSet, Array]:
-            """Return weighted sums of rows over the classes of kept attributes, over all values of others."""
-            rows = self._weighed(rows, subset)
-            for axis, attribute in reversed(list(enumerate(subset, start=1))):
-                keeps = attribute in kept
-                rows = class_sums(rows, whole.classes(attribute), axis) if keeps else rows.sum(axis)
-            return tuple(a for a in subset if a in kept), rows
-
-        tensors = (folded(subset, rows) for subset, rows in self._tensors(group))
-        return _contracted(self.mean(number, kept), kept, tensors)
+    def _folded(
+        self, tensors: Iterable[tuple[AttributeSet, Array]], whole: Whole
+    ) -> Iterator[tuple[AttributeSet, Array]]:
+        """Iterate over rows times ν, summed over the classes of values that a measurement distinguishes."""
+        for subset, rows in tensors:
+            folded = self._weighed(rows, subset)
+            for axis, attribute in enumerate(subset, start=1):
+                folded = class_sums(folded, whole.classes(attribute), axis)
+            yield subset, folded
 
     # --- tables ---
 
@@ -341,33 +315,20 @@ class WholeRows:
         return answers
 
     def correction(self, subset: AttributeSet, known: Array, unknown: Array) -> Array | None:
-        """Return what to add to the residual of a known set, given the weights of all rows' parts."""
-        part = self.parts.get(subset)
-        if part is None:
+        """Return what to add to the residual of a set, given the weights of all rows' parts."""
+        if subset in self.parts:
+            part = self.parts[subset]
+            change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
+            if part.outside is not None:
+                change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
+            return change
+        if subset not in self._split:
             return None
-        change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
-        if part.outside is not None:
-            change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
-        return change
-
-    def unknown_table(self, attributes: AttributeSet, unknown: Array) -> Array:
-        """Return what is not known of a table on increasing attributes, given the weights of all rows."""
-        sizes = [self.residual.schema.sizes[a] for a in attributes]
-        table = np.zeros(sizes)
-
-        def spread(values: Array, kept: AttributeSet) -> Array:
-            return values.reshape([n if a in kept else 1 for a, n in zip(attributes, sizes, strict=True)])
-
-        for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
-            kept = tuple(a for a in whole.attributes if a in attributes)
-            values = np.tensordot(unknown[at], self.mean(number, kept), axes=1)
-            for axis, attribute in enumerate(kept):
-                values = values.take(whole.classes(attribute), axis=axis)
-            table = table + spread(values, kept)
-        for subset, part in self.parts.items():
-            if set(subset) <= set(attributes):
-                table = table - spread(np.tensordot(unknown[part.at], part.rows, axes=1), subset)
-        return self._weighed(table, attributes)
+        changes = (
+            self.wholes[n].over_values(np.tensordot(unknown[self.slices[n]], rows, axes=1), subset)
+            for n, rows in self._split[subset].items()
+        )
+        return self._weighed(np.asarray(sum(changes)), subset)
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:

@@ -69,22 +69,6 @@ def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float 
     return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean, near=near))
 
 
-def searched_without_matrices(workload: Workload, large: Attributes) -> Attributes:
-    """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
-    many = next((group for group in workload if group.rows > limits().large_worst_queries), None)
-    if many is None:
-        return large
-    if all(workload.schema.sizes[a] <= limits().axis_values for a in large):
-        return ()
-    msg = (
-        f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
-        f"queries per group where attributes have very many values, got {many.rows:,} on "
-        f"({', '.join(many.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
-        "objective='mean' without targets"
-    )
-    raise TooLargeError(msg)
-
-
 def _is_large(families: list[Family], size: int, *, mean: bool, near: bool) -> bool:
     few = limits().dense_values
     if mean and len(families) > 1:

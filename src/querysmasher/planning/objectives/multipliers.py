@@ -18,11 +18,10 @@ multipliers leave, at the price of the product structure.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -32,7 +31,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.workload.families import by_length, weighted
+from querysmasher.workload.families import Weighted, by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
@@ -65,48 +64,35 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, *, fine: bool = True, added: bool = False) -> Scopes:
-        """Find the scopes: uses of a family on attributes that are asked the same share one.
+    def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
+        """Find the scopes: uses of a family on attributes of the same role share one.
 
-        With `fine` ones, the uses of a family in groups of different kinds are told apart where that costs no
-        product structure, but more solving: where a group has a single family to weigh, as row weights on one
-        axis just add up, and where no other group has two of its attributes. If multipliers are `added` to
-        weights, large groups with several families to weigh stay uniform: the sum would be no product.
+        If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
+        sum would be no product.
         """
-        alone, alike = _alone(workload), _alike_attributes(workload)
-        aims = [g.target.std if g.target is not None else 1.0 for g in workload]
-        plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
-        roles = attribute_roles(Workload(workload.schema, plain), coarse=False)
+        alike = _alike_attributes(workload)
+        plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
+        roles = attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
-        for index, (group, aim) in enumerate(zip(workload, aims, strict=True)):
-            keys: list[Hashable] = []
+        for group in workload:
             kinds = []
             for names, family in group.parts():
                 same = len(names) == 1 and names[0] in alike
-                keys.append((family.key, tuple(roles[a] for a in workload.schema.positions(names))))
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
-            free = sum(not fixed for fixed, _ in kinds)
-            if added and free > 1 and prod(f.cells for f in group.families) > limits().dense_cells:
+            several = sum(not fixed for fixed, _ in kinds) > 1
+            if added and several and prod(f.cells for f in group.families) > limits().dense_cells:
                 kinds = [(True, same) for _, same in kinds]
-            if fine and (free == 1 or index in alone):
-                keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
             numbered = []
-            for key, (fixed, same), family in zip(keys, kinds, group.families, strict=True):
-                number = numbers.setdefault((key, fixed, same), len(scopes))
+            for (names, family), (fixed, same) in zip(group.parts(), kinds, strict=True):
+                key = family.key, tuple(roles[a] for a in workload.schema.positions(names)), fixed
+                number = numbers.setdefault(key, len(scopes))
                 if number == len(scopes):
                     scopes.append(Scope(family, fixed, same and not fixed))
                 numbered.append(number)
             of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
-
-
-def _alone(workload: Workload) -> set[int]:
-    """Return the indices of the groups of which no other group has two attributes."""
-    by_group = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
-    uses = Counter(pair for pairs in by_group for pair in pairs)
-    return {index for index, pairs in enumerate(by_group) if all(uses[pair] == 1 for pair in pairs)}
 
 
 def _alike_attributes(workload: Workload) -> set[str]:
@@ -149,32 +135,22 @@ class Multipliers:
     def added(self, squares: Array) -> Workload:
         """Return the workload in which every query has its own weight plus its multiplier / target².
 
-        Both are products over the families. Their sum is one again where the multipliers vary along one
-        family and the weights of the others are even; otherwise the group is repeated at the end, with the
-        multipliers as weights.
+        A family of its own has a weight for every row. A group of several is repeated at the end, with the
+        multipliers as weights: their sum need not be a product.
         """
         groups, further = [], []
         for group, numbers, weight in zip(
             self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
         ):
             plain = replace(group, target=None)
-            free = {axis for axis, s in enumerate(numbers) if not self.scopes.scopes[s].fixed}
-            along = free | {axis for axis, family in enumerate(group.families) if family.weights is not None}
-            if not weight > 0:
-                groups.append(plain)
-            elif not along:
-                groups.append(replace(plain, weight=group.weight + weight / group.rows))
-            elif len(along) == 1:
-                (axis,) = along
-                family, u = group.families[axis], self.rows[numbers[axis]]
+            if len(group.families) == 1 and weight > 0:
+                (family,), u = group.families, self.rows[numbers[0]]
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
-                families = list(group.families)
-                families[axis] = weighted(family, total)
-                groups.append(replace(plain, families=tuple(families)))
-            else:
-                groups.append(plain)
+                plain = replace(plain, families=(Weighted(family.shape, family, total),))
+            elif weight > 0:
                 further.append(self._priced(group, numbers, weight))
+            groups.append(plain)
         return Workload(self.workload.schema, (*groups, *further))
 
     @cached_property
@@ -183,14 +159,14 @@ class Multipliers:
         return [
             scope.family
             if scope.fixed and scope.family.weights is None
-            else weighted(scope.family, u * len(u))
+            else Weighted(scope.family.shape, scope.family, u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
     def _priced(self, group: Group, numbers: tuple[int, ...], weight: float) -> Group:
         """Return a group with its multipliers, which sum to `weight`, as weights."""
         families = tuple(self._families[s] for s in numbers)
-        return replace(group, families=families, weight=weight / group.rows, target=None)
+        return Group(group.attributes, families, weight / group.rows)
 
     # --- expectations ---
 

@@ -1,22 +1,21 @@
-"""What a plan minimises: the largest error, the mean error within targets, or the cost that meets these.
+"""What a plan minimises: the mean error, also within targets; the largest error; the cost that meets targets.
+
+Each objective is a function of a workload and of the oracle that plans it with any weights (`Replan`).
 
 Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
 the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
 says whether a budget suffices for the targets.
 
-Targets that hold for what is measured: rounded to integers, a plan is slightly less accurate.
-
-Rounding multiplies standard errors by a factor of about 1.00001 to 1.003. A plan of least cost spends more by
-its square. Under a given budget, the targets are tightened by it, and the budget is shared anew.
+Rounded to integers, a plan is slightly less accurate: standard errors grow by a factor of about 1.00001 to
+1.003. For targets to hold for what is measured, a plan of least cost spends more by the square of this
+factor. Under a given budget, the targets are tightened by it, and the budget is shared anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -25,12 +24,13 @@ from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.checks import is_nothing_to_measure, is_public, nothing_to_measure
+from querysmasher.planning.checks import NOTHING
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
-from querysmasher.planning.objectives.search import Replan, Search, Wholes
+from querysmasher.planning.objectives.replan import Replan, Wholes
+from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
@@ -39,6 +39,9 @@ from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.workload.workload import Target, Workload
+
+Objective = Callable[[Workload, Replan], Plan]
+"""Returns the best plan of a workload."""
 
 MOST_NAMED = 4
 """Maximum number of groups that an error names."""
@@ -52,12 +55,6 @@ MOST_COST = 1e6
 SPARE = 2.5
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
 add to the least cost."""
-
-
-class ReplanMaker(Protocol):
-    """Starts planning under a budget, around given centres or the best ones, with given whole groups."""
-
-    def __call__(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan: ...
 
 
 Missed = Sequence[tuple[str, float, Target]]
@@ -75,26 +72,25 @@ def check_objective(objective: object, insufficient: object) -> None:
             raise PlanError(msg)
 
 
-def check_aimed(workload: Workload) -> None:
-    """Refuse a workload without any target."""
-    if not workload.has_targets:
-        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
-        raise PlanError(msg)
-
-
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
     """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
-    named = {workload.schema.names[attribute] for attribute in lines}
+    named, most = {workload.schema.names[attribute] for attribute in lines}, limits()
     for group in workload:
         for names, family in group.parts():
             on_line = not named.isdisjoint(names)
-            if not family.fits_memory and (family.rows > family.cells or not on_line):
-                msg = (
-                    "workload: targets and objective='worst' are limited to families that can be written "
-                    f"out, got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
-                    "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+            if family.fits_memory or (on_line and family.rows <= family.cells):
+                continue
+            allowed = "families that can be written out"
+            if family.cells > most.axis_values and family.rows > most.large_worst_queries:
+                allowed = (
+                    f"{most.large_worst_queries:,} queries per group where attributes have very many values"
                 )
-                raise TooLargeError(msg)
+            msg = (
+                f"workload: targets and objective='worst' are limited to {allowed}, "
+                f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
+                "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+            )
+            raise TooLargeError(msg)
 
 
 def aimed_of(workload: Workload) -> Workload:
@@ -116,16 +112,22 @@ def replace_targets(workload: Workload, factor: float) -> Workload:
 # --- the largest error, and the least cost ---
 
 
-def plan_worst(workload: Workload, aims: Array, replan: Replan) -> tuple[Plan, Multipliers]:
+def plan_worst(workload: Workload, replan: Replan) -> Plan:
+    """Return the plan whose largest standard error, relative to its target if there is one, is least."""
+    aims = targets_of(workload)
+    return replan.measurable(lambda centres: _least_largest(workload, aims, replan, centres).plan)
+
+
+def _least_largest(workload: Workload, aims: Array, replan: Replan, centres: Centres | None) -> Trial:
     """Return the plan whose largest standard error relative to aims is least, and its multipliers."""
     search = Search(workload, aims, replan, mean=False)
-    best = search.run()
+    best = search.run(centres)
     assert best is not None  # noqa: S101 - without caps, every plan will do
     plan = replace(best.plan, workload=workload)
     value = best.value
     if plan.estimator.whole is not None:  # combined answers are better
         value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
-    return replace(plan, certificate=Certificate(value, search.bound, "worst")), best.multipliers
+    return replace(best, plan=replace(plan, certificate=Certificate(value, search.bound, "worst")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,14 +140,48 @@ class Least:
     aimed_cost: float
 
 
-def plan_least(workload: Workload, unit: Budget, replan_maker: ReplanMaker) -> Least:
-    """Return the plan of least cost that meets all targets, for the neighbours of a budget `unit`."""
-    aimed = aimed_of(workload)
-    replan = replan_maker(unit, None)
-    with _measuring_targets(workload):
-        plan, multipliers = plan_worst(aimed, targets_of(aimed), replan)
-    factor = missed_by(plan)
-    cost = aimed_cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
+def plan_least(workload: Workload, replan: Replan) -> Plan:
+    """Return the plan of least cost that meets all targets, for the neighbours of the budget."""
+    plan = _least(workload, replan).plan
+    cost = plan.budget.privacy_cost
+    if not cost <= MOST_COST:
+        msg = (
+            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at "
+            "which no privacy is left; use larger targets or fewer queries"
+        )
+        raise PlanError(msg)
+    return plan
+
+
+def _least(workload: Workload, replan: Replan) -> Least:
+    """Return the plan of least cost that meets all targets, also as measured."""
+    tried: list[Least] = []
+
+    def make(centres: Centres | None) -> Plan:
+        tried.append(_least_around(workload, replan, centres))
+        return tried[-1].plan
+
+    plan = replan.measurable(make)
+    for _ in range(ROUNDS):
+        ratio = missed_by(as_measured(plan, replan.max_records))
+        if ratio <= MET:
+            break
+        more = plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2
+        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
+    return replace(tried[-1], plan=plan)
+
+
+def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
+    """Return the plan of least cost that meets all targets, around given centres or the best ones."""
+    aimed, unit = aimed_of(workload), replan.budget
+    try:
+        best = _least_largest(aimed, targets_of(aimed), replan, centres)
+    except PlanError as error:
+        if not str(error).endswith(NOTHING) or len(aimed.groups) == len(workload.groups):
+            raise
+        raise PlanError(str(error).replace("all its queries", "all its queries with targets")) from None
+    plan = best.plan
+    cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
     indices = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
@@ -153,11 +189,11 @@ def plan_least(workload: Workload, unit: Budget, replan_maker: ReplanMaker) -> L
     if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
-        plan = _beside_others(workload, plan, replan_maker(unit, plan.centres, whole))
+        plan = _beside_others(workload, plan, replace(replan, whole=whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     plan = at_cost(plan, cost)
     certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
-    return Least(replace(plan, certificate=certificate), multipliers, whole, aimed_cost)
+    return Least(replace(plan, certificate=certificate), best.multipliers, whole, aimed_cost)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
@@ -166,56 +202,74 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     These may be so much worse than in a plan that ignores targets that they hardly cost anything.
     """
     loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
-    stds = np.array([max(extreme.std, 1e-9) for extreme in replan(workload).extremes or ()])
+    free = replan(workload, plan.centres)
+    stds = np.array([max(extreme.std, 1e-9) for extreme in free.extremes or ()])
     aims = targets_of(workload, math.inf)
-    return plan_worst(workload, np.where(np.isfinite(aims), aims, stds / loose), replan)[0]
-
-
-@contextmanager
-def _measuring_targets(workload: Workload) -> Iterator[None]:
-    """Say that targets are about nothing if queries without targets are all that could be measured."""
-    try:
-        yield
-    except PlanError as error:
-        if not is_nothing_to_measure(error) or all(g.target is not None for g in workload):
-            raise
-        raise nothing_to_measure("all its queries with targets", public=is_public(error)) from None
-
-
-def check_cost(cost: float) -> None:
-    """Refuse a cost at which no privacy is left."""
-    if not cost <= MOST_COST:
-        msg = (
-            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at "
-            "which no privacy is left; use larger targets or fewer queries"
-        )
-        raise PlanError(msg)
+    aims = np.where(np.isfinite(aims), aims, stds / loose)
+    return _least_largest(workload, aims, replan, plan.centres).plan
 
 
 # --- the mean error within targets ---
 
 
-def plan_within(
-    workload: Workload, budget: Budget, replan_maker: ReplanMaker, least: Least | None = None
+def plan_within(workload: Workload, replan: Replan, insufficient: str) -> Plan:
+    """Return the plan of least mean error that meets all targets, if there are any, also as measured."""
+    if not workload.has_targets:
+        return replan.first(workload)
+    budget, free = replan.budget, replan(workload)
+    missed = missed_targets(free)
+    if not missed and missed_by(as_measured(free, replan.max_records)) <= MET:
+        return free
+    aimed, least = workload, None
+    best = replan.measurable(lambda centres: _within(aimed, replan, centres))
+    if best is None or best.gap > PROMISED:
+        unit = with_cost(budget, 1.0)
+        least = _least(workload, replace(replan, budget=unit, whole=None))
+        cost = least.plan.budget.privacy_cost
+        if best is None and cost > budget.privacy_cost:
+            if insufficient == "refuse":
+                raise _insufficient_budget(least, budget, missed)
+            slack = 1 + SPARE * replan.options.tolerance
+            aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
+        if cost <= budget.privacy_cost or best is None:
+            other = replan.measurable(lambda centres: _within(aimed, replan, centres, least))
+            best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
+    bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
+    for _ in range(ROUNDS if aimed is workload else 0):  # scaled ones are missed anyway
+        ratio = missed_by(as_measured(best, replan.max_records))
+        if ratio <= MET:
+            break
+        factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
+        shared = shared_anew(best, factor) or _within(
+            replace_targets(aimed, 1 / factor), replan, best.centres, least
+        )
+        best = replace(shared or best, workload=aimed)
+    # tighter targets have a higher bound, which does not hold for these
+    return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
+
+
+def _within(
+    workload: Workload, replan: Replan, centres: Centres | None, least: Least | None = None
 ) -> Plan | None:
     """Return the plan of least mean error that meets all targets, or None if none is found.
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
-    multipliers, whole = (None, None) if least is None else (least.multipliers, least.whole)
-    replan = replan_maker(budget, None, whole)
+    if least is not None:
+        replan = replace(replan, whole=least.whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
-    best = search.run(multipliers)
+    best = search.run(centres, None if least is None else least.multipliers)
     plan = None
     if best is not None:
         certificate = Certificate(best.plan.weighted_loss, search.bound)
         plan = replace(best.plan, workload=workload, certificate=certificate)
     if least is None:
         return plan
-    known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
+    cost = replan.budget.privacy_cost * (1 - 1e-12)
+    known = replace(at_cost(least.plan, cost), budget=replan.budget, workload=workload)
     if plan is not None and plan.weighted_loss <= known.weighted_loss:
         return plan
-    free = replan_maker(budget, known.centres, whole)(workload)
+    free = replan(workload, known.centres)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
 
@@ -242,7 +296,7 @@ def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
     ]
 
 
-def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanError:
+def _insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanError:
     """Return the error of a budget that does not suffice for the targets, which plans without them miss."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
@@ -352,15 +406,3 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     if spent > cost:  # by rounding error
         budget = with_cost(plan.budget, spent * (1 + 1e-15))
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
-
-
-def at_measured_cost(plan: Plan, max_records: int) -> Plan:
-    """Return the plan of least cost at the cost at which its integers meet all targets."""
-    for _ in range(ROUNDS):
-        ratio = missed_by(as_measured(plan, max_records))
-        if ratio <= MET:
-            break
-        cost = plan.budget.privacy_cost
-        more = cost * (ratio * (1 + 1e-9)) ** 2
-        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
-    return plan

@@ -17,15 +17,13 @@ every plan, the budget is shared anew, which gives an upper bound and closes mos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
-from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
@@ -36,10 +34,10 @@ from querysmasher.planning.objectives.multipliers import (
     merged,
     spread,
 )
+from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
@@ -55,62 +53,6 @@ MOST_WEIGHT = 1e6
 """Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
 
 
-class Split(Protocol):
-    """Plans a workload of which all groups are split, around the best centres or around given ones."""
-
-    def __call__(self, workload: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
-
-
-Wholes = list[tuple[tuple[int, ...], Array | None]]
-"""The groups that are measured together as they are, and what is subtracted from their queries."""
-
-
-@dataclass(eq=False)
-class Replan:
-    """Plans with other weights; the first call decides which groups are measured as they are, not split.
-
-    Later plans answer every group from its own measurement: that is what their certificates are about.
-    """
-
-    arranged: Callable[[Workload, Planned], Plan]
-    planned: Callable[[Workload, Sequence[Unsplit]], Plan | PlanError]
-    split: Split
-    budget: Budget
-    tolerance: float
-    centres: Centres | None = None
-    """The only centres to use, if any."""
-    whole: Wholes | None = None
-
-    def __call__(self, workload: Workload, precision: float = 1.0) -> Plan:
-        """Plan to a fraction `precision` of the tolerance."""
-        if self.whole is None:
-            return self._first(workload)
-        tolerance = self.tolerance * precision
-        if not self.whole:
-            return replace(self.split(workload, self.centres, tolerance), tolerance=self.tolerance)
-        unsplit = [
-            Cluster(groups, merged, alpha).solved(tolerance, progress=False)
-            for groups, alpha in self.whole
-            if (merged := merged_groups(workload, groups, math.inf)) is not None
-        ]
-        rest = without(workload, unsplit)
-        split = None if rest is None else self.split(rest, self.centres, tolerance)
-        return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
-
-    def _first(self, workload: Workload) -> Plan:
-        made: dict[int, Wholes] = {}
-        plans: list[Plan | PlanError] = []
-
-        def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
-            plans.append(self.planned(workload, unsplit))
-            made[id(plans[-1])] = [(cluster.groups, cluster.alpha) for cluster in unsplit]
-            return plans[-1]
-
-        best = self.arranged(workload, planned)
-        self.whole = made[id(best)]
-        return best if self.centres is None else self(workload)
-
-
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A plan for some multipliers, its variances, and the loss of every class at σ² = 1."""
@@ -121,15 +63,8 @@ class Trial:
     losses: Array
     bound: float = 0.0
     """The lower bound that the plan proves."""
-
-
-@dataclass(frozen=True, eq=False)
-class Best:
-    """A plan with the budget shared anew: what is to be small, and the multipliers of its strategies."""
-
-    plan: Plan
-    value: float
-    multipliers: Multipliers
+    value: float = math.inf
+    """What is to be small, once the budget is shared anew."""
 
 
 class Search:
@@ -139,19 +74,16 @@ class Search:
         """Take the target of every group; for a `mean`, infinite ones of groups without any."""
         self.aims, self.replan, self.mean = aims, replan, mean
         self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
-        self.best: Best | None = None
+        self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
-        self._table: VarianceTable | None = None
         self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        closed = all(family.closed_form for group in workload for family in group.families)
-        fine = self.mean or not closed or len(set(self.aims.tolist())) > 1
-        self.workload, self.scopes = workload, Scopes.of(workload, fine=fine, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
 
     @property
     def gap(self) -> float:
@@ -169,24 +101,24 @@ class Search:
         """Return the best lower bound around some centres."""
         return self._bounds.get(centres, 0.0)
 
-    def run(self, start: Multipliers | None = None) -> Best | None:
-        """Return the best plan, or None if none meets all targets.
+    def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
+        """Return the best plan around given centres or the best ones, or None if none meets all targets.
 
         The search ends where the certified gap is below a goal, which rises with every plan from the
-        tolerance on. While the bound rises, plans choose centres for their multipliers. Then those of the
-        best plan stay: a bound holds around the same centres. Where the bound rises no more, small families
-        are merged, which makes multipliers finer.
+        tolerance on, and faster where plans narrow the gap no more. While the bound rises, plans choose
+        centres for their multipliers. Then those of the best plan stay: a bound holds around the same
+        centres. Where the bound rises no more, small families are merged, which makes multipliers finer.
         """
-        multipliers, centres, trial = self._first(start), self.replan.centres, None
-        tolerance = self.replan.tolerance
+        multipliers, trial, tolerance = self._first(centres, start), None, self.replan.options.tolerance
         goal, highest, narrowest = tolerance, 0.0, math.inf
         while self.gap > goal and self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
-            if not PROMISED < self.gap < 0.9 * narrowest:
+            if narrowest <= self.gap < PROMISED:
+                goal *= GROWTH**3
+            elif not PROMISED < self.gap < 0.9 * narrowest:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            self.replan.centres = centres
             try:
-                trial = self._tried(multipliers)
+                trial = self._tried(multipliers, centres)
             except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
                 if trial is None:
                     raise
@@ -210,7 +142,7 @@ class Search:
             self._keep(trial)
         return self.best
 
-    def _first(self, start: Multipliers | None) -> Multipliers:
+    def _first(self, centres: Centres | None, start: Multipliers | None) -> Multipliers:
         """Return the multipliers to begin with: even ones, or those of groups with targets."""
         aimed = np.isfinite(self.aims)
         first = Multipliers.even(self.workload, self.scopes, np.where(aimed, 1 / aimed.sum(), 0.0))
@@ -218,14 +150,14 @@ class Search:
             first = spread(start, first)
         if not self.mean:
             return first
-        plan = self.replan(self.workload)
+        plan = self.replan(self.workload, centres)
         first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
-    def _tried(self, multipliers: Multipliers) -> Trial:
+    def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
         weighted = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
-        plan = self.replan(weighted, 1 / (1 + self._weight))
+        plan = self.replan(weighted, centres, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self._bounds[plan.centres] = max(bound, self.bound_at(plan.centres))
@@ -237,8 +169,7 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group, self._table)
-            self._table = table
+            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -256,12 +187,12 @@ class Search:
                 x = sharing.least_loss(trial.losses)
                 value = math.inf if x is None else float(trial.losses @ x)
                 missed = 1.0 if x is not None else max(1.0, sharing.largest(table.variances))
-                self.level = (1 - self.replan.tolerance / (2 + 2 * self._weight)) / missed
+                self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
             else:
                 x, value = sharing.least_largest(most=min(best, most))
         if x is not None and value < best:
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
-            self.best = Best(plan, value, trial.multipliers)
+            self.best = replace(trial, plan=plan, value=value)
 
     def _of_entries(self, table: VarianceTable) -> Array:
         """Return the target of every entry of a table."""

@@ -10,7 +10,7 @@ predict errors and to estimate from noisy answers. A contract test compares ever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -80,9 +80,9 @@ class Strategy(Stored, ABC):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
 
-    def variances_if_contained(self, products: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        """Iterate over the variances of several products of factors, or None where the span lacks some."""
-        return (self.variances(factors) if self.contains(factors) else None for factors in products)
+    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
+        """Return the variances of products of the factors' rows, or None if the span lacks some."""
+        return self.variances(factors) if self.contains(factors) else None
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         """Return the class of every value, by axis, and the rows over combinations of classes."""

@@ -1,11 +1,11 @@
-"""How an exploration shares its budget: public rules, and the prior of a table given its noisy distance.
+"""How an exploration spends its budget: public rules, and the prior of a table given its noisy distance.
 
 The constants were chosen on tables of several kinds, real and made up. The error changes little around them.
 
 Parts of tables are measured so that the tables have the least expected error. The expected distance E_k of
 part k from its estimate falls with its precision (`fill`). Errors of parts are independent, so that those
 of a table on the set A add up like √Σ_{k⊆A} E_k². We minimise Σ_A w_A √Σ_{k⊆A} E_k², which is
-convex in the precisions: E_k is, and the norm increases in each. Where the optimum is, the derivative with
+convex in the precisions: E_k is, and the norm increases in each. At the optimum, the derivative with
 respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also the optimum of Σ_k ω_k E_k
 with these weights held fixed, which water-filling solves. A few rounds of both find it. (Where tables are
 noise alone, E_k is in proportion to b_k^(-1/2), and each round divides the logarithms of what is wrong by
@@ -13,7 +13,7 @@ three.)
 
 With very many records, nothing is better than the plan of least error, which an exploration then follows.
 
-Water-filling shares a budget among tables whose cells have prior variances, at the least expected absolute
+Water-filling divides a budget among tables whose cells have prior variances, at the least expected absolute
 error. A cell with prior variance v that is measured at precision b (one divided by the variance of the
 noise) has the posterior variance v/(1 + v b), and an expected absolute error in proportion to its root. The
 precisions b_k >= 0 of tables k minimise Σ_k w_k Σ_c √(v_kc/(1 + v_kc b_k)) at the cost Σ_k c_k b_k <= β. The
@@ -34,6 +34,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy, TooLargeError
 from querysmasher.estimate.evidence import AttributeSet
+from querysmasher.estimate.fitting import quotient
 from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
@@ -96,26 +97,24 @@ def _precisions(roots: Array, variances: Array, start: Array, level: float, gues
 
 
 TOTAL = 0.02
-"""Share of the budget for the number of records."""
+"""Fraction of the budget for the number of records."""
 
 ROUGH, AGAIN = 0.01, 0.15
-"""If the number of records has a larger relative error, it gets this part of the next phase again."""
+"""If the number of records has a larger relative error, it gets this fraction of the next phase again."""
 
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
-"""Shares of the budget for the distances of pairs and triples from what is known before them."""
+"""Fractions of the budget for the distances of pairs and triples from what is known before them."""
 
 DENSE, DENSEST = 0.006, 0.003
-"""Where unbiased tables have this ‖error‖₁/N, exploring starts to spend as the plan of least error does, and
-does nothing else any more."""
+"""The ‖error‖₁/N of unbiased tables at which exploring starts to spend as the plan of least error does, and
+at which it does nothing else."""
 
 FLOOR = 0.25
 """A pair or triple without visible signal may still be this many standard errors from what is expected."""
 
-VISIBLE = 0.02
-"""Triples are looked at only if the noise on their distances is below this fraction of the records."""
-
-CLEAR = 0.001
-"""Their distances are clear if the noise is below this fraction of the records."""
+VISIBLE, CLEAR = 0.02, 0.001
+"""The noise on the distances of triples, as a fraction of the records, below which they are measured, and
+below which they are clear."""
 
 CLASSES, DECADES = 24, 8
 """Cells are classed by their expected counts, from 10^-8 of the largest to the largest."""
@@ -123,22 +122,21 @@ CLASSES, DECADES = 24, 8
 MEAN = math.sqrt(2 / math.pi)
 """The expected absolute value of a standard normal number."""
 
-
 MOST_TRIPLES = 20_000
-"""Maximum number of sets of three attributes that are looked at."""
+"""Maximum number of sets of three attributes whose distances are measured."""
 
 PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
 
 
 class Request:
-    """The tables of a workload, and their parts on one, two and three attributes, with weights."""
+    """The tables of a workload, and their parts on one, two and three attributes."""
 
     def __init__(self, workload: Workload) -> None:
         """Refuse queries other than cells of tables, and tables that are too large."""
         self.workload = workload
         self.schema = schema = workload.schema
         self.weights: dict[AttributeSet, float] = {}
-        """The weight of every table, of groups on the same attributes together."""
+        """The weight of every table, of groups on the same attributes together, in the workload's order."""
         for group in workload:
             if not group.is_marginal:
                 msg = (
@@ -148,41 +146,32 @@ class Request:
                 raise PlanError(msg, PLAN)
             if group.rows > LARGEST:
                 names = ", ".join(group.attributes)
-                msg = (
-                    f"workload: the table on ({names}) has {group.rows:,} cells; at most {LARGEST:,} are "
-                    "allowed"
-                )
-                raise TooLargeError(msg)
+                msg = f"workload: the table on ({names}) has {group.rows:,} cells; at most {LARGEST:,} are"
+                raise TooLargeError(f"{msg} allowed")
             subset = tuple(sorted(schema.positions(group.attributes)))
             self.weights[subset] = self.weights.get(subset, 0.0) + group.weight
-        self.sets = list(self.weights)
-        """The attribute sets of the tables, in the order of the workload."""
         self.singles, self.pairs = self._parts(1), self._parts(2)
-        """The attributes, and pairs, that tables consist of, and the weight of all tables with each."""
         if not self.singles:
             msg = "workload: expected tables on attributes with at least two values, got none"
             raise PlanError(msg)
-        several = sum(math.comb(len(subset), 3) for subset in self.sets) <= 10 * MOST_TRIPLES
-        triples = self._parts(3) if several else {}
-        self.triples = triples if len(triples) <= MOST_TRIPLES else {}
-        """The sets of three attributes that tables consist of: empty if there are too many."""
+        several = sum(math.comb(len(subset), 3) for subset in self.weights) <= 10 * MOST_TRIPLES
+        triples = self._parts(3) if several else []
+        self.triples = triples if len(triples) <= MOST_TRIPLES else []
+        """The sets of three attributes that tables consist of: none if there are too many."""
         self.counted = [
             tuple(schema.names[a] for a in subset)
-            for subset in (*self.sets, *self.singles, *self.pairs, *self.triples)
+            for subset in (*self.weights, *self.singles, *self.pairs, *self.triples)
         ]
         """The attribute sets, by name, that some phase may count: all others follow from them."""
 
-    def _parts(self, order: int) -> dict[AttributeSet, float]:
-        parts: dict[AttributeSet, float] = {}
-        for subset, weight in self.weights.items():
-            varying = (a for a in subset if self.schema.sizes[a] > 1)  # others carry nothing
-            for part in combinations(varying, order):
-                parts[part] = parts.get(part, 0.0) + weight
-        return parts
+    def _parts(self, order: int) -> list[AttributeSet]:
+        """Return the sets of so many attributes inside tables; attributes of one value carry nothing."""
+        varying = ([a for a in subset if self.schema.sizes[a] > 1] for subset in self.weights)
+        return list(dict.fromkeys(part for subset in varying for part in combinations(subset, order)))
 
 
-def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
-    """Return the share of the budget for a first look at single attributes.
+def first_fraction(total: float, cost: float, sizes: Sequence[int]) -> float:
+    """Return the fraction of the budget for a first look at single attributes.
 
     The more records there are for each value, relative to the noise, the smaller it is. More follows if it
     pays.
@@ -191,8 +180,8 @@ def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
     return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
 
 
-def dense_share(expected: float) -> float:
-    """Return the share of the budget to be spent as the plan of least error spends it.
+def dense_fraction(expected: float) -> float:
+    """Return the fraction of the budget to be spent as the plan of least error spends it.
 
     `expected` is the mean of ‖error‖₁/N over the unbiased tables of that plan. If it is tiny, all parts of
     all tables are worth measuring, and distances have nothing to say.
@@ -200,8 +189,8 @@ def dense_share(expected: float) -> float:
     return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
 
 
-def later_share(noise: float, total: float) -> float:
-    """Return the share of what is left for pairs that waits until the distances of triples are known.
+def later_fraction(noise: float, total: float) -> float:
+    """Return the fraction of what is left for pairs that waits until the distances of triples are known.
 
     It is zero if these would drown in noise.
     """
@@ -211,47 +200,27 @@ def later_share(noise: float, total: float) -> float:
 
 
 def by_size(sizes: Mapping[AttributeSet, int], cost: float) -> dict[AttributeSet, float]:
-    """Return a share of a privacy cost for each attribute: as the root of its number of values."""
+    """Divide a privacy cost among attributes, in proportion to the roots of their numbers of values."""
     roots = {subset: math.sqrt(size) for subset, size in sizes.items()}
     return {subset: cost * root / sum(roots.values()) for subset, root in roots.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """The cells of a table in classes of similar expected counts."""
-
-    counts: Array
-    """The number of cells in each class."""
-    roots: Array
-    """The mean root of their expected counts."""
-
-    @classmethod
-    def of(cls, table: Array) -> Profile:
-        """Class the cells of a table of expected counts."""
-        cells = np.maximum(table.ravel(), 0.0)
-        largest = float(cells.max(initial=0.0))
-        if not largest:
-            return cls(np.zeros(CLASSES), np.zeros(CLASSES))
-        levels = (np.log10(np.maximum(cells / largest, 1e-300)) + DECADES) * (CLASSES / DECADES)
-        classes = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
-        counts = np.bincount(classes, minlength=CLASSES).astype(float)
-        sums = np.bincount(classes, weights=np.sqrt(cells), minlength=CLASSES)
-        return cls(counts, sums / np.maximum(counts, 1.0))
-
-    def prior(self, distance: float) -> Array:
-        """Return prior variances in proportion to expected counts, with this expected distance in total."""
-        scale = MEAN * float(self.counts @ self.roots)
-        return (max(distance, 0.0) / scale * self.roots) ** 2 if scale > 0 else np.zeros(CLASSES)
-
-    def noise(self, variance: float) -> Array:
-        """Return the variances that noise leaves after negative counts are removed: less in small cells."""
-        std = math.sqrt(variance)
-        return np.minimum(variance, std * np.maximum(self.roots**2, 0.1 * std))
+def profile(table: Array) -> Array:
+    """Return the cells of a table in classes of similar counts: how many, and the mean root of the counts."""
+    cells = np.maximum(table.ravel(), 0.0)
+    largest = float(cells.max(initial=0.0))
+    if not largest:
+        return np.zeros((2, CLASSES))
+    levels = (np.log10(np.maximum(cells / largest, 1e-300)) + DECADES) * (CLASSES / DECADES)
+    classes = np.clip(levels, 0, CLASSES - 1).astype(np.int64)
+    counts = np.bincount(classes, minlength=CLASSES).astype(float)
+    sums = np.bincount(classes, weights=np.sqrt(cells), minlength=CLASSES)
+    return np.stack([counts, sums / np.maximum(counts, 1.0)])
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Parts of tables with prior variances: what water-filling shares a budget among."""
+    """Parts of tables with prior variances: what water-filling divides a budget among."""
 
     sets: tuple[AttributeSet, ...]
     variances: Array
@@ -259,21 +228,22 @@ class Parts:
     counts: Array
 
     @classmethod
-    def of_distances(
-        cls, sets: Iterable[AttributeSet], distances: Array, profiles: Sequence[Profile]
-    ) -> Parts:
-        """Return parts whose priors have the given expected distances."""
-        variances = [profile.prior(float(d)) for profile, d in zip(profiles, distances, strict=True)]
-        return cls(tuple(sets), np.array(variances), np.array([profile.counts for profile in profiles]))
+    def of_distances(cls, sets: Iterable[AttributeSet], distances: Array, profiles: Sequence[Array]) -> Parts:
+        """Return parts with the given expected distances; variances are in proportion to expected counts."""
+        counts, roots = np.stack(profiles, axis=1)
+        scale = quotient(distances, MEAN * (counts * roots).sum(axis=1))
+        return cls(tuple(sets), (scale[:, None] * roots) ** 2, counts)
 
     @classmethod
     def of_noise(cls, singles: Iterable[AttributeSet], model: Model) -> Parts:
-        """Return single attributes, with the variances that their noise leaves."""
-        profiles = [Profile.of(model.single(a)) for (a,) in singles]
+        """Return single attributes, with the variances that noise leaves after negative counts are removed.
+
+        These are smaller in small cells.
+        """
+        counts, roots = np.stack([profile(model.single(a)) for (a,) in singles], axis=1)
         residuals = map(model.evidence.noisy, singles)
-        noises = [0.0 if noisy is None else noisy.variance for noisy in residuals]
-        variances = [profile.noise(variance) for profile, variance in zip(profiles, noises, strict=True)]
-        return cls(tuple(singles), np.array(variances), np.array([profile.counts for profile in profiles]))
+        std = np.sqrt([0.0 if noisy is None else noisy.variance for noisy in residuals])[:, None]
+        return cls(tuple(singles), np.minimum(std**2, std * np.maximum(roots**2, 0.1 * std)), counts)
 
     @property
     def errors(self) -> Array:
@@ -295,7 +265,7 @@ class Parts:
 
 
 ROUNDS = 5
-"""Number of rounds of weighting parts by their share in the errors of tables."""
+"""Number of rounds of weighting parts by their contribution to the errors of tables."""
 
 
 def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, budget: float) -> Array:
@@ -313,15 +283,15 @@ def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, bud
     ]
     which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
     importance = np.array(list(tables.values()))[which]
-    shares = np.ones(len(part))
+    contributions = np.ones(len(part))
     for _ in range(ROUNDS):
-        weights: Array = np.bincount(part, weights=importance * shares, minlength=len(number)).astype(float)
-        precisions = fill(parts.variances, parts.counts, weights, costs, budget)
+        weights = np.bincount(part, weights=importance * contributions, minlength=len(number))
+        precisions = fill(parts.variances, parts.counts, weights.astype(float), costs, budget)
         errors = parts.after(precisions).errors[part]
         whole = np.sqrt(np.bincount(which, weights=errors**2, minlength=len(tables)))[which]
         if not whole.any():
             break
-        shares = np.divide(errors, whole, out=np.zeros(len(part)), where=whole > 0)
+        contributions = quotient(errors, whole)
     return precisions
 
 
@@ -334,7 +304,7 @@ class Direct:
     """What the plan of least error would spend on each attribute set, and how much of it to follow."""
 
     weight: float = 0.0
-    """The share of the budget that is spent in this way."""
+    """The fraction of the budget that is spent in this way."""
     costs: Mapping[AttributeSet, float] = field(default_factory=dict)
     """The privacy cost of each set in the plan."""
 
@@ -342,19 +312,19 @@ class Direct:
     def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
         """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
         schema, unit = request.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.sets]
-        records = max(total, 1.0)
-        alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
-        if alone > SURELY * DENSE:
+        sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.weights]
+        per_record = MEAN * math.fsum(sizes) / max(total, 1.0)
+        if per_record * math.sqrt(unit.change() / (len(sizes) * cost)) > SURELY * DENSE:
             return cls()
         best = plan_at(uniform(schema), request.workload, budget, Options.of(centering="uniform"))
-        scale = math.sqrt(budget.privacy_cost / cost)
-        weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
-        costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}
-        return cls(weight, {subset: share * cost / budget.privacy_cost for subset, share in costs.items()})
+        scale = cost / budget.privacy_cost
+        weight = dense_fraction(per_record * best.rmse / len(sizes) / math.sqrt(scale))
+        return cls(
+            weight, {m.attributes: scale * unit.change(m.attributes) / m.variance for m in best.measured}
+        )
 
     def missing(self, spent: Mapping[AttributeSet, float], cost: float) -> dict[AttributeSet, float]:
-        """Return a privacy cost for each set that the plan spends more on than was spent already."""
+        """Divide a privacy cost among the sets that the plan spends more on than was spent already."""
         missing = {subset: planned - spent.get(subset, 0.0) for subset, planned in self.costs.items()}
         short = {subset: more for subset, more in missing.items() if more > 0 and cost > 0}
         whole = math.fsum(short.values())

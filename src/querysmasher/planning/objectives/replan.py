@@ -1,0 +1,107 @@
+"""Plan a workload with any weights under one budget: the oracle that every objective asks.
+
+The mean error is one plan. The other objectives change the weights of queries, and plan again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
+from querysmasher.planning.allocation import plan_around_best, plan_at
+from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.integer import refusal
+from querysmasher.planning.options import Options
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.workload import Workload
+
+Wholes = list[tuple[tuple[int, ...], Array | None]]
+"""The groups that are measured whole together, and what is subtracted from their queries."""
+
+P = TypeVar("P", Plan, Plan | None)
+
+
+@dataclass(eq=False)
+class Replan:
+    """Plans with any weights; the first plan decides which groups are measured whole.
+
+    Later plans answer every group from its own measurement: that is what their certificates are about.
+    """
+
+    options: Options
+    budget: Budget
+    max_records: int
+    whole: Wholes | None = None
+
+    def __call__(self, workload: Workload, centres: Centres | None = None, precision: float = 1.0) -> Plan:
+        """Plan around given centres or the best ones, to a fraction `precision` of the tolerance."""
+        if self.whole is None:
+            plan = self.first(workload, centred=False)
+            if centres is None:
+                return plan
+        tolerance = self.options.tolerance * precision
+        unsplit = [
+            Cluster(groups, merged, alpha).solved(tolerance, progress=False)
+            for groups, alpha in self.whole or ()
+            if (merged := merged_groups(workload, groups, math.inf)) is not None
+        ]
+        rest = without(workload, unsplit) if unsplit else workload
+        split = None if rest is None else self._split(rest, centres, tolerance)
+        plan = beside(split, unsplit, workload, self.budget, self.options, combined=False)
+        return replace(plan, tolerance=self.options.tolerance)
+
+    def first(self, workload: Workload, *, centred: bool = True) -> Plan:
+        """Plan with the best choice of groups that are measured whole.
+
+        If `centred`, these may use the total of the others, which weights of single queries do not bound.
+        """
+        planned = partial(self._beside_whole, workload)
+        plan, clusters = best_candidate(workload, self.budget, self.options, planned, centred=centred)
+        self.whole = [(cluster.groups, cluster.alpha) for cluster in clusters]
+        return plan
+
+    def _beside_whole(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+        """Plan with some groups whole; return a plan that can be measured, or why there is none."""
+        rest, tolerance = without(workload, unsplit), self.options.tolerance
+
+        def around(centres: Centres | None) -> Plan:
+            split = None if rest is None else self._split(rest, centres, tolerance)
+            if rest is not None and split is not None and unsplit:
+                positive = tuple(centre.positive() for centre in split.centres)
+                if positive != split.centres:  # rows measured whole are compared in the mean over centres
+                    split = self._split(rest, positive, tolerance)
+            return beside(split, unsplit, workload, self.budget, self.options)
+
+        try:
+            return self.measurable(around)
+        except PlanError as error:  # too large to split, or nothing to measure
+            return error
+        except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
+            return PlanError(str(error))
+
+    def _split(self, workload: Workload, centres: Centres | None, tolerance: float) -> Plan:
+        """Plan with all groups split, around given centres or the best ones."""
+        options = replace(self.options, tolerance=tolerance)
+        if centres is None:
+            return plan_around_best(workload, self.budget, options)
+        return plan_at(centres, workload, self.budget, options)
+
+    def measurable(self, make: Callable[[Centres | None], P]) -> P:
+        """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
+        best = make(None)
+        if best is None:
+            return best
+        refused, even = refusal(best, self.max_records), uniform(best.workload.schema)
+        if refused is not None and best.centres != even:
+            best = make(even)  # whose rows are smaller integers
+            refused = None if best is None else refusal(best, self.max_records)
+        if refused is not None:
+            raise refused
+        return best
