@@ -8,7 +8,7 @@ ResidualPlanner+ has one basis per attribute, and on every attribute set the pro
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
 strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
 
-Few queries may be measured as they are: cells that no query distinguishes share a column in every strategy
+Few queries may be measured whole: cells that no query distinguishes share a column in every strategy
 inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`). It is the
 optimum of *any* matrix mechanism for these queries, and nothing else can be answered later than what follows
 from them.
