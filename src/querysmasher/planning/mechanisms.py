@@ -39,7 +39,7 @@ from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.solvers.optimum import RANK, fourier_basis, independent_root, root_diagonal
 from querysmasher.planning.solvers.structured import solve_fourier
-from querysmasher.planning.split import Block, Part, Subworkload, Term, separate
+from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.progress import Bar
@@ -444,7 +444,7 @@ class Options:
 
     @property
     def keeps_whole(self) -> bool:
-        """Whether queries may be measured as they are, not split, where that is better."""
+        """Whether queries may be measured whole, not split, where that is better."""
         return self.are_default and self.centering == "optimized"
 
     @classmethod

@@ -167,7 +167,8 @@ def _prepared(
         raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
     lines: tuple[int, ...] = ()
     if options.are_default:
-        lines = large_attributes(workload, mean=not searched and options.centering == "optimized")
+        mean = not searched and options.centering == "optimized"
+        lines = large_attributes(workload, mean=mean, tolerance=options.tolerance)
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)

@@ -57,9 +57,9 @@ class Expectation:
     """Root mean square of the queries' standard errors; None if computing it takes too much memory."""
     budget_share: float
     """The share of the budget that is spent on exactly the attribute sets of the groups, or on the groups
-    themselves if they are measured as they are."""
+    themselves if they are measured whole."""
     is_whole: bool = False
-    """Whether the queries are measured as they are, not split."""
+    """Whether the queries are measured whole, not split."""
     largest: float | None = None
     """The largest standard error of a query; None if it was not computed."""
     spread: tuple[float, ...] | None = None
@@ -113,7 +113,7 @@ def expect(
     as_planned = workload is plan.workload
     shares = plan.budget_shares()
     whole_shares: dict[int, float] = {}
-    for m in plan.measured if as_planned else ():  # groups measured as they are share by numbers of queries
+    for m in plan.measured if as_planned else ():  # groups measured whole share by numbers of queries
         rows = {index: workload.groups[index].rows for index in m.whole}
         part = plan.budget.unit.change() / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
