@@ -177,7 +177,8 @@ class TableCounter:
         for name in {name for names in checked for name in names} - set(self.rows.names):
             msg = f"sets: {name!r} is not among the attributes the table was opened for: {self.rows.names!r}"
             raise DataError(msg)
-        return self._marginals(checked, cells)
+        parts = batches(checked, cells, self._limits.batch_cells)
+        return (table for part in parts for table in self._tables(part))
 
     def records(self) -> int:
         """Return the exact number of records that are counted."""
@@ -189,14 +190,6 @@ class TableCounter:
         """Return exactly how many were left out, as `Counter` says."""
         self.records()
         return self._out
-
-    def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
-        for batch in batches(sets, cells, self._limits.batch_cells):
-            yield from self._tables(batch)
-
-    def inspect(self, look: Look) -> list[bytes]:
-        """Return what `look` finds in the rows, part by part: for `check`, which shows records."""
-        raise NotImplementedError
 
     def _scanned(self) -> tuple[int, Counts]:
         """Return the number of records, and how many were left out."""
@@ -217,6 +210,7 @@ class ScanCounter(TableCounter):
         self._kept: list[Codes] | None = None
 
     def inspect(self, look: Look) -> list[bytes]:
+        """Return what `look` finds in the rows, part by part: for `check`, which shows records."""
         with closing(self._read()) as rows:
             return [look(self.rows, rows)]
 

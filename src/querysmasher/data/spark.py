@@ -114,6 +114,7 @@ class SparkCounter(TableCounter):
         self._encoded: Any = None
 
     def inspect(self, look: Look) -> list[bytes]:
+        """Return what `look` finds in each partition, as `ScanCounter` does."""
         frame = self._frame.mapInArrow(partial(inspect_partition, self.rows, look), FINDINGS)
         rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(findings) for (findings,) in rows]

@@ -43,13 +43,13 @@ class PlanningLimits:
     merged_entries: int = 200_000_000
     """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
-    """Maximum of columns × queries² for queries that are measured as they are."""
+    """Maximum of columns × queries² for queries that are measured whole."""
     beside_work: float = 2e9
     """The same where tables, which can be split, are among the queries or are combined with them."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
-    """The same where attributes have very many values."""
+    """Maximum number of queries of a family for that where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99

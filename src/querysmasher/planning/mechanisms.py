@@ -8,7 +8,7 @@ ResidualPlanner+ has one basis per attribute, and on every attribute set the pro
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
 strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
 
-Few queries may be measured as they are: cells that no query distinguishes share a column in every strategy
+Few queries may be measured whole: cells that no query distinguishes share a column in every strategy
 inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`). It is the
 optimum of *any* matrix mechanism for these queries, and nothing else can be answered later than what follows
 from them.
@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError, TooLargeError, not_one_of
-from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.errors import PlanError, not_one_of
+from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart, is_graded, lengths
@@ -48,23 +48,11 @@ from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from querysmasher.planning.options import Options
+
 BASES = (*ONE_ATTRIBUTE, "haar")
 """Names of bases: the one made for a family of queries, or Haar wavelets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """The subworkloads that a mechanism measures, and how carefully it chooses."""
-
-    workload: Workload
-    sets: Sequence[Subworkload]
-    """The attribute sets to measure: those of the split workload, or one if the mechanism does not split."""
-    tolerance: float
-    solver: str = "optimal"
-    """The requested numerical method, if the mechanism leaves a choice."""
-    bases: Sequence[Solution] = ()
-    """The basis of every attribute, if the mechanism has bases."""
-    progress: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +64,10 @@ class Choice:
     bound: float
 
 
-Choose = Callable[[Task], tuple[list[Solution], list[Choice]]]
-"""Returns the distinct solutions, and the choice for every attribute set."""
+Chosen = tuple[list[Solution], list[Choice]]
+"""The distinct solutions, and the choice for every attribute set."""
+
+Choose = Callable[[Sequence[Subworkload], "Options"], Chosen]
 
 
 @dataclass(frozen=True)
@@ -93,11 +83,10 @@ class Mechanism:
     """When to use it, in a clause."""
     cannot: str
     """What it cannot do, in sentences; empty for the default."""
-    choose: Choose
+    choose: Choose | None
+    """How it measures the attribute sets of a split workload; None if it splits no queries."""
     uniform_only: bool = True
     """Whether it is defined for uniform centres only."""
-    splits: bool = True
-    """Whether it splits queries over residual spaces."""
     has_bases: bool = False
     """Whether the user may give a basis for an attribute."""
 
@@ -143,15 +132,15 @@ def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | 
     return solution
 
 
-def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
+def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
     """Return a function that splits every set into blocks, and solves the distinct ones."""
 
-    def choose(task: Task) -> tuple[list[Solution], list[Choice]]:
+    def choose(sets: Sequence[Subworkload], options: Options) -> Chosen:
         numbers: dict[Block, int] = {}
         patterns: dict[Blocks, Blocks] = {}
         scaled: list[tuple[Blocks, float]] = []
         single: dict[tuple[Piece, ...], Blocks] = {}
-        for subworkload in task.sets:
+        for subworkload in sets:
             terms = subworkload.terms
             alike = terms[0].pieces if len(terms) == 1 else None  # nearly always: equal up to scale
             if alike is not None and alike in single:
@@ -162,7 +151,7 @@ def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
             scaled.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
             if alike is not None:
                 single[alike] = scaled[-1][0]
-        solutions = solve_blocks(list(numbers), task.tolerance, solver_for(task), task.progress)
+        solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
         choices = [
             Choice(
                 blocks,
@@ -214,9 +203,9 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
     return solutions
 
 
-def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
+def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
     """Measure every set by the product of its attributes' bases."""
-    solutions = list(dict.fromkeys(task.bases))
+    solutions = list(dict.fromkeys(options.bases))
     number = {solution: i for i, solution in enumerate(solutions)}
 
     @cache
@@ -250,7 +239,7 @@ def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
         return Choice(chosen, math.sqrt(total), min(bound, math.sqrt(total)))
 
     with one_core():
-        return solutions, [choice(s.terms, tuple(task.bases[a] for a in s.attributes)) for s in task.sets]
+        return solutions, [choice(s.terms, tuple(options.bases[a] for a in s.attributes)) for s in sets]
 
 
 def _spans(part: Part, projectors: Sequence[Array]) -> bool:
@@ -343,24 +332,6 @@ def _doubly_centred(gram: Array) -> Array:
 # --- whole queries ---
 
 
-def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
-    """Measure the whole workload on all attributes it asks about."""
-    (subworkload,) = task.sets
-    attributes = subworkload.attributes
-    with one_core():
-        most, count = limits(), task.workload.query_count
-        merged = merge(task.workload.schema, task.workload.groups, attributes, most.whole_work)
-        if merged is None:
-            raise TooLargeError(
-                f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
-                f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
-            )
-        solution = solve_whole(merged, task.tolerance)
-    blocks = ((tuple(range(len(attributes))), 0),)
-    return [solution], [Choice(blocks, solution.reached, solution.bound)]
-
-
 def root_of(merged: MergedRows) -> Array:
     """Return independent rows with the Gram matrix of the queries times the roots of their weights."""
     return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
@@ -405,7 +376,7 @@ MECHANISMS = {
             "queries measured whole, if that is better",
             "no reason below applies",
             "",
-            solve_separately(lambda task: partial(solve, solver=task.solver)),
+            solve_separately(lambda options: partial(solve, solver=options.solver)),
             uniform_only=False,
         ),
         Mechanism(
@@ -444,8 +415,7 @@ MECHANISMS = {
             "queries are few (at most 4,000) and you will ask no others later",
             "Its releases answer only the planned queries and their linear combinations. It refuses large "
             "tables, and does not use a public total (replace-one neighbours).",
-            choose_whole,
-            splits=False,
+            None,
         ),
     )
 }

@@ -35,7 +35,7 @@ class Options:
 
     @property
     def keeps_whole(self) -> bool:
-        """Whether queries may be measured as they are, not split, where that is better."""
+        """Whether queries may be measured whole, not split, where that is better."""
         return self.are_default and self.centering == "optimized"
 
     @classmethod

@@ -174,14 +174,11 @@ class Plan(Explained):
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
+        families = [family for group in self.workload for family in group.families]
         if any(solution.strategy.own_centre for solution in self.solutions):
-            few = all(group.rows <= limits().large_worst_queries for group in self.workload)
+            few = all(family.rows <= limits().large_worst_queries for family in families)
         else:
-            few = all(
-                f.fits_memory or f.structure is Structure.TREE
-                for group in self.workload
-                for f in group.families
-            )
+            few = all(family.fits_memory or family.structure is Structure.TREE for family in families)
         if not few:
             return None
         try:

@@ -113,7 +113,7 @@ def expect(
     as_planned = workload is plan.workload
     shares = plan.budget_shares()
     whole_shares: dict[int, float] = {}
-    for m in plan.measured if as_planned else ():  # in proportion to their queries
+    for m in plan.measured if as_planned else ():  # groups measured whole: in proportion to their queries
         rows = {index: workload.groups[index].rows for index in m.whole}
         part = plan.budget.unit.change() / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}

@@ -166,7 +166,7 @@ class Multipliers:
     def _priced(self, group: Group, numbers: tuple[int, ...], weight: float) -> Group:
         """Return a group with its multipliers, which sum to `weight`, as weights."""
         families = tuple(self._families[s] for s in numbers)
-        return replace(group, families=families, weight=weight / group.rows, target=None)
+        return Group(group.attributes, families, weight / group.rows)
 
     # --- expectations ---
 

@@ -79,7 +79,6 @@ class Search:
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
-        self._table: VarianceTable | None = None
         self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
 
@@ -170,8 +169,7 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group, self._table)
-            self._table = table
+            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
