@@ -38,7 +38,7 @@ from querysmasher.estimate.fitting import quotient
 from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
