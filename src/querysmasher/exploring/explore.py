@@ -37,7 +37,7 @@ from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.estimating import cell_cost, check_error_share
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger

@@ -17,7 +17,7 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.split import Subworkload

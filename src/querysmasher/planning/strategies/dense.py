@@ -156,10 +156,16 @@ class Span:
         with np.errstate(over="ignore"):  # infinite lengths are refused
             return np.sqrt(_lengths(self.rows * self.roots))
 
+    def _scaled(self) -> Array:
+        """Return the rows times `roots`, scaled to length one."""
+        rows = self.rows * self.roots
+        rows /= self.lengths[:, None]
+        return rows
+
     @cached_property
     def _gram(self) -> Array:
         """The Gram matrix of the rows scaled to length one."""
-        scaled = self.rows * self.roots / self.lengths[:, None]
+        scaled = self._scaled()
         return np.asarray(scaled @ scaled.T)
 
     @property
@@ -178,8 +184,7 @@ class Span:
     @cached_property
     def _decomposed(self) -> tuple[Array, Array]:
         """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one."""
-        scaled = self.rows * self.roots / self.lengths[:, None]
-        triangle = self._tame_root
+        scaled, triangle = self._scaled(), self._tame_root
         if triangle is None:
             basis, triangle = np.linalg.qr(scaled.T)
             return basis, triangle
@@ -195,7 +200,7 @@ class Span:
         """Return the coefficients of rows of the span: the rows of the span must be independent."""
         if self._tame_root is None:
             return np.asarray((rows * self.roots) @ self.inverse)
-        products = (self.rows * self.roots / self.lengths[:, None]) @ (rows * self.roots).T
+        products = self._scaled() @ (rows * self.roots).T
         return solve_cholesky(self._tame_root.T, products).T / self.lengths
 
     @property
@@ -358,8 +363,12 @@ class RowsStrategy(Strategy):
         again, cost = self.of_integers(rounded), float(squared_sensitivity(rounded))
         rows = again.matrix[: self.rank]
         scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
-        errors = np.sqrt(_lengths((rows - scale * self.matrix) * self._roots).max())
-        loss = (1 + errors / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
+        errors = scale * self.matrix
+        errors -= rows
+        errors *= self._roots
+        error = math.sqrt(_lengths(errors).max())
+        del errors  # as large as the queries
+        loss = (1 + error / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
         if loss <= limits().good_loss:
             return float(loss) / scale**2 * cost
         if not again.span.is_independent():
