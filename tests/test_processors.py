@@ -55,8 +55,8 @@ def on(monkeypatch):
             signs = np.random.default_rng(processor).choice([-1.0, 1.0], size=found.eigenvalues.shape[-1])
             return type(found)(altered(found.eigenvalues, processor), found.eigenvectors * signs)
 
-        def column(table, key, kind, formula):
-            return largest(table, key, kind, lambda residuals: altered(formula(residuals), processor))
+        def column(table, key, kind, compute):
+            return largest(table, key, kind, lambda: altered(compute(), processor))
 
         monkeypatch.setattr(np.linalg, "eigh", eigenvectors)
         monkeypatch.setattr(VarianceTable, "_column", column)

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from querysmasher.errors import SchemaError, as_given, explained_class, nearest, some
+from querysmasher.errors import SchemaError, as_given, explained, nearest, some
 from querysmasher.formatting import one_line, preview
 from querysmasher.html import notebook, table
 
@@ -126,10 +126,10 @@ class Attribute:
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
             raise SchemaError(msg)
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
-            msg = f"values of attribute {self.name!r}: expected a list of values, got {as_given(self.values)}"
-            raise SchemaError(
-                f"{msg}; write qs.{type(self).__name__}({self.name!r}, {self._example(self.values)})"
-            )
+            given: Any = self.values
+            example = f"range({given})" if type(given) is int and given > 0 else "['F', 'M']"
+            msg = f"values of attribute {self.name!r}: expected a list of values, got {as_given(given)}"
+            raise SchemaError(f"{msg}; write qs.{type(self).__name__}({self.name!r}, {example})")
         listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
         object.__setattr__(self, "values", tuple(checked_label(self.name, v, listed) for v in self.values))
         if not self.values:
@@ -155,13 +155,6 @@ class Attribute:
                 raise SchemaError(msg)
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
-
-    @staticmethod
-    def _example(given: object) -> str:
-        """Return a list of values that may be meant by a number or a string."""
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            return f"range({given})"
-        return "['F', 'M']"
 
     def _labelled(self, given: object) -> tuple[str, ...]:
         """Return a label for every value; a value that a mapping leaves out is its own."""
@@ -252,11 +245,8 @@ class Attribute:
     def __repr__(self) -> str:
         """Show the name and some values."""
         missing = "" if self.missing is None else f", missing={literal(self.missing)}"
-        return f"{type(self).__name__}({self.name!r}, {self._stated()}{missing})"
-
-    def _stated(self) -> str:
-        """Return the values as a call states them; of many, the first ones and the last."""
-        return f"[{_few(self.values)}]"
+        stated = f"[{_few(self.values)}]" if self.edges is None else f"edges=[{_few(self.edges)}]"
+        return f"{type(self).__name__}({self.name!r}, {stated}{missing})"
 
     def _repr_html_(self) -> str:
         """Show the attribute in a notebook."""
@@ -267,19 +257,19 @@ class Attribute:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        values = [*map(plain, self.values)]
-        return {"kind": self.kind, "name": self.name, "values": values, **self._others()}
-
-    def _others(self) -> dict[str, Any]:
-        """Return the optional fields that are given."""
-        words = {key: getattr(self, key) for key in WORDS}
-        labels = None if self.value_labels is None else list(self.value_labels)
-        missing = None if self.missing is None else plain(self.missing)
-        given = {"missing": missing, **words, "value_labels": labels}
+        given = {
+            "kind": self.kind,
+            "name": self.name,
+            "values": [*map(plain, self.values)] if self.edges is None else None,
+            "edges": None if self.edges is None else list(self.edges),
+            "missing": None if self.missing is None else plain(self.missing),
+            **{key: getattr(self, key) for key in WORDS},
+            "value_labels": None if self.value_labels is None else list(self.value_labels),
+        }
         return {key: value for key, value in given.items() if value is not None}
 
 
-@explained_class("qs.Categorical('sex', ['F', 'M'])")
+@explained("qs.Categorical('sex', ['F', 'M'])")
 @dataclass(frozen=True, repr=False)
 class Categorical(Attribute):
     """Values without an order: sex, region, occupation."""
@@ -287,7 +277,7 @@ class Categorical(Attribute):
     kind: ClassVar[str] = "categorical"
 
 
-@explained_class("qs.Ordinal('age', range(100))")
+@explained("qs.Ordinal('age', range(100))")
 @dataclass(frozen=True, repr=False)
 class Ordinal(Attribute):
     """Values with an order: age in years, level of education."""
@@ -297,7 +287,7 @@ class Ordinal(Attribute):
     natural_family: ClassVar[str] = "prefix"
 
 
-@explained_class("qs.Cyclic('hour', range(24))")
+@explained("qs.Cyclic('hour', range(24))")
 @dataclass(frozen=True, repr=False)
 class Cyclic(Attribute):
     """Values on a circle, where the first follows the last: hour of day, month of birth."""
@@ -307,7 +297,7 @@ class Cyclic(Attribute):
     natural_family: ClassVar[str] = "circular"
 
 
-@explained_class("qs.Binned('income', edges=[0, 10_000, 25_000])")
+@explained("qs.Binned('income', edges=[0, 10_000, 25_000])")
 @dataclass(frozen=True, repr=False)
 class Binned(Attribute):
     """A number in ordered bins: k increasing edges define k - 1 bins.
@@ -361,13 +351,6 @@ class Binned(Attribute):
     def between(self, name: str, first: int, last: int) -> str:
         """Return the condition that the number is in a bin from one to another."""
         return f"{self.edges[first]} <= {self.up_to(name, last)}"
-
-    def _stated(self) -> str:
-        return f"edges=[{_few(self.edges)}]"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._others()}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}

@@ -18,13 +18,11 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar, cast
 
 from querysmasher.formatting import shown
 
-P = ParamSpec("P")
-T = TypeVar("T")
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound=Callable[..., Any])
 
 MOST_COMPARED = 10_000
 """Maximum number of names among which the nearest is looked for: the search takes a second for 100,000."""
@@ -222,14 +220,17 @@ def warn(problem: str, remedy: Remedy) -> None:
     warnings.warn(QuerySmasherWarning(problem, remedy), stacklevel=level)
 
 
-def explained(
-    example: str, error: type[ArgumentError] = ArgumentError
-) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Say what to write instead of a call with missing, unknown or too many arguments: `example`."""
+def explained(example: str, error: type[ArgumentError] = ArgumentError) -> Callable[[C], C]:
+    """Say what to write instead of a call with missing, unknown or too many arguments: `example`.
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+    It decorates a function, or a class.
+    """
+
+    def decorate(called: C) -> C:
+        function: Callable[..., Any] = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
+
         @functools.wraps(function)
-        def explaining(*arguments: P.args, **options: P.kwargs) -> T:
+        def explaining(*arguments: Any, **options: Any) -> Any:
             try:
                 return function(*arguments, **options)
             except TypeError:
@@ -238,17 +239,10 @@ def explained(
                     raise  # by the function itself
             raise error(f"{problem}; write {example}")
 
-        return explaining
-
-    return decorate
-
-
-def explained_class(example: str, error: type[ArgumentError] = ArgumentError) -> Callable[[C], C]:
-    """Say what to write instead of a call of a class with missing, unknown or too many arguments."""
-
-    def decorate(kind: C) -> C:
-        kind.__init__ = explained(example, error)(kind.__init__)  # type: ignore[misc]
-        return kind
+        if not isinstance(called, type):
+            return cast("C", explaining)
+        called.__init__ = explaining  # type: ignore[misc]
+        return called
 
     return decorate
 
@@ -266,8 +260,7 @@ class Explained:
             names = [known for known in dir(self) if not known.startswith("_")]
             if name.startswith("_") or name in names:  # an attribute that failed itself
                 return object.__getattribute__(self, name)
-            hint = self._instead.get(name)
-            hint = f"; {hint}" if hint else suggestion(name, names) or _also(self._instead.get(""))
+            hint = self._hint(name) or suggestion(name, names) or self._hint("")
             raise UnknownNameError(f"{type(self).__name__} has no {name!r}{hint}")
 
     def __add__(self, other: object) -> Any:
@@ -282,11 +275,10 @@ class Explained:
 
     def _refuse(self, sign: str, other: object) -> NoReturn:
         problem = f"{sign}: not defined for {_with_article(type(self).__name__)} and {as_given(other)}"
-        raise ArgumentError(problem + _also(self._instead.get(sign)))
+        raise ArgumentError(problem + self._hint(sign))
 
-
-def _also(remedy: str | None) -> str:
-    return f"; {remedy}" if remedy else ""
+    def _hint(self, name: str) -> str:
+        return f"; {self._instead[name]}" if name in self._instead else ""
 
 
 def _with_article(noun: str) -> str:

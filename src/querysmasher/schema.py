@@ -19,7 +19,7 @@ from querysmasher.errors import (
     SchemaError,
     UnknownAttributeError,
     as_given,
-    explained_class,
+    explained,
 )
 from querysmasher.fields import items, word
 from querysmasher.formatting import count, one_line, preview
@@ -29,7 +29,7 @@ EXAMPLE = "qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range
 SIZES = "qs.Schema.of(age=100, sex=2)"
 
 
-@explained_class(EXAMPLE)
+@explained(EXAMPLE)
 @dataclass(frozen=True, repr=False)
 class Schema(Explained):
     """The attributes of a table, in order.

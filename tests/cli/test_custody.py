@@ -36,7 +36,7 @@ def fail(error):
 def cut_short(run, folder, monkeypatch):
     """A run whose disk was full when it wrote the answers."""
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "_tables", fail(FULL))
+        patch.setattr(writing.Tidy, "tables", fail(FULL))
         ran = run("release", code=4)
     return ran, draft_of(folder)
 
@@ -62,7 +62,7 @@ def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, f
     for _ in range(2):
         before = (draft / "release.qs").read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(writing, "_tables", fail(FULL))
+            patch.setattr(writing.Tidy, "tables", fail(FULL))
             assert SPENT in run("release", "--resume", draft, code=4).err
         assert (draft / "release.qs").read_bytes() == before
     ran = run("release", "--resume", draft.name)
@@ -171,7 +171,7 @@ def test_a_release_that_is_lost_says_that_the_budget_is_spent(run, folder, monke
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), ValueError("a bug")])
 def test_whatever_fails_after_measuring_keeps_the_release(run, folder, monkeypatch, error):
-    monkeypatch.setattr(writing, "_tables", fail(error))
+    monkeypatch.setattr(writing.Tidy, "tables", fail(error))
     code = {MemoryError: 6, KeyboardInterrupt: 130, ValueError: 1}[type(error)]
     assert SPENT in run("release", code=code).err
     assert (draft_of(folder) / "release.qs").is_file()

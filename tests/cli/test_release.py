@@ -277,7 +277,7 @@ def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
 
     run("release", "--seed", "1", "--out", "old")
     before = (folder / "old" / "release.qs").read_bytes()
-    monkeypatch.setattr(writing, "_tables", failing)
+    monkeypatch.setattr(writing.Tidy, "tables", failing)
     for arguments in ([], ["--out", "old", "--force"]):
         ran = run("release", *arguments, code=code)
         assert ran.err.startswith(f"error: {message} The table was measured")

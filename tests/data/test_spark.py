@@ -50,7 +50,7 @@ def test_only_tables_leave_the_tasks_that_count(spark):
     rows = clean_rows(40)
     encoded, codes = encoded_batches(rows, spark)
     slabs = list(engine.count_partition(encoded, tuple(SETS), 7, iter(codes)))
-    assert [batch.schema for batch in slabs] == [engine.SLAB_SCHEMA] * len(slabs)
+    assert all(batch.schema.names == ["failure", "slab", "width", "counts"] for batch in slabs)
     flat = np.concatenate([t.ravel() for t in counted(SCHEMA, rows, SETS)])
     assert np.array_equal(joined(slabs, len(flat)), flat)
     assert np.array_equal(joined(engine.sum_partition(iter(slabs * 3)), len(flat)), 3 * flat)
@@ -74,10 +74,11 @@ def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
         table = tables[place % len(tables)]
         table.reshape(-1)[place % table.size] = count
     flat = np.concatenate([table.reshape(-1) for table in tables])
-    batches = list(engine._messages(lambda: enumerate(engine._slabs(tables))))
+    slabs = np.split(flat, range(engine.SLAB_CELLS, len(flat), engine.SLAB_CELLS))
+    batches = list(engine.send_slabs(iter(enumerate(slabs))))
     assert np.array_equal(joined(batches, len(flat)), flat)
     sent = sum(len(counts.as_py()) for batch in batches for counts in batch.column("counts"))
-    filled = [c for c in np.split(flat, range(engine.SLAB_CELLS, len(flat), engine.SLAB_CELLS)) if c.any()]
+    filled = [c for c in slabs if c.any()]
     widths = [next(w for w in (1, 2, 4, 8) if c.max() < 256**w) for c in filled]
     assert sent == sum(w * len(c) for w, c in zip(widths, filled, strict=True))
 

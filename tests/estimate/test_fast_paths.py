@@ -103,11 +103,12 @@ def test_tabulated_factors_are_near_the_exact_ones():
     rng = np.random.default_rng(0)
     targets = rng.lognormal(2, 2, (2, 15, 15))
     deviations = rng.standard_normal(targets.shape) * np.sqrt(1 + 0.1 * targets)
-    prior = fit(deviations, targets, np.array([1.0, 0.3]))
+    noise = np.array([1.0, 0.3])
+    power, ratio, _ = fit(deviations, targets, noise)
     relative = targets / targets.max(axis=(1, 2), keepdims=True)
-    signal = prior.ratio[:, None, None] * relative ** prior.power[:, None, None]
-    exact = deviations * factor(signal, deviations**2 / prior.noise[:, None, None])
-    assert shrunk(deviations, targets, prior) == pytest.approx(exact, abs=0.03, rel=0.04)
+    signal = ratio[:, None, None] * relative ** power[:, None, None]
+    exact = deviations * factor(signal, deviations**2 / noise[:, None, None])
+    assert shrunk(deviations, targets, noise) == pytest.approx(exact, abs=0.03, rel=0.04)
 
 
 def test_a_deviation_that_noise_cannot_explain_is_kept():
@@ -116,7 +117,7 @@ def test_a_deviation_that_noise_cannot_explain_is_kept():
     targets[0, 0] = 200.0
     deviations = rng.standard_normal(targets.shape) * 3
     deviations[0, 9, 9] = 60.0  # in a cell of which nothing was expected
-    found = shrunk(deviations, targets, fit(deviations, targets, np.array([9.0])))
+    found = shrunk(deviations, targets, np.array([9.0]))
     assert found[0, 9, 9] > 50
     others = np.delete(found.ravel(), 9 * 20 + 9)
     assert np.abs(others).mean() < 0.5 * np.abs(deviations).mean()

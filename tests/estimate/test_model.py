@@ -98,7 +98,7 @@ def test_an_unmeasured_pair_is_no_farther_from_independence_than_it_was_found_to
     known = [noisy(schema, records, p, 1.0, rng) for p in places]
     free = Model(told(schema, known))
     bound = Model(told(schema, known, {(0, 2): distance}))
-    independent = free.pairs.independent((0, 2))
+    independent = free.independent((0, 2))
     chain = np.abs(free.table((0, 2)) - independent).sum()
     found = bound.table((0, 2))
     assert np.abs(found - independent).sum() == pytest.approx(min(max(distance, 0), chain), abs=1e-6)

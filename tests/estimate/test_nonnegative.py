@@ -65,7 +65,7 @@ def test_the_prior_is_the_likeliest_on_the_grid():
     true = rng.standard_normal(targets.shape) * np.sqrt(0.3 * targets**1.5)
     noise = np.array([1.0, 10.0, 1000.0])
     deviations = true + rng.standard_normal(targets.shape) * np.sqrt(noise)[:, None, None]
-    prior = fit(deviations, targets, noise)
+    power, chosen, _ = fit(deviations, targets, noise)
     for i in range(3):
         relative = targets[i] / targets[i].max()
         values = []
@@ -75,12 +75,12 @@ def test_the_prior_is_the_likeliest_on_the_grid():
         own = (
             -0.5
             * (
-                np.log(1 + prior.ratio[i] * relative ** prior.power[i])
-                + deviations[i] ** 2 / noise[i] / (1 + prior.ratio[i] * relative ** prior.power[i])
+                np.log(1 + chosen[i] * relative ** power[i])
+                + deviations[i] ** 2 / noise[i] / (1 + chosen[i] * relative ** power[i])
             ).sum()
         )
         assert own >= max(values) - 2.0  # classes of targets stand for their middle
-    found = shrunk(deviations, targets, prior)
+    found = shrunk(deviations, targets, noise)
     for i in range(3):
         better = ((found[i] - true[i]) ** 2).sum()
         assert better < min(((deviations[i] - true[i]) ** 2).sum(), (true[i] ** 2).sum())

@@ -65,7 +65,7 @@ def test_directions_weigh_what_they_change_in_the_answers(centering, asked):
     schema = qs.Schema.of(a=6, b=3)
     plan = qs.plan(qs.queries(schema, a="range", b="identity"), qs.PrivacyCost(1.0), centering=centering)
     release = qs.measure(plan, pa.table({"a": [0, 1, 5], "b": [0, 2, 2]}), seed=0)
-    family, rng = asked.of(6), np.random.default_rng(0)
+    family, rng = asked((6,)), np.random.default_rng(0)
     number = [m.attributes for m in release.plan.measured].index((0,))
     around = np.eye(6) - np.array(release.centres[0].weights)[:, None]
     own = release.plan.measured[number]

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher import measuring
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
-from querysmasher.exploring import explore as module
-from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
+from querysmasher.exploring.explore import DENSE, DENSEST, dense_fraction
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
@@ -239,7 +239,7 @@ def test_spark_gives_the_same_release(release, spark):
 def test_counting_again_in_every_phase_gives_the_same_release(release, monkeypatch):
     monkeypatch.setattr(counted_module, "KEPT_CELLS", 0)
     monkeypatch.setattr(
-        module, "CountedOnce", lambda *arguments: CountedOnce(*arguments, counted_module.KEPT_CELLS)
+        measuring, "CountedOnce", lambda *arguments: CountedOnce(*arguments, counted_module.KEPT_CELLS)
     )
     same(qs.explore(WORKLOAD, TABLE, BUDGET, seed=1), release)
 
@@ -328,9 +328,9 @@ def test_phases_are_named_and_cover_the_plan(release):
 
 
 def test_the_denser_a_table_the_more_is_spent_as_by_the_plan_of_least_error():
-    assert dense_share(0.5) == dense_share(DENSE) == 0
-    assert dense_share(DENSEST) == dense_share(1e-9) == dense_share(0.0) == 1
-    assert 0.3 < dense_share((DENSE * DENSEST) ** 0.5) < 0.7
+    assert dense_fraction(0.5) == dense_fraction(DENSE) == 0
+    assert dense_fraction(DENSEST) == dense_fraction(1e-9) == dense_fraction(0.0) == 1
+    assert 0.3 < dense_fraction((DENSE * DENSEST) ** 0.5) < 0.7
 
 
 def test_a_dense_table_is_measured_as_by_the_plan_of_least_error():

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.exploring.explore import Course
-from querysmasher.exploring.shares import Request
+from querysmasher.exploring.explore import Course, Request
 from querysmasher.measuring import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
@@ -31,7 +30,7 @@ def explored(budget, phases):
 
 
 def sized(budget, phases):
-    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), Request(WORKLOAD).sets)
+    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), list(Request(WORKLOAD).weights))
 
 
 class Scripted(Phases):

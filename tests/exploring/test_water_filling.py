@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from querysmasher.exploring.shares import fill
+from querysmasher.exploring.filling import fill
 from tests.profiles import fewer
 
 

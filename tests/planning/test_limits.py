@@ -3,6 +3,7 @@
 import ast
 from dataclasses import FrozenInstanceError
 
+import numpy as np
 import pytest
 
 import querysmasher as qs
@@ -117,7 +118,7 @@ def test_too_many_queries_are_not_searched_for_the_largest_error():
         plan(qs.queries(schema, a="prefix", b="prefix"), {"worst_queries": 20}, objective="worst")
     workload = qs.queries(qs.Schema.of(a=2000, b=2), a="prefix", b="identity")
     assert plan(workload).worst_std > 0
-    with limited(large_worst_queries=3000):
+    with limited(large_worst_queries=1500):
         assert plan(workload).worst_std is None
 
 
@@ -141,3 +142,27 @@ def test_the_number_of_records_is_learnt_for_its_share_of_the_budget():
     few, many = (plan(workload, {"size_share": share}, purpose="estimate") for share in (0.01, 0.2))
     assert few.budget_shares()[()] < 0.05
     assert many.budget_shares()[()] > 0.2
+
+
+def test_larger_tables_are_measured_for_enough_of_the_budget_only():
+    workload = qs.marginals(qs.Schema.of(a=4, b=5, c=6, d=3), 3)
+    kept, left = (
+        plan(workload, {"table_share": share}, purpose="estimate", records=1000).budget_shares()
+        for share in (0.0, 1.01)
+    )
+    assert ("a", "b", "c") in kept
+    assert ("a", "b", "c") not in left
+    assert sum(cost for names, cost in kept.items() if len(names) < 3) < 1
+
+
+def test_errors_of_estimates_are_stated_for_a_usual_number_of_records():
+    workload = qs.marginals(qs.Schema.of(a=4, b=5, c=6, d=3), 3)
+    few, many = (plan(workload, {"usual_records": n}, purpose="estimate") for n in (100, 100_000))
+    assert few.budget_shares()["a",] > many.budget_shares()["a",]
+
+
+def test_many_whole_queries_are_solved_more_closely_if_that_is_asked():
+    rows = np.random.default_rng(0).integers(0, 2, (20, 1600)).tolist()
+    workload = qs.linear(qs.Schema.of(a=40, b=40), ("a", "b"), rows)
+    near, nearer = (plan(workload, {"interior_work": 0, "whole_nearness": n}).gap for n in (20, 0))
+    assert nearer < near <= 0.02

@@ -22,7 +22,7 @@ from tests.profiles import fewer
 from tests.release.tables import frame, random_counts, simulations
 from tests.strategies import matrices
 
-MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only and mechanism.splits)
+MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only and mechanism.choose)
 SOLVERS = (*METHODS, *MECHANISMS)
 """The name of a mechanism is also accepted as a solver."""
 

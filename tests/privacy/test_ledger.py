@@ -128,7 +128,9 @@ def test_noise_that_protects_nobody_is_refused(ledger):
 
 
 def test_totals_are_those_of_one_gaussian_mechanism():
-    total = Total.of([(Fraction(1, 10), ROUNDED)] * 5)
+    total = Total()
+    for _ in range(5):
+        total = total.plus(Fraction(1, 10), ROUNDED)
     assert total.rho == Fraction(1, 4)
     assert total.mu == pytest.approx(0.5**0.5)
     assert Fraction(total.mu) ** 2 >= total.cost

@@ -231,7 +231,7 @@ def test_where_nothing_can_be_written(release, tmp_path, refuses):
 
 @pytest.mark.parametrize("name", ["x.xls", "x", "x.gz", "x.jsonl", "csv", "x.parquet.bak", "", None, 3])
 def test_names_of_other_files_are_refused_before_any_work(release, tmp_path, monkeypatch, name, refuses):
-    monkeypatch.setattr(writing, "_tables", None)
+    monkeypatch.setattr(writing.Tidy, "tables", None)
     monkeypatch.setattr(release_module.Release, "estimator", None)
     path = str(tmp_path / name) if name and isinstance(name, str) else name
     words = [".parquet", ".pq", ".csv"] if isinstance(path, str) and path else ["path"]

@@ -14,7 +14,7 @@ import querysmasher as qs
 from querysmasher.statistics.contrasts import difference_ends
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
-from querysmasher.statistics.ratios import Quotients, ratios_of
+from querysmasher.statistics.ratios import ratios_of
 from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
 
@@ -32,7 +32,7 @@ def ratios(N, D, numerator_variance, denominator_variance, covariance):
         Figures("", (), values, np.sqrt(v))
         for values, v in ((N, numerator_variance), (D, denominator_variance))
     ]
-    return Quotients(*figures, covariance / np.sqrt(numerator_variance * denominator_variance))
+    return ratios_of("", (), *figures, covariance / np.sqrt(numerator_variance * denominator_variance))
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
@@ -45,7 +45,7 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
     covariance = [[1, correlation], [correlation, 1]]
     N, D = normal(np.array([numerator, denominator]), covariance, seed=denominator).T
     ones = np.ones(DRAWS)
-    low, high = ratios(N, D, ones, ones, correlation * ones).ends(pointwise(level))
+    low, high = ratios(N, D, ones, ones, correlation * ones).reaching(pointwise(level))
     truth = numerator / denominator
     covered = ((low <= truth) & (truth <= high)).mean()
     assert abs(covered - level) < 0.01
@@ -56,7 +56,7 @@ def test_ratios_with_a_noisy_denominator(numerator, denominator, correlation, le
 def test_ratios_with_a_noisier_denominator_cover_at_least_as_often(numerator, denominator, correlation):
     N, D = normal(np.array([numerator, denominator]), [[1, correlation], [correlation, 1]], seed=1).T
     ones = np.ones(DRAWS)
-    low, high = ratios(N, D, ones, ones, correlation * ones).ends(pointwise(0.95))
+    low, high = ratios(N, D, ones, ones, correlation * ones).reaching(pointwise(0.95))
     truth = numerator / denominator
     assert ((low <= truth) & (truth <= high)).mean() > 0.945
 
@@ -81,11 +81,16 @@ COUNTS = np.array([40.0, 90, 120, 140, 120, 90, 60, 40])
 
 
 def prefix_answers(cells):
-    """F, F + next F and F + D with their variances, for independent cells of variance 25."""
-    prefix = np.tri(len(COUNTS))
-    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-    variances = 25 * (rows**2).sum(axis=1)
-    return rows @ cells.T, np.broadcast_to(variances[:, None], (len(rows), len(cells)))
+    """F with its variances and covariances with the next F and with D, for cells of variance 25."""
+    return prefixes(cells, 25 * np.eye(len(COUNTS)))
+
+
+def prefixes(cells, covariance):
+    """F with its variances and covariances with the next F and with D."""
+    prefix = np.tri(len(covariance))
+    joint = prefix @ covariance @ prefix.T
+    known = np.diagonal(joint), np.diagonal(joint, 1), joint[-1]
+    return prefix @ cells.T, *(np.broadcast_to(v[:, None], (len(v), len(cells))) for v in known)
 
 
 @pytest.mark.slow
@@ -142,13 +147,10 @@ def test_simultaneous_intervals_of_quantiles_hold_together():
     reach = found.reach(0.9, simultaneous=True)
     assert pointwise(0.9) < reach < sidak(0.9, 18) - 0.05
     cells = normal(mean, release.cell_covariance, 40_000).reshape(-1, 2, 8)
-    prefix = np.tri(8)
-    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-    variances = np.einsum("ij,jk,ik->i", rows, 25 * np.eye(8) + 4, rows)
     held = np.ones(len(cells), dtype=bool)
     for group in range(2):
-        answers = rows @ cells[:, group].T
-        crossings = _crossings(answers, np.broadcast_to(variances[:, None], answers.shape), p, edges, True)
+        answers = prefixes(cells[:, group], 25 * np.eye(8) + 4)
+        crossings = _crossings(*answers, p, edges, True)
         low, high = (end.reshape(-1, 9) for end in crossings.interval(reach))
         F = np.concatenate([[0], mean.reshape(2, 8)[group].cumsum()])
         truth = np.interp(p * F[-1], F, edges)
@@ -166,7 +168,7 @@ def test_contrasts_of_noisy_ratios(level):
     figures, variances = [], []
     for N, D in (draws[:, :2].T, draws[:, 2:].T):
         found = ratios(N, D, 140 * ones, 140 * ones, 40 * ones)
-        figures.append(ratios_of("", (), found))
+        figures.append(found)
         variances.append((found.std * D) ** 2)
     a, b = figures
     shared = 40 * (1 - a.values) * (1 - b.values)
@@ -174,7 +176,7 @@ def test_contrasts_of_noisy_ratios(level):
     reach = pointwise(level)
     for truth, (low, high) in (
         (30 / 100 - 60 / 110, difference_ends(a, b, correlation, reach)),
-        ((30 / 100) / (60 / 110), Quotients(a, b, correlation).ends(reach)),
+        ((30 / 100) / (60 / 110), ratios_of("", (), a, b, correlation).reaching(reach)),
     ):
         assert abs(((low <= truth) & (truth <= high)).mean() - level) < 0.01
 
@@ -196,7 +198,7 @@ def test_contrasts_of_counts_are_the_usual_ones(values, stds, correlation):
     half = z * np.sqrt(sum(variances) - 2 * covariance)
     np.testing.assert_allclose([low, high], [difference - half, difference + half])
     if values[1]:
-        ends = np.concatenate(Quotients(a, b, rho).ends(z))
+        ends = np.concatenate(ratios_of("", (), a, b, rho).reaching(z))
         square = b.values**2 - z**2 * variances[1]
         if square > 0:  # the roots of (a - r b)² = z² Var(a - r b)
             middle = -2 * (a.values * b.values - z**2 * covariance)

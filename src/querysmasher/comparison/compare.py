@@ -67,11 +67,6 @@ class Row:
     cannot: str
     note: str
 
-    def scaled(self, factor: float) -> Row:
-        """Return the result under noise whose standard deviation is `factor` times as large."""
-        rmse, worst = (None if error is None else factor * error for error in (self.rmse, self.worst))
-        return replace(self, rmse=rmse, worst=worst)
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
@@ -102,7 +97,11 @@ class Comparison:
 
     def scaled(self, factor: float) -> Comparison:
         """Return the comparison under noise whose standard deviation is `factor` times as large."""
-        return replace(self, rows=tuple(row.scaled(factor) for row in self.rows))
+        rows = []
+        for row in self.rows:
+            rmse, worst = (None if error is None else factor * error for error in (row.rmse, row.worst))
+            rows.append(replace(row, rmse=rmse, worst=worst))
+        return replace(self, rows=tuple(rows))
 
     def error(self, row: Row) -> float | None:
         """Return the error by which mechanisms are compared."""

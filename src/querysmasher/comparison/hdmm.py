@@ -62,13 +62,15 @@ def hdmm(workload: Workload, template: str) -> Errors:
     groups = tuple(g for g in workload if all(f.closed_form or f.matrix().any() for f in g.families))
     if not groups:
         raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
+    most = limits().worst_queries  # that are few enough to inspect each
+    is_few = all(g.rows <= most and all(f.fits_memory for f in g.families) for g in groups)
     with one_core():
-        return TEMPLATES[template](Workload(workload.schema, groups))
+        weighted_loss, worst = TEMPLATES[template](Workload(workload.schema, groups))
+        return Errors(weighted_loss, worst() if is_few else None)
 
 
-def _can_look(workload: Workload) -> bool:
-    """Return whether the queries are few enough to inspect each."""
-    return all(g.rows <= limits().worst_queries and all(f.fits_memory for f in g.families) for g in workload)
+Outcome = tuple[float, Callable[[], float]]
+"""The sum of weight × variance, and what computes the largest variance of a query."""
 
 
 def _on_all_attributes(workload: Workload) -> list[list[Family]]:
@@ -99,7 +101,7 @@ class _AxisStrategy:
         return float(((family.matrix() @ self.inverse) ** 2).sum(axis=1).max())
 
 
-def _kronecker(workload: Workload) -> Errors:
+def _kronecker(workload: Workload) -> Outcome:
     asked_of, sizes = _on_all_attributes(workload), workload.schema.sizes
     families = list({family.key: family for row in asked_of for family in row}.values())
     numbers = {family.key: number for number, family in enumerate(families)}
@@ -124,29 +126,30 @@ def _kronecker(workload: Workload) -> Errors:
             break
     if total > LARGEST:
         raise TooLargeError(f"its strategy on all {len(sizes)} attributes together has an error above 10^150")
-    if not _can_look(workload):
-        return Errors(math.exp(total), None)
-    worst = {(a, k): axes[a].worst(families[k]) for row in used.tolist() for a, k in enumerate(row)}
-    largest = max(math.prod(worst[a, k] for a, k in enumerate(row)) for row in used.tolist())
-    return Errors(math.exp(total), largest)
+
+    def worst() -> float:
+        each = {(a, k): axes[a].worst(families[k]) for row in used.tolist() for a, k in enumerate(row)}
+        return max(math.prod(each[a, k] for a, k in enumerate(row)) for row in used.tolist())
+
+    return math.exp(total), worst
 
 
-def _union(workload: Workload) -> Errors:
+def _union(workload: Workload) -> Outcome:
     families = {family.key: family for group in workload for family in group.families}
     axes = {key: _AxisStrategy.best(f.gram(), np.full(f.cells, 1.0 / f.cells)) for key, f in families.items()}
     losses = {key: axes[key].loss(family.gram()) for key, family in families.items()}
     roots = [math.sqrt(g.weight * math.prod(losses[f.key] for f in g.families)) for g in workload]
     total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root
-    if not _can_look(workload):
-        return Errors(total**2, None)
-    worst = {key: axes[key].worst(family) for key, family in families.items()}
-    variances = (
-        math.prod(worst[f.key] for f in g.families) / root for g, root in zip(workload, roots, strict=True)
-    )
-    return Errors(total**2, total * max(variances))
+
+    def worst() -> float:
+        each = {key: axes[key].worst(family) for key, family in families.items()}
+        pairs = zip(workload, roots, strict=True)
+        return total * max(math.prod(each[f.key] for f in g.families) / root for g, root in pairs)
+
+    return total**2, worst
 
 
-def _marginals(workload: Workload) -> Errors:
+def _marginals(workload: Workload) -> Outcome:
     """Return the errors of all marginals, each with a weight θ; arrays have an axis of 2 per attribute."""
     sizes = workload.schema.sizes
     d = len(sizes)
@@ -175,8 +178,8 @@ def _marginals(workload: Workload) -> Errors:
         theta *= np.sqrt(slope / level)
         theta /= theta.sum()
     variances = 1 / np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)  # of residual A per unit
-    worst = max(_largest(variances, families) for families in asked_of) if _can_look(workload) else None
-    return Errors(float((energy * variances).sum()), worst)
+    loss = float((energy * variances).sum())
+    return loss, lambda: max(_largest(variances, families) for families in asked_of)
 
 
 def _largest(variances: Array, families: list[Family]) -> float:
@@ -201,7 +204,7 @@ def _along(values: Array, matrix: list[list[int]]) -> Array:
     return values
 
 
-TEMPLATES: dict[str, Callable[[Workload], Errors]] = {
+TEMPLATES: dict[str, Callable[[Workload], Outcome]] = {
     "kronecker": _kronecker,
     "union": _union,
     "marginals": _marginals,

@@ -9,7 +9,6 @@ true ones. The table is read exactly, and the result describes it: do not pass o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,27 +96,23 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
 def _rehearsed(
     name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
 ) -> Rehearsed:
+    purpose = "estimate" if name == "estimate" else "answers"
+    answers = []
     try:
-        errors = np.stack([answers - exact for answers in _answers(name, workload, table, budget, seeds)])
+        planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
+        for seed in range(seeds):
+            if planned is None:
+                release = explore(workload, table, budget, seed=seed)
+            else:
+                release = measure(planned, table, seed=seed)
+            source = release if name == "unbiased" else release.estimate()
+            answers.append(source.answer(workload).values)
     except QuerySmasherError as error:
         return Rehearsed(name, WAYS[name], None, None, f"It does not support this workload: {error}.")
+    errors = np.stack(answers) - exact
     ends = np.cumsum([group.rows for group in workload])[:-1]
     shares = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
     return Rehearsed(name, WAYS[name], math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
-
-
-def _answers(name: str, workload: Workload, table: Any, budget: Budget, seeds: int) -> Iterator[Array]:
-    """Iterate over the answers to the workload in one of `WAYS`, with each seed."""
-    purpose = "estimate" if name == "estimate" else "answers"
-    planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
-    for seed in range(seeds):
-        release = (
-            explore(workload, table, budget, seed=seed)
-            if planned is None
-            else measure(planned, table, seed=seed)
-        )
-        source = release if name == "unbiased" else release.estimate()
-        yield source.answer(workload).values
 
 
 @scrubbed

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.attributes import Attribute, literal
-from querysmasher.data.encoding import Code, Encoder, Matcher, Texts, kinds_in_words
+from querysmasher.data.encoding import Code, Encoder, Texts, kinds_in_words
 from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError, as_given, explained
-from querysmasher.formatting import count
+from querysmasher.formatting import columns, count
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
@@ -163,10 +163,8 @@ class Check:
 
     def __repr__(self) -> str:
         """Show the notice, then every column."""
-        lines = [HEAD, *(column.cells() for column in self.columns)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        return "\n".join([NOTICE, self.verdict(), *shown])
+        lines = columns([HEAD, *(column.cells() for column in self.columns)], words=len(HEAD))
+        return "\n".join([NOTICE, self.verdict(), *lines])
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a check shows records and must not be stored."""
@@ -221,26 +219,30 @@ def check(
     bound = None if person is None else Bound(person, records_per_person or max_records, bytes(32))
     unclear = "" if bound is None else _refusal(schema, data, [], bound)[0]  # to whom records belong
     known = None if unclear else bound
-    findings, problem = _inspected(open_table(schema, data, readable, "drop", bound=known))
+    counter: Any = open_table(schema, data, readable, "drop", bound=known)
+    parts, problem = [], ""
+    try:
+        parts = counter.inspect(look)
+    except DataError as error:
+        problem = str(error)
+    findings = _joined(parts)
     refusal, there = _refusal(schema, data, names)
     headless = "" if set(names) & set(there) else refusal  # as a file without a header is
-    problem = problem or headless or unclear
-    columns = tuple(
-        _column(schema[n], findings.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
-    )
-    fitting = findings.records - findings.bad_records
+    checks = tuple(_column(schema[name], findings[name], problems.get(name, "")) for name in names)
+    table = findings[TABLE]["numbers"]
     crowded = 0
-    if records_per_person is not None and known is not None and not any(c.problem for c in columns):
-        crowded = fitting - open_table(schema, data, names, "drop", bound=known).records()
+    if records_per_person is not None and known is not None and not any(c.problem for c in checks):
+        counted = open_table(schema, data, names, "drop", bound=known).records()
+        crowded = table["records"] - table["bad"] - counted
     return Check(
-        columns,
-        findings.records,
-        findings.bad_records,
+        checks,
+        table["records"],
+        table["bad"],
         max_records,
-        problem,
+        problem or headless or unclear,
         unknown=unknown,
         person=person,
-        nameless=findings.nameless,
+        nameless=table["nameless"],
         records_per_person=records_per_person if person is not None else None,
         crowded=crowded,
     )
@@ -273,125 +275,89 @@ def _problem(schema: Schema, data: Any, name: str) -> str:
     return f"no such column{hint}"
 
 
-def _inspected(counter: Any) -> tuple[Inspection, str]:
-    """Return the findings about a table, and why it could not be read completely, if so."""
-    parts, problem = [], ""
-    try:
-        parts = counter.inspect(look)
-    except DataError as error:
-        problem = str(error)
-    return Inspection.joined(counter.rows.names, parts), problem
-
-
-def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
-    frequent = sorted(tally.values.items(), key=lambda pair: (-pair[1], pair[0]))
+def _column(attribute: Attribute, tally: Tally, problem: str) -> ColumnCheck:
+    numbers = tally["numbers"]
+    formless = numbers["malformed"] and not numbers["formed"]
+    frequent = sorted(tally["values"].items(), key=lambda pair: (-pair[1], pair[0]))
     return ColumnCheck(
         attribute.name,
-        tally.type,
-        tally.problem,
-        "" if tally.formed or not tally.malformed else FORMLESS.format(kinds_in_words(Matcher(attribute))),
-        tally.missing,
+        next(iter(tally["types"]), ""),
+        problem or next(iter(tally["problems"]), ""),
+        FORMLESS.format(kinds_in_words(Encoder(attribute))) if formless else "",
+        numbers["missing"],
         "" if attribute.missing is None else literal(attribute.missing),
-        tally.unmatched,
+        numbers["unmatched"],
         tuple(frequent[:MOST_SHOWN]),
         max(0, len(frequent) - MOST_SHOWN),
     )
 
 
-@dataclass
-class ColumnTally:
-    """Findings about a column so far."""
-
-    type: str = ""
-    problem: str = ""
-    """Why the whole column does not fit."""
-    missing: int = 0
-    unmatched: int = 0
-    formed: bool = False
-    """Whether some value has the form of the attribute's kind."""
-    malformed: bool = False
-    """Whether some value has not."""
-    values: dict[str, int] = field(default_factory=dict)
-    """The first distinct values without a match, with their frequencies."""
-
-    def count(self, counted: Mapping[str, int]) -> None:
-        """Record values without a match."""
-        for shown, times in counted.items():
-            if shown in self.values or len(self.values) < MOST_VALUES:
-                self.values[shown] = self.values.get(shown, 0) + times
-
-    def add(self, other: ColumnTally) -> None:
-        """Add the findings about another part of the table."""
-        self.type, self.problem = self.type or other.type, self.problem or other.problem
-        self.missing, self.unmatched = self.missing + other.missing, self.unmatched + other.unmatched
-        self.formed, self.malformed = self.formed or other.formed, self.malformed or other.malformed
-        self.count(other.values)
+Tally = defaultdict[str, Counter[str]]
+"""What was found in a column: its types, problems, numbers, and values without a match."""
+TABLE = ""
+"""Stands for the name of a column for numbers of records: all, bad ones, and those without a person."""
 
 
-@dataclass
-class Inspection:
-    """Findings about some columns of a table so far: plain data, so that Spark's partitions can send them.
+def _joined(parts: Iterable[bytes]) -> defaultdict[str, Tally]:
+    """Add up the findings about several parts of a table, as `look` returned them."""
+    total = _nothing()
+    for part in map(json.loads, parts):
+        for name, tally in part.items():
+            for what, counted in tally.items():
+                _add(total[name][what], counted)
+    return total
 
-    Every verdict comes from the encoder that `measure` uses, so the two always agree.
-    """
 
-    columns: dict[str, ColumnTally]
-    records: int = 0
-    bad_records: int = 0
-    """Number of records with a value that does not fit in any of the columns, or without a person."""
-    nameless: int = 0
-    """Number of records without a person, if persons are distinguished."""
+def _nothing() -> defaultdict[str, Tally]:
+    return defaultdict(lambda: defaultdict(Counter))
 
-    @classmethod
-    def joined(cls, names: Iterable[str], parts: Iterable[bytes]) -> Inspection:
-        """Add up the findings about several parts of a table, as `look` returned them."""
-        total = cls({name: ColumnTally() for name in names})
-        for part in map(json.loads, parts):
-            for name, tally in part.pop("columns").items():
-                total.columns[name].add(ColumnTally(**tally))
-            for name, number in part.items():
-                setattr(total, name, getattr(total, name) + number)
-        return total
+
+def _add(total: Counter[str], counted: Mapping[str, int]) -> None:
+    for key, times in counted.items():
+        if key in total or len(total) < MOST_VALUES:
+            total[key] += int(times)
 
 
 def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
-    """Return what is found in batches of rows."""
-    findings = Inspection({name: ColumnTally() for name in rows.names})
+    """Return what is found in batches of rows: plain data, so that Spark's partitions can send them.
+
+    Every verdict comes from the encoder that `measure` uses, so the two always agree.
+    """
+    findings = _nothing()
     for batch in batches:
         bad = np.zeros(batch.num_rows, dtype=bool)
         for name, encoder in rows.encoders.items():
-            codes = _inspect(encoder, batch.column(name), findings.columns[name])
+            codes = _inspect(encoder, batch.column(name), findings[name])
             stand_in = encoder.stand_in is not None
             bad |= (codes >= encoder.unknown) & ~((codes == encoder.missing) & stand_in)
+        nobody = np.zeros_like(bad)
         if rows.person is not None:
             names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
             nobody = np.asarray(names.is_null(nan_is_null=True))
-            findings.nameless += int(nobody.sum())
-            bad |= nobody
-        findings.records += batch.num_rows
-        findings.bad_records += int(bad.sum())
-    return json.dumps(asdict(findings)).encode()
+        numbers = {"records": batch.num_rows, "bad": (bad | nobody).sum(), "nameless": nobody.sum()}
+        _add(findings[TABLE]["numbers"], numbers)
+    return json.dumps(findings).encode()
 
 
-def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
+def _inspect(encoder: Encoder, column: Any, tally: Tally) -> Code:
     """Record a column of a batch, and return the codes of its values."""
-    tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
+    kind = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
+    _add(tally["types"], {kind: 1})
     values = column.column if isinstance(column, Texts) else column
     try:
         codes = quietly("reading it", encoder.codes, column)
     except DataError as error:
-        tally.problem = str(error)
+        _add(tally["problems"], {str(error): 1})
         codes = np.full(len(values), encoder.unknown, encoder.dtype)
         codes[np.asarray(values.is_null())] = encoder.missing
-    tally.formed |= bool((codes <= encoder.unknown).any())
-    tally.malformed |= bool((codes == encoder.malformed).any())
     missing = codes == encoder.missing
-    tally.missing += int(missing.sum())
     strange = (codes >= encoder.unknown) & ~missing
-    tally.unmatched += int(strange.sum())
+    numbers = {"missing": missing.sum(), "unmatched": strange.sum()}
+    numbers |= {"formed": (codes <= encoder.unknown).sum(), "malformed": (codes == encoder.malformed).sum()}
+    _add(tally["numbers"], numbers)
     if strange.any():
         shown = values[strange] if isinstance(values, np.ndarray) else values.filter(pa.array(strange))
-        tally.count(_counted(shown))
+        _add(tally["values"], _counted(shown))
     return codes
 
 

@@ -8,7 +8,7 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from querysmasher.data import framing
 from querysmasher.data.encoding import Texts
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import CSV, DELIMITERS, RecordBlock, blocks, mistake
@@ -169,50 +170,37 @@ def _columns(header: RecordBlock, delimiter: str) -> list[str]:
 def _blocks(path: str, dialect: CSV, drop: bool) -> Generator[RecordBlock]:
     opened = gzip.open if path.lower().endswith(".gz") else open
     with quietly(f"opening {path!r}", opened, path, "rb") as file:
-        yield from blocks(_reader(file, dialect, _words(path), drop), dialect.quote, _words(path))
+        yield from blocks(_chunks(file, dialect, _words(path), drop), dialect.quote, _words(path))
 
 
-def _reader(file: Any, dialect: CSV, source: str, drop: bool) -> Callable[[int], bytes]:
-    """Return a function that reads the next bytes of a file, as UTF-8 without a byte order mark."""
-
-    def read(size: int) -> bytes:
-        return quietly("reading the table", file.read, size)
-
-    if not dialect.is_utf8:
-        return _decoded(read, dialect.encoding, source, drop)
-    start = read(4)
+def _chunks(file: Any, dialect: CSV, source: str, drop: bool) -> Iterator[bytes]:
+    """Yield the bytes of a file as UTF-8, without a byte order mark."""
+    encoding = codecs.lookup(dialect.encoding).name
+    start = quietly("reading the table", file.read, 4) if encoding == "utf-8" else b""
     mark = next((m for m in MARKS if start.startswith(m)), b"")
     if MARKS.get(mark, "utf-8") != "utf-8":
         raise DataError(f"data: {source} is not UTF-8: it starts like {MARKS[mark]}; state its encoding")
     file.seek(len(mark))
-    return read
-
-
-def _decoded(read: Callable[[int], bytes], encoding: str, source: str, drop: bool) -> Callable[[int], bytes]:
-    """Return a function that reads the next bytes of a file in another encoding, as UTF-8."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace" if drop else "strict")
-    halves = (
-        "surrogatepass" if drop else "strict"
-    )  # of characters, which some encodings write and UTF-8 lacks
-    line = 1
-
-    def decoded(size: int) -> bytes:
-        nonlocal line
-        while True:
-            raw = read(size)
-            try:
-                text = decoder.decode(raw, final=not raw)
-                data = text.encode(errors=halves)
-            except UnicodeError as error:
-                before: Any = getattr(error, "object", b"")[: getattr(error, "start", 0)]
-                lines = before.count("\n" if isinstance(before, str) else b"\n")
-                break
-            line += text.count("\n")
-            if text or not raw:
-                return data
-        raise mistake(source, line + lines, f"not {encoding}; state the file's encoding")
-
-    return decoded
+    halves = "surrogatepass" if drop else "strict"  # of characters, which some encodings write
+    line, raw = 1, b"?"
+    while raw:
+        raw = quietly("reading the table", file.read, framing.BLOCK_BYTES)
+        if encoding == "utf-8":  # which `RecordBlock` checks
+            yield raw
+            continue
+        try:
+            text = decoder.decode(raw, final=not raw)
+            data = text.encode(errors=halves)
+        except UnicodeError as error:
+            before: Any = getattr(error, "object", b"")[: getattr(error, "start", 0)]
+            line += before.count("\n" if isinstance(before, str) else b"\n")
+            break
+        line += text.count("\n")
+        yield data
+    else:
+        return
+    raise mistake(source, line, f"not {dialect.encoding}; state the file's encoding")
 
 
 def _words(path: str) -> str:

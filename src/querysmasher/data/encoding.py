@@ -1,7 +1,7 @@
 """From the values of a column to codes: the indexes of the values in the attribute's domain.
 
-`Matcher` states the rule for one value. `Encoder` applies it to whole columns: Arrow arrays, Python objects,
-or the strings of a CSV file.
+`Encoder.code` states the rule for one value. A column (an Arrow array, Python objects, strings of a CSV file)
+applies it to its distinct values; bins and consecutive integers are computed for all values at once.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
 numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
@@ -28,6 +28,7 @@ import decimal
 import math
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cached_property, lru_cache
@@ -42,25 +43,19 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import DataError
 
 EPOCH = date(1970, 1, 1).toordinal()
-TICKS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-"""Number of units per day."""
 
-NO_DAY = np.iinfo(np.int64).min
-"""Code for a missing value, or one that is not a complete day."""
+NO_DAY = np.iinfo(np.int32).min
+"""Stands for a moment that is not midnight."""
 
 
-def days(column: Any) -> NDArray[np.int64]:
+def days(column: Any) -> Any:
     """Return the day number of each value of a date column, counted from 1970, or `NO_DAY`."""
-    kind = column.type
-    if pa.types.is_date32(kind):
-        return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
-    unit = "ms" if pa.types.is_date64(kind) else kind.unit
-    if getattr(kind, "tz", None) is not None:
-        pc.local_timestamp(pa.scalar(0, kind))  # which refuses an unknown zone, even if there is no record
+    if getattr(column.type, "tz", None) is not None:
+        pc.local_timestamp(pa.scalar(0, column.type))  # which refuses an unknown zone without records too
         column = pc.local_timestamp(column)
-    ticks = np.asarray(column.cast(pa.int64()).fill_null(NO_DAY))
-    whole, rest = np.divmod(ticks, TICKS[unit])
-    return np.where((rest == 0) & (ticks != NO_DAY), whole, NO_DAY)
+    whole = column.cast(pa.date32(), safe=False)
+    is_midnight = pc.equal(whole.cast(column.type, safe=False), column)
+    return pc.if_else(is_midnight, whole.cast(pa.int32()), NO_DAY)
 
 
 def midnight(value: object) -> object:
@@ -85,13 +80,35 @@ BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
 
+MOST_KNOWN = 2**20
+"""Maximum number of values whose codes are remembered."""
+
 MISSING_TYPES = ("NAType", "NaTType")
 """Names of the types by which pandas represents a missing value, without importing pandas."""
 
 
+SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
+"""Types that Arrow infers only for objects that are all of this kind."""
+
+PLAIN = (str, int, float, bool, date, type(None))
+"""Types of which equal values have equal codes: equal moments may show different days on their own clocks."""
+
+
+Code = NDArray[np.unsignedinteger[Any]]
+"""Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Encoder`."""
+
+
+@dataclass(frozen=True, repr=False)
+class Texts:
+    """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
+
+    column: Any
+    decimal: str = "."
+
+
 @dataclass(frozen=True)
-class Matcher:
-    """The indexes of values in an attribute's domain, and three codes for values that have none."""
+class Encoder:
+    """Turns values into their indexes in an attribute's domain, or one of three codes if they have none."""
 
     attribute: Attribute
 
@@ -139,6 +156,15 @@ class Matcher:
         days = {str(day): index for day, index in self.by_kind.get(date, {}).items()}
         return days | self.by_kind.get(str, {})
 
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """The codes of the strings of a CSV file: of an empty field, and of the labels as strings."""
+        labels = {label: index for index, label in enumerate(self.attribute.labels)}
+        if len(labels) < self.attribute.size:
+            name = self.attribute.name
+            raise DataError(f"attribute {name!r}: two of its values are the same string in a CSV file")
+        return {"": self.missing} | labels
+
     @property
     def stand_in(self) -> int | None:
         """The index of the value that missing ones count as, if the attribute declares one."""
@@ -178,12 +204,6 @@ class Matcher:
     def largest_integer(self) -> int:
         """The largest absolute value of an integer label, or 0."""
         return max((abs(v) for v in self.by_kind.get(float, {}) if isinstance(v, int)), default=0)
-
-    @cached_property
-    def has_large_floats(self) -> bool:
-        """Whether a label is a finite float so large that several integers equal it."""
-        labels = self.by_kind.get(float, {})
-        return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
 
     @property
     def reads_texts(self) -> bool:
@@ -245,81 +265,6 @@ class Matcher:
         indexes[np.isnan(values)] = self.missing
         return indexes.astype(self.dtype)
 
-
-def plain_number(value: decimal.Decimal) -> int | float:
-    """Return a decimal as an integer if it is one of moderate size, else as the nearest float."""
-    if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
-        return int(value)
-    return math.nan if value.is_nan() else float(value)
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-@dataclass(frozen=True, repr=False)
-class Texts:
-    """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
-
-    column: Any
-    decimal: str = "."
-
-    def codes(self, matcher: Matcher) -> Any:
-        """Return the code of each string."""
-        if matcher.attribute.edges is not None:
-            return self._numbers(matcher)
-        labels = {} if matcher.reads_texts else {"": matcher.missing} | text_labels(matcher.attribute)
-        encoded = pc.dictionary_encode(self.column)
-        raw = encoded.dictionary.cast(pa.large_binary()).to_pylist()
-        texts = [text.decode(errors="replace") for text in raw]  # what is not UTF-8 matches nothing
-        if matcher.reads_texts:
-            codes = [matcher.read(text, self.decimal) for text in texts]
-        else:
-            codes = [labels.get(text, matcher.unknown) for text in texts]
-        return np.array(codes, dtype=matcher.dtype).take(np.asarray(encoded.indices))
-
-    def _numbers(self, matcher: Matcher) -> Any:
-        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
-        try:
-            values = None if self.decimal != "." else self.column.cast(pa.float64())
-        except pa.ArrowInvalid:  # which quotes the string
-            values = None
-        if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
-            return matcher.bins(np.asarray(values))
-        texts = pc.ascii_trim(self.column, characters=" ")
-        pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
-        formed = pc.match_substring_regex(texts, pattern=pattern)
-        plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
-        values = pc.if_else(formed, plain, "nan").cast(pa.float64())
-        codes = matcher.bins(np.asarray(values))
-        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = matcher.malformed
-        return codes
-
-
-def text_labels(attribute: Attribute) -> dict[str, int]:
-    """Return the labels of an attribute as in a CSV file, with their indexes."""
-    labels = {label: index for index, label in enumerate(attribute.labels)}
-    if len(labels) < attribute.size:
-        raise DataError(f"attribute {attribute.name!r}: two of its values are the same string in a CSV file")
-    return labels
-
-
-Code = NDArray[np.unsignedinteger[Any]]
-"""Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Matcher`."""
-
-SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
-"""Types that Arrow infers only for objects that are all of this kind."""
-
-PLAIN = (str, int, float, bool, date, type(None))
-"""Types of which equal values have equal codes: equal moments may show different days on their own clocks."""
-
-
-class Encoder(Matcher):
-    """Turns columns into codes of one attribute."""
-
     def encode(self, column: Any) -> Code:
         """Return the code of each value; a missing one counts as the declared value."""
         codes = self.codes(column)
@@ -330,7 +275,7 @@ class Encoder(Matcher):
     def codes(self, column: Any) -> Code:
         """Return the code of each value of an Arrow array, of Python objects, or of strings."""
         if isinstance(column, Texts):
-            return column.codes(self)
+            return self._texts(column.column, column.decimal)
         if isinstance(column, np.ndarray):
             typed = sure_array(column)
             if typed is None or not self.accepts(typed.type):  # no value is converted because of another
@@ -359,51 +304,62 @@ class Encoder(Matcher):
         return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {got}")
 
     def _typed(self, column: Any) -> Code:
-        kind = column.type
+        types, kind = pa.types, column.type
         if not self.accepts(kind):
             raise self.mismatch(kind)
-        if pa.types.is_dictionary(kind):
-            lookup = np.append(self._typed(column.dictionary), self.dtype.type(self.missing))
-            return lookup.take(_filled(column.indices, len(column.dictionary)))
-        if pa.types.is_null(kind):
-            return np.full(len(column), self.missing, self.dtype)
-        if kind_of(kind) is date:
-            codes = self._matched(pa.array(days(column)), date)
-        elif kind_of(kind) is float:
-            codes = self._numbers(column)
-        elif kind_of(kind) is str and self.reads_texts:
-            codes = Texts(column.cast(pa.large_string()).fill_null("")).codes(self)
-        else:
-            codes = self._matched(column.cast(pa.large_string()) if kind == pa.string_view() else column)
-        if column.null_count:
-            codes[np.asarray(column.is_null())] = self.missing
-        return codes
-
-    def _numbers(self, column: Any) -> Code:
-        kind = column.type
-        if pa.types.is_decimal(kind) and kind.bit_width <= 64:
-            column = column.cast(pa.decimal128(38, kind.scale))
         if self.loses_digits(kind):
             raise DataError(
                 f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
                 "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
                 "values) or of strings"
             )
-        if self.attribute.edges is not None or pa.types.is_floating(kind):
-            column = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
-            values = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)) + 0.0  # never -0
-            codes = self.bins(values) if self.attribute.edges is not None else self._matched(pa.array(values))
-            codes[np.isnan(values)] = self.missing
-            return codes
-        if pa.types.is_decimal(kind) or self.has_large_floats:  # one distinct value at a time
-            encoded = column.dictionary_encode()
-            codes = np.array([*map(self.code, encoded.dictionary.to_pylist()), self.missing], self.dtype)
-            return codes.take(_filled(encoded.indices, len(encoded.dictionary)))
-        if self._is_range and pa.types.is_signed_integer(kind):  # negative distances wrap to large ones
+        if types.is_dictionary(kind):
+            lookup = np.append(self._typed(column.dictionary), self.dtype.type(self.missing))
+            return lookup.take(np.asarray(column.indices.cast(pa.int64()).fill_null(len(lookup) - 1)))
+        if kind_of(kind) is date:
+            return self._learned(days(column), "days", lambda day: self._days.get(day, self.unknown))
+        if types.is_decimal(kind) and kind.bit_width <= 64:
+            column = column.cast(pa.decimal128(38, kind.scale))
+        elif types.is_float16(kind) or kind == pa.string_view():
+            column = column.cast(pa.float32() if types.is_float16(kind) else pa.large_string())
+        if self.attribute.edges is not None and kind_of(kind) is str:
+            return self._texts(column.cast(pa.large_string()).fill_null(""))
+        if self.attribute.edges is not None and kind_of(kind) is float:
+            return self.bins(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
+        if self._is_range and types.is_signed_integer(kind):  # negative distances wrap to large ones
             values = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
             distances = values - np.uint64(next(iter(self.integers)) % 2**64)
-            return np.minimum(distances, self.unknown).astype(self.dtype)
-        return self._matched(column)
+            codes = np.minimum(distances, self.unknown).astype(self.dtype)
+            if column.null_count:
+                codes[np.asarray(column.is_null())] = self.missing
+            return codes
+        return self._learned(column, kind, self.code)
+
+    def _learned(self, column: Any, rule: Any, code: Callable[[Any], int]) -> Code:
+        """Return the code of each value; those of values seen before under a `rule` are remembered."""
+        known, codes = self._known.get(rule, (column[:0], np.empty(0, self.dtype)))
+        if len(known) > MOST_KNOWN:
+            known, codes = known[:0], codes[:0]
+        found = pc.index_in(column, value_set=known)
+        if found.null_count:
+            new = column.filter(found.is_null()).unique()
+            texts = kind_of(new.type) is str  # what is not UTF-8 matches nothing
+            values = (new.cast(pa.large_binary()) if texts else new).to_pylist()
+            decoded = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in values)
+            more = [self.missing if value is None else code(value) for value in decoded]
+            known, codes = pa.concat_arrays([known, new]), np.append(codes, np.array(more, self.dtype))
+            found = pc.index_in(column, value_set=known)
+        self._known[rule] = known, codes
+        return codes.take(np.asarray(found))
+
+    @cached_property
+    def _known(self) -> dict[Any, tuple[Any, Code]]:
+        """The values of earlier batches and their codes, by rule."""
+        return {}
+
+    @cached_property
+    def _days(self) -> dict[int, int]:
+        return {day.toordinal() - EPOCH: index for day, index in self.by_kind[date].items()}
 
     @cached_property
     def _is_range(self) -> bool:
@@ -412,30 +368,42 @@ class Encoder(Matcher):
         labels = range(first, first + self.attribute.size)
         return -(2**63) <= first <= 2**63 - self.attribute.size and [*self.integers] == [*labels]
 
-    def _matched(self, column: Any, kind: Any = None) -> Code:
-        """Return the code of the label that each value equals; `kind` is `date` for the numbers of days."""
-        key = kind or column.type
-        if key not in self._known:
-            labels = self._labels(key)
-            codes = np.array([*labels.values(), self.unknown], self.dtype)
-            self._known[key] = pa.array(list(labels), column.type), codes
-        known, codes = self._known[key]
-        return codes.take(_filled(pc.index_in(column, value_set=known), len(known)))
+    def _texts(self, column: Any, decimal: str = ".") -> Code:
+        """Return the code of each string of a CSV file."""
+        if self.attribute.edges is not None:
+            return self._text_bins(column, decimal)
+        if self.reads_texts:
+            return self._learned(column, decimal, lambda text: self.read(text, decimal))
+        return self._learned(column, "labels", lambda text: self.labels.get(text, self.unknown))
 
-    @cached_property
-    def _known(self) -> dict[Any, tuple[Any, Code]]:
-        """The labels that values of each type can equal, and their codes: computed when needed."""
-        return {}
+    def _text_bins(self, column: Any, decimal: str) -> Code:
+        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
+        try:
+            values = None if decimal != "." else column.cast(pa.float64())
+        except pa.ArrowInvalid:  # which quotes the string
+            values = None
+        if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
+            return self.bins(np.asarray(values))
+        texts = pc.ascii_trim(column, characters=" ")
+        formed = pc.match_substring_regex(texts, pattern=f"^{NUMBER.format(sign=re.escape(decimal))}$")
+        plain = pc.replace_substring(texts, pattern=decimal, replacement=".")
+        codes = self.bins(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
+        codes[~np.asarray(formed) & np.asarray(pc.not_equal(column, ""))] = self.malformed
+        return codes
 
-    def _labels(self, kind: Any) -> dict[Any, int]:
-        if kind is date:
-            return {day.toordinal() - EPOCH: index for day, index in self.by_kind[date].items()}
-        if pa.types.is_integer(kind):
-            limits = np.iinfo(kind.to_pandas_dtype())
-            return {v: index for v, index in self.integers.items() if limits.min <= v <= limits.max}
-        if pa.types.is_floating(kind):
-            return self.floats
-        return self.by_kind[bool] if pa.types.is_boolean(kind) else self.texts
+
+def plain_number(value: decimal.Decimal) -> int | float:
+    """Return a decimal as an integer if it is one of moderate size, else as the nearest float."""
+    if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
+        return int(value)
+    return math.nan if value.is_nan() else float(value)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def sure_array(values: Any) -> Any | None:
@@ -449,10 +417,10 @@ def sure_array(values: Any) -> Any | None:
     return typed if typed.type in SURE else None
 
 
-def kinds_in_words(matcher: Matcher) -> str:
+def kinds_in_words(encoder: Encoder) -> str:
     """Return the kinds of values that an attribute has, for a message."""
     words = {str: "texts", bool: "booleans", float: "numbers", date: "dates"}
-    return " or ".join(words[kind] for kind in matcher.kinds)
+    return " or ".join(words[kind] for kind in encoder.kinds)
 
 
 def kind_of(kind: Any) -> type | None:
@@ -467,8 +435,3 @@ def kind_of(kind: Any) -> type | None:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return float
     return None
-
-
-def _filled(indices: Any, missing: int) -> NDArray[np.int64]:
-    """Return Arrow indices as a NumPy array, with `missing` for those that are null."""
-    return np.asarray(indices.cast(pa.int64()).fill_null(missing))

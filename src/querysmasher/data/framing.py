@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -80,11 +80,6 @@ class CSV:
                 f"encoding: expected an encoding such as 'utf-8' or 'latin-1', got {as_given(self.encoding)}"
             )
             raise DataError(msg)
-
-    @property
-    def is_utf8(self) -> bool:
-        """Whether the file's bytes need no decoding."""
-        return codecs.lookup(self.encoding).name == "utf-8"
 
 
 BLOCK_BYTES = 2**24
@@ -211,10 +206,10 @@ class RecordBlock:
         return replace(self, data=b"".join([*parts, self.data[done:]]))
 
 
-def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
-    """Split a stream of UTF-8 into blocks of complete records; `read` returns no bytes at its end."""
+def blocks(chunks: Iterable[bytes], quote: str | None, source: str) -> Iterator[RecordBlock]:
+    """Split a stream of UTF-8 into blocks of complete records."""
     held, line = b"", 1
-    while more := read(max(BLOCK_BYTES, len(held))):
+    for more in chunks:
         held += more
         end = held.rfind(b"\n") + 1
         if quote and quote.encode() in held:

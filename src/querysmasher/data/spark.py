@@ -39,7 +39,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counting import Codes, Limits, Tally
+from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.people import bounded_in_order, cut
 from querysmasher.data.rows import Look, RowEncoder, TableCounter
@@ -77,28 +77,27 @@ PIECE_BYTES = 2**14
 """Codes per row of the encoded frame. Spark moves 10,000 rows at once by default, so 160 MB of codes."""
 SLAB_CELLS = 2**14
 """Counts per row; 10,000 rows of the widest counts are 1.3 GB, below the 2 GB of an Arrow array."""
-BATCH_SLABS = 64
-SLAB_TYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
-"""The integers of a slab, by their width in bytes; the narrowest that holds the largest count is taken."""
-SLAB_SCHEMA = pa.schema(
-    [("failure", pa.string()), ("slab", pa.int32()), ("width", pa.int32()), ("counts", pa.binary())]
-)
+BATCH_ROWS = 64
+"""Rows sent at a time, because Spark takes 1 ms for each batch."""
 SLABS = "failure string, slab int, width int, counts binary"
+"""Counts of a slab in unsigned integers of so many bytes, the fewest that hold the largest."""
 FINDINGS = "found binary"
+SENT = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
+"""Spark's names of the types of what tasks send."""
 
 
-def open_spark(rows: RowEncoder, data: object, limits: Limits) -> SparkCounter | None:
+def open_spark(rows: RowEncoder, data: object) -> SparkCounter | None:
     """Return a counter of a PySpark frame, classic or Connect, without importing PySpark."""
     is_spark = any(cls.__module__.startswith("pyspark.sql") for cls in type(data).__mro__)
-    return SparkCounter(rows, data, limits) if is_spark and hasattr(data, "mapInArrow") else None
+    return SparkCounter(rows, data) if is_spark and hasattr(data, "mapInArrow") else None
 
 
 class SparkCounter(TableCounter):
     """Encodes a Spark frame once, and counts it in one job per batch of marginals."""
 
-    def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
+    def __init__(self, rows: RowEncoder, frame: Any) -> None:
         """Select the needed columns; nothing is computed yet."""
-        super().__init__(rows, limits)
+        super().__init__(rows)
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(_ask("reading the types of the columns", lambda: frame.dtypes))
@@ -115,6 +114,7 @@ class SparkCounter(TableCounter):
         self._encoded: Any = None
 
     def inspect(self, look: Look) -> list[bytes]:
+        """Return what `look` finds in each partition, as `ScanCounter` does."""
         frame = self._frame.mapInArrow(partial(inspect_partition, self.rows, look), FINDINGS)
         rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(findings) for (findings,) in rows]
@@ -134,7 +134,7 @@ class SparkCounter(TableCounter):
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self.rows))
-        encode = partial(rows.encode, self._limits.read_rows)
+        encode = partial(rows.encode, self.rows.limits.read_rows)
         tasks = ENCODING_TASKS * _tasks(self._frame)
         if self.rows.bound is None:
             joined = self._frame.coalesce(tasks)
@@ -157,7 +157,7 @@ class SparkCounter(TableCounter):
         """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
         rows = EncodedRows(self.rows)
-        count = partial(count_partition, rows, tuple(batch), self._limits.chunk_rows)
+        count = partial(count_partition, rows, tuple(batch), self.rows.limits.chunk_rows)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
@@ -269,54 +269,31 @@ class EncodedRows:
 
     def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
-        return _with_refusal(map(self._message, self._counted(parts, read_rows)), self._refusal)
+        return _sent(self.columns, self._pieces(parts, read_rows))
 
-    def _counted(self, parts: Iterable[Any], read_rows: int) -> Iterator[Codes]:
-        """Return the codes of the records that are counted: all, or at most some of each person."""
+    def _pieces(self, parts: Iterable[Any], read_rows: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the records that are counted: all, or at most some of each person."""
         batches = joined(_named(self.rows, parts), read_rows)  # or small ones would take most of the time
         chunks, bound = self.rows.chunks(batches, read_rows), self.rows.bound
-        return chunks if bound is None else bounded_in_order(bound, chunks)
+        dtypes = self._dtypes
+        step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in dtypes.values())))
+        for codes in chunks if bound is None else bounded_in_order(bound, chunks):
+            for piece in cut(codes, step):
+                out = (self.rows.nothing_left_out if piece.out is None else piece.out).tolist()
+                columns = (piece.columns[name].astype(d).tobytes() for name, d in dtypes.items())
+                yield None, piece.rows, *out, *columns
 
     def decode(self, part: Any) -> Codes:
         """Return the codes of a batch, or raise the refusal that it carries."""
         _check(part)
         columns = {}
-        for number, (name, dtype) in enumerate(zip(self.rows.names, self._dtypes, strict=True)):
-            column = part.column(number + 2 + len(self.left_out))
-            columns[name] = np.frombuffer(b"".join(column.to_pylist()), dtype)
+        for number, (name, dtype) in enumerate(self._dtypes.items(), start=2 + len(self.left_out)):
+            columns[name] = np.frombuffer(b"".join(part.column(number).to_pylist()), dtype)
         return Codes(columns, sum(part.column(1).to_pylist()))
 
     @property
-    def _dtypes(self) -> list[np.dtype[Any]]:
-        return [np.min_scalar_type(self.rows.schema[name].size) for name in self.rows.names]
-
-    def _message(self, codes: Codes) -> Any:
-        step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in self._dtypes)))
-        starts = range(0, max(1, codes.rows), step)  # one row at least, for what was left out
-        pieces = []
-        for name, dtype in zip(self.rows.names, self._dtypes, strict=True):
-            column = codes.columns[name].astype(dtype, copy=False)
-            pieces.append([column[start : start + step].tobytes() for start in starts])
-        records = [min(step, codes.rows - start) for start in starts]
-        return self._batch([None] * len(starts), records, codes.out, pieces)
-
-    def _refusal(self, failure: str) -> Any:
-        return self._batch([failure], [0], None, [[b""] for _ in self.rows.names])
-
-    def _batch(
-        self,
-        failures: Sequence[str | None],
-        records: Sequence[int],
-        out: Counts | None,
-        pieces: Sequence[Sequence[bytes]],
-    ) -> Any:
-        """Return rows of the encoded frame; the first has the numbers of what was left out."""
-        arrays = [pa.array(failures, pa.string()), pa.array(records, pa.int32())]
-        first = (self.rows.nothing_left_out if out is None else out).tolist()
-        arrays += [pa.array([number] + [0] * (len(records) - 1), pa.int64()) for number in first]
-        arrays += [pa.array(column, pa.binary()) for column in pieces]
-        names = ["failure", "records", *self.left_out, *(f"c{number}" for number in range(len(pieces)))]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+    def _dtypes(self) -> dict[str, np.dtype[Any]]:
+        return {name: np.min_scalar_type(self.rows.schema[name].size) for name in self.rows.names}
 
 
 def count_partition(
@@ -329,28 +306,29 @@ def count_partition(
         for part in parts:
             for chunk in cut(encoded.decode(part), chunk_rows):
                 tally.add(chunk)
-        return enumerate(_slabs(tally.tables()))
+        flat = np.concatenate([table.reshape(-1) for table in tally.tables()])
+        yield from enumerate(np.split(flat, range(SLAB_CELLS, flat.size, SLAB_CELLS)))
 
-    return _with_refusal(_messages(counted), _refusal)
+    return send_slabs(counted())
 
 
 def sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
     """Yield the sum of each slab of a partition, or a refusal if there is one."""
 
-    def summed() -> Iterable[tuple[int, Counts]]:
+    def summed() -> Iterator[tuple[int, Counts]]:
         sums: dict[int, Counts] = {}
         for part in parts:
             for slab, counts in read_slabs(part):
                 sums[slab] = sums[slab] + counts if slab in sums else counts
-        return sums.items()
+        yield from sums.items()
 
-    return _with_refusal(_messages(summed), _refusal)
+    return send_slabs(summed())
 
 
 def inspect_partition(rows: RowEncoder, look: Look, parts: Iterable[Any]) -> Iterator[Any]:
     """Yield what `look` finds in a partition: for `check`, which shows records."""
     findings = look(rows, _named(rows, parts))
-    yield pa.RecordBatch.from_arrays([pa.array([findings], pa.binary())], names=["found"])
+    yield _batch(FINDINGS, [(findings,)])
 
 
 def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
@@ -358,15 +336,36 @@ def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
     return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
 
 
-def _with_refusal(messages: Iterator[Any], refusal: Callable[[str], Any]) -> Iterator[Any]:
-    """Yield messages; if an error of ours ends them, yield it as a message."""
+def _sent(columns: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """Yield rows as batches; if an error of ours ends them, the last row has it in its first column."""
     failure = None
     try:
-        yield from messages
+        while batch := list(islice(rows, BATCH_ROWS)):
+            yield _batch(columns, batch)
     except DataError as error:
         failure = str(error)
     if failure:
-        yield refusal(failure)
+        yield _batch(columns, [(failure, *[None] * columns.count(","))])
+
+
+def _batch(columns: str, rows: Sequence[tuple[Any, ...]]) -> Any:
+    """Return rows as an Arrow batch; the columns are a Spark schema."""
+    fields = dict(column.split() for column in columns.split(", "))
+    values = zip(*rows, strict=True)
+    arrays = [pa.array(column, SENT[kind]) for column, kind in zip(values, fields.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(fields))
+
+
+def send_slabs(slabs: Iterator[tuple[int, Counts]]) -> Iterator[Any]:
+    """Yield numbered slabs as batches, or a refusal; slabs of zeros are not sent."""
+
+    def narrowed() -> Iterator[tuple[Any, ...]]:
+        for slab, counts in slabs:
+            width = np.min_scalar_type(int(counts.max())).itemsize
+            if counts.any():
+                yield None, slab, width, counts.astype(f"<u{width}").tobytes()
+
+    return _sent(SLABS, narrowed())
 
 
 def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
@@ -374,39 +373,10 @@ def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
     _check(part)
     columns = (part.column(number).to_pylist() for number in (1, 2, 3))
     for slab, width, counts in zip(*columns, strict=True):
-        yield slab, np.frombuffer(counts, SLAB_TYPES[width]).astype(np.int64)
+        yield slab, np.frombuffer(counts, f"<u{width}").astype(np.int64)
 
 
 def _check(part: Any) -> None:
     """Raise the refusal that a batch carries in its first column, if there is one."""
     for failure in filter(None, part.column(0).to_pylist()):
         raise DataError(failure)
-
-
-def _slabs(tables: Iterable[Counts]) -> list[Counts]:
-    """Cut tables, one after the other, into slabs; only the last may be shorter than the others."""
-    flat = np.concatenate([table.reshape(-1) for table in tables])
-    return np.split(flat, range(SLAB_CELLS, flat.size, SLAB_CELLS))
-
-
-def _messages(slabs: Callable[[], Iterable[tuple[int, Counts]]]) -> Iterator[Any]:
-    """Write slabs as batches of rows: many at a time, because Spark takes 1 ms for each batch."""
-    rows = ((None, slab, *_narrow(counts)) for slab, counts in slabs() if counts.any())
-    while batch := list(islice(rows, BATCH_SLABS)):
-        yield _slab_batch(batch)
-
-
-def _narrow(counts: Counts) -> tuple[int, bytes]:
-    """Return counts in the smallest integers that hold them, and their width."""
-    width = next(w for w, dtype in SLAB_TYPES.items() if counts.max() <= np.iinfo(dtype).max)
-    return width, counts.astype(SLAB_TYPES[width]).tobytes()
-
-
-def _refusal(failure: str) -> Any:
-    return _slab_batch([(failure, 0, 1, b"")])
-
-
-def _slab_batch(rows: Sequence[tuple[str | None, int, int, bytes]]) -> Any:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SLAB_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SLAB_SCHEMA)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy
+from querysmasher.estimate.evidence import AttributeSet, Noisy
 from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.table_model import Model
@@ -163,7 +164,7 @@ def errors_of(
         std = measured.std(release.noise.distribution).tolist()
         figures.update(zip(tables, zip(measured.records.tolist(), std, strict=True), strict=True))
     missing = [subset for subset in sets if subset not in figures]
-    rehearsed = _rehearsed(release, model, planned, missing) if missing else []
+    rehearsed = _rehearsed(model, planned, missing) if missing else []
     figures.update(zip(missing, ((records, None) for records in rehearsed), strict=True))
     names = model.schema.names
     return EstimateErrors(
@@ -189,31 +190,22 @@ def _unbiased(model: Model, subset: AttributeSet) -> float | None:
     return math.sqrt(2 / math.pi * square)
 
 
-def _rehearsed(
-    release: Release, model: Model, planned: Sequence[AttributeSet], sets: Sequence[AttributeSet]
-) -> list[float]:
-    """Return the distances of tables from their estimates in rehearsals, on average."""
+def _rehearsed(model: Model, planned: Sequence[AttributeSet], sets: Sequence[AttributeSet]) -> list[float]:
+    """Return the distances of tables from their estimates in rehearsals, on average: always the same."""
     cells = sum(math.prod(model.schema.sizes[a] for a in subset) for subset in sets)
     draws = REHEARSALS if cells <= FEW else 1
     distances = np.zeros(len(sets))
     for draw in range(draws):
-        again = settled(Model(_rehearsal(release, model, draw), model.total), planned)
+
+        def noisy(known: Noisy, draw: int = draw) -> Array:
+            """Return the residual of an estimated table with noise as on the true one."""
+            subset = known.attributes
+            table = model.table(subset)
+            rng = np.random.default_rng([len(subset), *subset, draw])
+            noise = rng.normal(size=table.shape) * math.sqrt(known.variance)
+            return centred((table + noise)[None])[0]
+
+        again = settled(Model(model.evidence.replaced(noisy), model.total), planned)
         pairs = zip(model.tables(sets), again.tables(sets), strict=True)
         distances += [float(np.abs(first - second).sum()) for first, second in pairs]
     return list((distances / draws).tolist())
-
-
-def _rehearsal(release: Release, model: Model, draw: int) -> Evidence:
-    """Return the estimated tables with noise as on the true ones: the same at every call."""
-    measured = Evidence.of_release(release)
-
-    def noisy(subset: AttributeSet) -> Noisy | None:
-        known = measured.noisy(subset)
-        if known is None:
-            return None
-        generator = np.random.default_rng([len(subset), *subset, draw])
-        table = model.table(subset)
-        noise = generator.normal(size=table.shape) * math.sqrt(known.variance)
-        return replace(known, values=centred(table[None] + noise[None])[0] if subset else table + noise)
-
-    return Evidence(measured.schema, noisy, measured.distances)

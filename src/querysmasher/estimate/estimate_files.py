@@ -13,8 +13,7 @@ from typing import Any
 from querysmasher.arrays import Array
 from querysmasher.endings import check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.estimated_answers import EstimateTidy
+from querysmasher.estimate.estimate import Estimate, EstimateTidy
 from querysmasher.fields import items, text, whole
 from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count, one_line
@@ -52,15 +51,12 @@ def write_estimates(
     """Write one row per query: what it counts, its value and the note that it is an estimate.
 
     The ending of the name decides the format; the file appears under its name only when it is complete.
-    `adopted` may change the values of a group.
     """
     form = format_of(path)
     form.check()
     tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
-    answers = zip(workload, estimate.answers(workload), strict=True)
-    groups = (tidy.estimates(group, *adopted(group, values)) for group, values in answers)
-    about = {**estimate.about, "note": estimate.note}
-    write_tables(Path(path), form, tidy, about, groups, progress)
+    about, answers = {**estimate.about, "note": estimate.note}, estimate.answers(workload)
+    write_tables(path, form, tidy, about, ((values,) for values in answers), progress, adopted)
 
 
 def save_estimate(estimate: Estimate, path: str | os.PathLike[str]) -> None:

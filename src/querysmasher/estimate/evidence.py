@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -70,6 +70,15 @@ class Evidence:
         """Return the noisy residual of a set, or None if it is not measured in all directions."""
         is_small = len(attributes) <= 2  # pairs and single attributes are asked for again and again
         return self._kept(attributes) if is_small else self._measured(attributes)
+
+    def replaced(self, values: Callable[[Noisy], Array]) -> Evidence:
+        """Return evidence in which measured residuals have other values."""
+
+        def noisy(subset: AttributeSet) -> Noisy | None:
+            known = self.noisy(subset)
+            return None if known is None else replace(known, values=values(known))
+
+        return Evidence(self.schema, noisy, self.distances)
 
     @classmethod
     def of_release(cls, release: Release) -> Evidence:

@@ -27,32 +27,34 @@ SWEEPS = 8
 """Number of rounds through all margins."""
 
 CONVERGED = 1e-12
-"""Share of the records by which a margin may be wrong at the end."""
+"""Fraction of the records by which a margin may be wrong at the end."""
 
 NEARLY = 1e-9
-"""Share of the records that a table may lack."""
+"""Fraction of the records that a table may lack."""
 
 SMALLEST = 1e-140
-"""Shares of the records that count as zero: no product of three quotients exceeds a number."""
+"""Fractions of the records that count as zero, so that no product of three quotients overflows."""
 
 Axes = tuple[int, ...]
 """Axes of a table, without the leading one, which runs over tables."""
 
 
 def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -> Array:
-    """Return tables scaled to the margins, in subset; cells that are zero stay zero."""
-    axes = range(tables.ndim - 1)
-    spread = [
-        (
-            tuple(a + 1 for a in axes if a not in kept),
-            margin.reshape(len(tables), *(tables.shape[a + 1] if a in kept else 1 for a in axes)),
-        )
+    """Return tables scaled to the margins, in place; cells that are zero stay zero."""
+    axes, sizes = range(tables.ndim - 1), tables.shape[1:]
+    steps = [
+        (tuple(a + 1 for a in axes if a not in kept), _spread(margin, kept, sizes))
         for kept, margin in margins.items()
     ]
     for _ in range(sweeps):
-        for dropped, margin in spread:
+        for dropped, margin in steps:
             tables *= quotient(margin, summed(tables, dropped))
     return tables
+
+
+def _spread(margins: Array, kept: Axes, sizes: Sequence[int]) -> Array:
+    """Return margins on some axes of tables with an axis of length 1 for each of the others."""
+    return margins.reshape(len(margins), *(n if axis in kept else 1 for axis, n in enumerate(sizes)))
 
 
 def summed(tables: Array, axes: Axes) -> Array:
@@ -104,34 +106,32 @@ def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
     With two attributes that depend on a third only through one, this is the table itself; in general it is
     near.
     """
-    count, sizes = len(singles[0]), [single.shape[1] for single in singles]
-    axes = range(len(sizes))
-    result = np.ones((count, *sizes))
+    sizes = [single.shape[1] for single in singles]
+    result = np.ones((len(singles[0]), *sizes))
     for kept, margin in pairs.items():
-        result *= margin.reshape(count, *(sizes[a] if a in kept else 1 for a in axes))
+        result *= _spread(margin, kept, sizes)
     for axis, single in enumerate(singles):
         times = sum(axis in kept for kept in pairs) - 1
-        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
-        power = shares if times < 0 else quotient(np.ones_like(single), shares**times)
-        result *= power.reshape(count, *(sizes[a] if a == axis else 1 for a in axes))
+        fractions = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
+        power = fractions if times < 0 else quotient(np.ones_like(single), fractions**times)
+        result *= _spread(power, (axis,), sizes)
     return result
 
 
 def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
     """Return what tables on three attributes consist of but for their residuals, from their pairs."""
-    count, sizes = len(singles[0]), [single.shape[1] for single in singles]
-    result = np.zeros((count, *sizes))
+    sizes = [single.shape[1] for single in singles]
+    result = np.zeros((len(singles[0]), *sizes))
     margins: dict[Axes, Array] = {**pairs, **{(axis,): single for axis, single in enumerate(singles)}}
     margins[()] = singles[0].sum(axis=1)
     for kept, margin in margins.items():
-        spread = [sizes[a] if a in kept else 1 for a in range(3)]
         others = math.prod(sizes[a] for a in range(3) if a not in kept)
-        result += margin.reshape(count, *spread) * ((-1) ** len(kept) / others)
+        result += _spread(margin, kept, sizes) * ((-1) ** len(kept) / others)
     return result
 
 
 def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
-    """Return tables with the sum of the singles, in subset.
+    """Return tables with the sum of the singles, in place.
 
     Margins that contradict each other leave no cell for some records: these are spread over the cells of
     `masks` as if attributes were independent.
@@ -141,9 +141,9 @@ def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
     missing = totals - tables.sum(axis=spread)
     lost = missing > NEARLY * totals
     if lost.any():
-        shares = start([single[lost] for single in singles], {}) * (masks[lost] if masks.ndim else masks)
-        scale = quotient(missing[lost], shares.sum(axis=spread))
-        tables[lost] += shares * scale.reshape(-1, *[1] * len(spread))
+        even = start([single[lost] for single in singles], {}) * (masks[lost] if masks.ndim else masks)
+        scale = quotient(missing[lost], even.sum(axis=spread))
+        tables[lost] += even * scale.reshape(-1, *[1] * len(spread))
     return tables
 
 

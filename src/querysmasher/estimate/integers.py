@@ -66,8 +66,8 @@ class IntegerModel:
         """Return the integers of a table."""
         if len(subset) > 2:
             pair = self.table(subset[:2])
-            shares = self._shares(subset, table, pair)
-            return along(shares * pair[..., None], self._generator(subset)).reshape(table.shape)
+            fractions = self._fractions(subset, table, pair)
+            return along(fractions * pair[..., None], self._generator(subset)).reshape(table.shape)
         if subset not in self._known:
             rng = self._generator(subset)
             if not subset:
@@ -81,10 +81,10 @@ class IntegerModel:
     def _generator(self, subset: AttributeSet) -> np.random.Generator:
         return np.random.default_rng([self._seed, len(subset), *subset])
 
-    def _shares(self, subset: AttributeSet, table: Array, pair: Array) -> Array:
-        """Return how each cell of a pair is spread over the values of the other attributes.
+    def _fractions(self, subset: AttributeSet, table: Array, pair: Array) -> Array:
+        """Return how each cell of a pair is divided among the values of the other attributes.
 
-        Integer margins may put a record where the estimate has none: it is then spread as all records are.
+        Integer margins may put a record where the estimate has none: it is then divided as all records are.
         """
         cells = table.reshape(*table.shape[:2], -1)
         allowed = self.zeros.mask(subset).reshape(cells.shape)
@@ -146,7 +146,7 @@ def along(values: Array, rng: np.random.Generator) -> Array:
     """
     sums = np.cumsum(values, axis=-1)
     ends = np.round(sums[..., -1:])
-    sums = sums * np.divide(ends, sums[..., -1:], out=np.zeros_like(ends), where=sums[..., -1:] > 0)
+    sums = sums * quotient(ends, sums[..., -1:])
     sums[..., -1:] = ends
     shifted = np.floor(sums + rng.random(ends.shape) + CLOSE)
     shifted[..., -1:] = ends  # a whole number of steps
@@ -187,7 +187,7 @@ def within_margins(table: Array, rng: np.random.Generator) -> Array:
 
 
 def _cycle(rows: list[set[int]], columns: list[set[int]], start: int) -> list[tuple[int, int]]:
-    """Return cells that alternate between sharing a row and sharing a column, each with a fraction."""
+    """Return cells with a fraction, of which neighbours have a row or a column in common, in turn."""
     path: list[tuple[int, int]] = []
     first_in_row: dict[int, int] = {}
     second_in_column: dict[int, int] = {}

@@ -144,10 +144,10 @@ class Microdata:
 
     @cached_property
     def _strengths(self) -> Array:
-        """How far each pair is from independence, as a share of the records."""
+        """How far each pair is from independence, as a fraction of the records."""
         result = np.zeros((len(self._sizes),) * 2)
         for pair, table in zip(self._pairs, self.model.tables(self._pairs), strict=True):
-            distance = np.abs(table - self.model.pairs.independent(pair)).sum()
+            distance = np.abs(table - self.model.independent(pair)).sum()
             result[pair] = result[pair[::-1]] = distance / max(self.model.total, 1e-300)
         return result
 
@@ -186,13 +186,13 @@ class Microdata:
         """Return candidates: attribute by attribute, each given its parents."""
         pool = np.zeros((count, len(self._sizes)), dtype=np.int64)
         for attribute, parents in self._order:
-            shares = self._conditional(attribute, parents)
+            fractions = self._conditional(attribute, parents)
             codes = np.zeros(count, dtype=np.int64)
             for parent in parents:
                 codes = codes * self._sizes[parent] + pool[:, parent]
             order = np.lexsort([rng.random(count), codes])
             cells, counts = np.unique(codes, return_counts=True)
-            expected = shares[cells] * counts[:, None]
+            expected = fractions[cells] * counts[:, None]
             mixed = rng.permutation(self._sizes[attribute])  # so that no value is favoured by its index
             drawn = along(expected[:, mixed], rng).astype(np.int64)
             pool[order, attribute] = np.repeat(np.tile(mixed, len(cells)), drawn.ravel())

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations, groupby
 
@@ -42,10 +41,10 @@ LARGEST = 100_000
 """Maximum number of cells of the tables whose risk is estimated: those of the fewest attributes first."""
 
 TOLERATED = 0.02
-"""Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
+"""Fraction of the unbiased risk by which the estimated risk may exceed it: else it undoes tiny moves."""
 
 ALONE = 0.003
-"""Square of how far a set may always move, as a share of its noise."""
+"""Square of how far a set may always move, as a fraction of its noise."""
 
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
@@ -125,7 +124,11 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
-        moved = Model(_changed(model.evidence, space.residuals(step)), model.least)
+
+        def changed(known: Noisy, changes: Mapping[AttributeSet, Array] = space.residuals(step)) -> Array:
+            return known.values + changes.get(known.attributes, 0.0)
+
+        moved = Model(model.evidence.replaced(changed), model.least)
         further = noisy + step - space.coordinates(moved.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
     squares, noise = space.weights * away**2, space.weights * space.variances
@@ -146,18 +149,6 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
     return moves, noisy - moves * away
-
-
-def _changed(evidence: Evidence, changes: Mapping[AttributeSet, Array]) -> Evidence:
-    """Return evidence whose residuals of some sets differ by given numbers."""
-
-    def noisy(subset: AttributeSet) -> Noisy | None:
-        known = evidence.noisy(subset)
-        if known is None or subset not in changes:
-            return known
-        return replace(known, values=known.values + changes[subset])
-
-    return Evidence(evidence.schema, noisy, evidence.distances)
 
 
 def _reach(length: float, spare: float, allowed: float) -> float:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -69,23 +68,12 @@ STEP, LEAST_SIGNAL, MOST_SIGNAL, LEAST_ENERGY, MOST_ENERGY = 0.05, -8.0, 12.0, -
 """Factors are tabulated by the logarithms of v/s² and of y²/s², in steps, from the least to the most."""
 
 
-@dataclass(frozen=True, eq=False)
-class Prior:
-    """What is assumed of the deviations of each table, and how likely that makes them."""
-
-    power: Array
-    ratio: Array
-    """The prior variance of the largest cell divided by the noise."""
-    noise: Array
-    """The variance of the noise."""
-    evidence: Array
-    """The logarithm of the marginal likelihood, up to a constant that is the same for all targets."""
-
-
-def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
+def fit(deviations: Array, targets: Array, noise: Array) -> tuple[Array, Array, Array]:
     """Return the prior that makes the deviations of each table (leading axis) most likely.
 
-    `noise` is the variance of the noise, one per table.
+    `noise` is the variance of the noise, one per table. The prior is the exponent q, and the variance of the
+    largest cell divided by the noise; the logarithm of its marginal likelihood comes third, up to a constant
+    that is the same for all targets.
     """
     count = len(deviations)
     classes = _logarithms(targets).reshape(count, -1) * (BINS / DECADES)
@@ -100,18 +88,19 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     relative = energy[:, None] / noise[:, None, None]
     values = -0.5 * (cells[:, None] @ _LOGARITHMS + relative @ _INVERSES)[:, 0]
     best = values.argmax(axis=1)
-    return Prior(GRID[best, 0], GRID[best, 1], noise, values[np.arange(count), best])
+    return GRID[best, 0], GRID[best, 1], values[np.arange(count), best]
 
 
-def shrunk(deviations: Array, targets: Array, prior: Prior) -> Array:
-    """Return the posterior means of the true deviations."""
+def shrunk(deviations: Array, targets: Array, noise: Array) -> Array:
+    """Return the posterior means of the true deviations, under the likeliest prior."""
+    power, ratio, _ = fit(deviations, targets, noise)
     lead = (-1, *(1,) * (deviations.ndim - 1))
     with np.errstate(divide="ignore"):  # the logarithm of zero is below every number of the table
-        signal = _logarithms(targets) * prior.power.reshape(lead)
-        signal += np.log10(prior.ratio).reshape(lead)
+        signal = _logarithms(targets) * power.reshape(lead)
+        signal += np.log10(ratio).reshape(lead)
         energy = np.log10(np.abs(deviations))
         energy *= 2
-        energy -= np.log10(prior.noise).reshape(lead)
+        energy -= np.log10(noise).reshape(lead)
     table = _factors()
     rows, columns = (
         np.clip((logs - least) * (1 / STEP), 0, size - 1).astype(np.int64)
@@ -131,12 +120,11 @@ def towards(
     """
     upper = centred(targets)
     deviations = noisy - upper
-    prior = fit(deviations, targets, variances)
-    changes = shrunk(deviations, targets, prior)
+    changes = shrunk(deviations, targets, variances)
     for axis, single in enumerate(singles, start=1):  # no sums: they are taken off in proportion to singles
-        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
+        fractions = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
         spread = [len(single), *(-1 if a == axis else 1 for a in range(1, changes.ndim))]
-        changes = changes - changes.sum(axis=axis, keepdims=True) * shares.reshape(spread)
+        changes = changes - changes.sum(axis=axis, keepdims=True) * fractions.reshape(spread)
     return onto_margins(lower + upper + changes, lower, steps)
 
 
@@ -178,7 +166,7 @@ NOTHING = 1e-9
 """Totals below this many standard errors are next to nothing."""
 
 SHAPES = np.geomspace(0.03, 30, 13)
-"""The shapes of gamma distributions: the share of the largest counts falls with them."""
+"""The shapes of gamma distributions: the larger the shape, the smaller the largest counts."""
 
 NEAR, MOST_POINTS = np.arange(-4.0, 4.5, 0.5), 4_000
 """Where the grid is fine: so many standard errors from each noisy count, if these are not too many."""
@@ -202,10 +190,10 @@ def likeliest_mean(noisy: Array, std: float) -> Array:
     likelihood = _likelihood(noisy, grid, std)
     weights = np.full(len(grid), 1 / len(grid))
     for _ in range(STEPS):
-        shares = likelihood * weights
-        weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
-    shares = likelihood * weights
-    return np.asarray(shares @ grid / shares.sum(axis=1))
+        joint = likelihood * weights
+        weights = (joint / joint.sum(axis=1, keepdims=True)).mean(axis=0)
+    joint = likelihood * weights
+    return np.asarray(joint @ grid / joint.sum(axis=1))
 
 
 def gamma_mean(noisy: Array, std: float, mean: float) -> Array:

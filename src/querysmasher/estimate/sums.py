@@ -13,7 +13,7 @@ a block, the rule of James and Stein,
 
 has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
 of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
-reconstructs them. Queries that are measured as they are, not split, share their noise with the tables that a
+reconstructs them. Queries that are measured whole, not split, share their noise with the tables that a
 target would be made of: they are not shrunk.
 
 Then the nearest answers that counts can be are taken: non-negative, and non-decreasing along prefixes. Every
@@ -31,10 +31,10 @@ from functools import cache, cached_property, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import AttributeSet
-from querysmasher.estimate.fitting import Axes, arranged, fitted
+from querysmasher.estimate.fitting import Axes, arranged, fitted, quotient
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.whole import summed
@@ -62,7 +62,7 @@ FAINT = 1e-9
 class Rotation:
     """A strategy in a basis in which directions have weights, one basis per factor."""
 
-    axes: tuple[tuple[int, ...], ...]
+    axes: tuple[Axes, ...]
     """The axes of the attribute set on which each factor stands."""
     matrices: tuple[Array, ...]
     """The factors B."""
@@ -85,15 +85,11 @@ class Rotation:
 
     def rotated(self, change: Array) -> Array:
         """Return answers in the bases."""
-        for basis in self.bases:
-            change = np.tensordot(change, basis, axes=(0, 0))
-        return change
+        return along_axes(change, 0, self.bases)
 
     def rotated_back(self, change: Array) -> Array:
         """Return answers from their coordinates in the bases."""
-        for basis in self.bases:
-            change = np.tensordot(change, basis, axes=(0, 1))
-        return change
+        return along_axes(change, 0, [basis.T for basis in self.bases])
 
 
 def rotation_of(
@@ -141,12 +137,12 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
     block: NDArray[np.int64] = (-levels).ravel()
     count = int(block.max()) + 1
     flat = weights.ravel()
-    energy = np.bincount(block, weights=(change**2 / noise).ravel(), minlength=count)
+    energy = np.bincount(block, (change**2 / noise).ravel(), count).astype(float)
     heaviest = np.zeros(count)
     np.maximum.at(heaviest, block, flat)
-    sums = np.bincount(block, weights=flat, minlength=count)
-    spare = np.maximum(np.divide(sums, heaviest, out=np.zeros(count), where=heaviest > 0) - 2, 0.0)
-    kept = np.maximum(0.0, 1.0 - np.divide(spare, energy, out=np.zeros(count), where=energy > 0))
+    sums = np.bincount(block, flat, count).astype(float)
+    spare = np.maximum(quotient(sums, heaviest) - 2, 0.0)
+    kept = np.maximum(0.0, 1.0 - quotient(spare, energy))
     return change * kept[block].reshape(change.shape)
 
 

@@ -21,7 +21,7 @@ Everything is computed when it is asked for, in batches of tables of one shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
 
@@ -29,7 +29,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy, Zeros
+from querysmasher.estimate.evidence import AttributeSet, Evidence, Zeros
 from querysmasher.estimate.fitting import (
     STEPS,
     Axes,
@@ -63,7 +63,7 @@ LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
 
 FAINT, SWEEPS = 1e-6, 100
-"""Where cells are impossible: a share of independence that keeps others possible, and rounds of fitting."""
+"""Where cells are impossible: a fraction of independence that keeps others possible, and rounds to fit."""
 
 LARGEST_CHAIN = 1_000_000
 """Maximum number of cells of a pair for which chains are tried."""
@@ -88,6 +88,7 @@ class Model:
         self.least = least
         self.weights = weights or {}
         self.schema = evidence.schema
+        self._sizes = evidence.schema.sizes
         self.zeros = Zeros(evidence.schema)
         self._known = dict(known or {})
         self._room = KEPT
@@ -106,20 +107,14 @@ class Model:
     def single(self, attribute: int) -> Array:
         """Return the table on one attribute."""
         if (attribute,) not in self._known:
-            size = self.schema.sizes[attribute]
             noisy = self.evidence.noisy((attribute,))
             possible = self.zeros.mask((attribute,)) > 0
             values = np.where(possible, self.total / max(int(possible.sum()), 1), 0.0)
             if noisy is not None and possible.any():
-                unbiased = noisy.values + self.total / size
+                unbiased = noisy.values + self.total / len(values)
                 values[possible] = single(unbiased[possible], noisy.variance, self.total)
             self._known[attribute,] = values
         return self._known[attribute,]
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """The tables on two attributes."""
-        return Pairs(self, self._known)
 
     def table(self, subset: AttributeSet) -> Array:
         """Return the table on increasing attributes."""
@@ -131,7 +126,7 @@ class Model:
         waiting: list[AttributeSet] = []
         cells = 0
         for subset in sets:
-            size = math.prod(self.schema.sizes[a] for a in subset)
+            size = math.prod(self._sizes[a] for a in subset)
             if size > LARGEST:
                 names = ", ".join(self.schema.names[a] for a in subset)
                 msg = (
@@ -148,11 +143,11 @@ class Model:
     def _prepared(self, sets: Sequence[AttributeSet]) -> Iterator[Array]:
         """Iterate over tables that fit in memory together."""
         missing = [subset for subset in dict.fromkeys(sets) if subset not in self._known]
-        self.pairs.prepare({pair for subset in missing for pair in combinations(subset, 2)})
-        larger = dict(self._larger([subset for subset in missing if len(subset) > 2]))
+        pairs = {pair for subset in missing for pair in combinations(subset, 2)} - self._known.keys()
+        self._known.update(self._computed(sorted(pairs)))
+        larger = dict(self._computed([subset for subset in missing if len(subset) > 2]))
         for subset, table in larger.items():
             if self._room >= table.size:
-                table.flags.writeable = False
                 self._known[subset] = table
                 self._room -= table.size
         for subset in sets:
@@ -161,45 +156,44 @@ class Model:
             else:
                 yield larger[subset] if subset in larger else self._known[subset]
 
-    def target(self, subset: AttributeSet) -> Array:
-        """Return what other sets say about the table on increasing attributes, without its own residual."""
-        if len(subset) > 2:
-            ordered = self._by_size(subset)
-            return _increasing(self._targets([ordered])[0], ordered)
-        if len(subset) == 2:
-            return self.pairs.target(subset)
-        size = self.schema.sizes[subset[0]]
-        return np.full(size, self.total / size)
+    def _computed(self, sets: Sequence[AttributeSet]) -> Iterator[tuple[AttributeSet, Array]]:
+        """Iterate over sets of two and more attributes with their tables, in no particular order.
 
-    def _larger(self, sets: Sequence[AttributeSet]) -> Iterator[tuple[AttributeSet, Array]]:
-        """Iterate over sets of three and more attributes with their tables, in no particular order."""
-        for batch in self._batches(sets):
-            tables = self._targets(batch)
-            noisy = [self.evidence.noisy(tuple(sorted(subset))) for subset in batch]
-            measured = [i for i, residual in enumerate(noisy) if residual is not None]
-            if measured:
-                residuals = [residual for residual in noisy if residual is not None]
-                tables[measured] = self._around([batch[i] for i in measured], tables[measured], residuals)
-            tables = filled(tables, self._singles(batch), self._masks(batch))
-            for subset, table in zip(batch, tables, strict=True):
-                yield tuple(sorted(subset)), _increasing(table, subset)
-
-    def _batches(self, sets: Sequence[AttributeSet]) -> Iterator[list[AttributeSet]]:
-        """Iterate over sets of one shape that are computed alike, so that none depends on the others."""
+        Sets of one shape that are computed alike form a batch; no table depends on the others of its batch.
+        """
         alike: dict[tuple[bool, bool], list[AttributeSet]] = {}
         for subset in sets:
             kind = self.zeros.possible(subset) is not None, self._measured_inside(subset)
             alike.setdefault(kind, []).append(self._by_size(subset))
-        for similar in alike.values():
-            yield from batches(similar, self.schema.sizes)
+        for batch in (batch for similar in alike.values() for batch in batches(similar, self._sizes)):
+            is_pair = len(batch[0]) == 2
+            tables = self._around(batch, self._targets(batch), STEPS if is_pair else FEWEST_STEPS)
+            if not is_pair:
+                tables = filled(tables, self._singles(batch), self._masks(batch))
+            tables.flags.writeable = False
+            for subset, table in zip(batch, tables, strict=True):
+                yield tuple(sorted(subset)), _increasing(table, subset)
+
+    def target(self, subset: AttributeSet) -> Array:
+        """Return the table on increasing attributes as other sets predict it, without its own residual."""
+        if len(subset) == 1:
+            size = self._sizes[subset[0]]
+            return np.full(size, self.total / size)
+        ordered = self._by_size(subset)
+        return _increasing(self._targets([ordered])[0], ordered)
 
     def _by_size(self, subset: AttributeSet) -> AttributeSet:
-        """Return three attributes ordered by size; more as they are."""
-        return tuple(sorted(subset, key=lambda a: (self.schema.sizes[a], a))) if len(subset) == 3 else subset
+        """Return three attributes ordered by size; others in the given order."""
+        return tuple(sorted(subset, key=lambda a: (self._sizes[a], a))) if len(subset) == 3 else subset
 
     def _targets(self, sets: Sequence[AttributeSet]) -> Array:
-        """Return the tables of maximum entropy on sets of one shape that are computed alike."""
+        """Return what sets of one shape that are computed alike are shrunk towards.
+
+        These are the best chains of pairs, and larger tables of maximum entropy.
+        """
         order = len(sets[0])
+        if order == 2:
+            return np.stack(list(map(self._pair_target, sets)))
         pairs = self._margins(sets, 2)
         masks = self._masks(sets)
         if order == 3 and not masks.ndim:
@@ -210,15 +204,30 @@ class Model:
         inside = self._measured_inside(sets[0])
         return fitted(start(singles, {}) * masks, self._margins(sets, order - 1) if inside else pairs)
 
-    def _around(self, sets: Sequence[AttributeSet], targets: Array, noisy: Sequence[Noisy]) -> Array:
-        """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
-        singles, pairs = self._singles(sets), self._margins(sets, 2)
+    def _around(self, sets: Sequence[AttributeSet], tables: Array, steps: int) -> Array:
+        """Shrink tables of one shape towards their targets, `tables`, in place, if they were measured.
+
+        They are non-negative. Pairs have the singles as margins, larger tables nearly the same pairs.
+        """
+        noisy = {i: self.evidence.noisy(tuple(sorted(subset))) for i, subset in enumerate(sets)}
+        known = {i: residual for i, residual in noisy.items() if residual is not None}
+        if not known:
+            return tables
+        chosen = list(known)
+        measured, targets = [sets[i] for i in chosen], tables[chosen]
+        singles = self._singles(measured)
+        pairs = self._margins(measured, 2) if len(singles) > 2 else {}
         # three attributes exactly, where fitting is still on its way
         lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
-        values = np.stack([arranged(n.values, s) for n, s in zip(noisy, sets, strict=True)])
-        variances = np.array([n.variance for n in noisy])
-        nearest = towards(targets, values, variances, singles, lower, FEWEST_STEPS)
-        return fitted(nearest * self._masks(sets), pairs, 2)
+        values = np.stack([arranged(known[i].values, sets[i]) for i in chosen])
+        variances = np.array([known[i].variance for i in chosen])
+        nearest = towards(targets, values, variances, singles, lower, steps)
+        if len(singles) > 2:
+            tables[chosen] = fitted(nearest * self._masks(measured), pairs, 2)
+        else:
+            exact = with_margins(nearest, *singles)
+            tables[chosen] = list(map(self._possible, measured, exact))
+        return tables
 
     def _singles(self, sets: Sequence[AttributeSet]) -> list[Array]:
         """Return the tables on each axis, stacked over the sets."""
@@ -247,86 +256,63 @@ class Model:
             for part in combinations(subset, order)
         )
 
-
-def _increasing(table: Array, order: AttributeSet) -> Array:
-    """Return a table over attributes in some order with its axes in increasing order."""
-    return table.transpose(sorted(range(len(order)), key=order.__getitem__))
-
-
-class Pairs:
-    """Estimates of all pairs of attributes, each computed when it is asked for."""
-
-    def __init__(self, model: Model, known: dict[AttributeSet, Array]) -> None:
-        """Take what computes single attributes, and where tables are kept."""
-        self._model = model
-        self._evidence = model.evidence
-        self._sizes = model.schema.sizes
-        self._known = known
-
-    def prepare(self, pairs: Iterable[AttributeSet]) -> None:
-        """Compute several pairs at once, which is faster than one by one."""
-        missing = sorted({pair for pair in pairs if pair not in self._known})
-        for batch in batches(missing, self._sizes):
-            noisy = [self._evidence.noisy(pair) for pair in batch]
-            targets = np.stack([self.target(pair) for pair in batch])
-            tables = self._around(batch, targets, noisy, STEPS)
-            tables.flags.writeable = False
-            self._known.update(zip(batch, tables, strict=True))
-
     def independent(self, pair: AttributeSet) -> Array:
         """Return the table of two independent attributes."""
         return self._possible(pair, self._product(pair))
 
     def _product(self, pair: AttributeSet) -> Array:
-        first, second = map(self._model.single, pair)
-        return np.multiply.outer(first, second) / max(self._model.total, 1e-300)
+        first, second = map(self.single, pair)
+        return np.multiply.outer(first, second) / max(self.total, 1e-300)
 
     def _possible(self, pair: AttributeSet, table: Array) -> Array:
         """Return a table without impossible cells, which has the margins of the singles if any such has."""
-        mask = self._model.zeros.possible(pair)
+        mask = self.zeros.possible(pair)
         if mask is None:
             return table
-        margins: dict[Axes, Array] = {(i,): self._model.single(a)[None] for i, a in enumerate(pair)}
+        margins: dict[Axes, Array] = {(i,): self.single(a)[None] for i, a in enumerate(pair)}
         return fitted(((table + FAINT * self._product(pair)) * mask)[None], margins, SWEEPS)[0]
 
     @cached_property
     def _links(self) -> dict[AttributeSet, Array]:
         """The measured pairs, shrunk towards independence."""
-        pairs: Iterable[AttributeSet] = combinations(range(len(self._sizes)), 2)
-        small = [pair for pair in pairs if math.prod(self._sizes[a] for a in pair) <= LARGEST_CHAIN]
-        noisy = {pair: self._evidence.noisy(pair) for pair in small}
+        pairs = [
+            pair
+            for pair in combinations(range(len(self._sizes)), 2)
+            if math.prod(self._sizes[a] for a in pair) <= LARGEST_CHAIN
+            and self.evidence.noisy(pair) is not None
+        ]
         links: dict[AttributeSet, Array] = {}
-        for batch in batches([pair for pair in small if noisy[pair] is not None], self._sizes):
-            targets = np.stack([self.independent(pair) for pair in batch])
-            tables = self._around(batch, targets, [noisy[pair] for pair in batch], FEWER_STEPS)
-            links.update(zip(batch, tables, strict=True))
+        for batch in batches(pairs, self._sizes):
+            targets = np.stack(list(map(self.independent, batch)))
+            links.update(zip(batch, self._around(batch, targets, FEWER_STEPS), strict=True))
         return links
 
     @cached_property
-    def strengths(self) -> Array:
-        """Distance of each measured pair from independence, as a share of the records; of others, zero."""
+    def _strengths(self) -> Array:
+        """Distance of each measured pair from independence, as a fraction of the records; of others, zero."""
         result = np.zeros((len(self._sizes),) * 2)
         for pair, table in self._links.items():
             distance = float(np.abs(table - self.independent(pair)).sum())
-            result[pair] = result[pair[::-1]] = distance / max(self._model.total, 1e-300)
+            result[pair] = result[pair[::-1]] = distance / max(self.total, 1e-300)
         return result
 
-    def target(self, pair: AttributeSet) -> Array:
-        """Return the best target of a pair: independence or a chain."""
-        noisy = self._evidence.noisy(pair)
+    def _pair_target(self, pair: AttributeSet) -> Array:
+        """Return the best target of a pair: independence or a chain.
+
+        A pair that was not measured takes the target farthest from independence, but no farther than its
+        distance was measured to be.
+        """
+        noisy = self.evidence.noisy(pair)
         targets = np.stack([self.independent(pair), *self._chains(pair, tree=noisy is None)])
         if len(targets) == 1:
             return targets[0]
-        if noisy is None:
-            return self._strongest(pair, targets)
-        deviations = noisy.values - centred(targets)
-        return targets[fit(deviations, targets, np.full(len(targets), noisy.variance)).evidence.argmax()]
-
-    def _strongest(self, pair: AttributeSet, targets: Array) -> Array:
-        """Return the target farthest from the first, independence, but no farther than was measured."""
+        if noisy is not None:
+            deviations = noisy.values - centred(targets)
+            *_, likelihood = fit(deviations, targets, np.full(len(targets), noisy.variance))
+            return targets[likelihood.argmax()]
         distances = np.abs(targets - targets[0]).sum(axis=(1, 2))
         best = int(distances.argmax())
-        known = self._evidence.distances.get(pair)
+        known = self.evidence.distances.get(pair)
         if known is None or distances[best] <= known:
             return targets[best]
         return targets[0] + max(known, 0.0) / distances[best] * (targets[best] - targets[0])
@@ -336,7 +322,7 @@ class Pairs:
         i, j = pair
         if self._sizes[i] * self._sizes[j] > LARGEST_CHAIN:
             return []
-        weakest = np.minimum(self.strengths[i], self.strengths[j])
+        weakest = np.minimum(self._strengths[i], self._strengths[j])
         weakest[[i, j]] = 0.0
         best = np.argsort(-weakest, kind="stable")[:LINKS]
         paths = [[i, int(k), j] for k in best if weakest[k] > 0]
@@ -345,13 +331,11 @@ class Pairs:
 
     def _along(self, path: Sequence[int]) -> Array:
         """Return the table of the ends of a path if each depends on the others through its neighbours."""
-        result = self._link(path[0], path[1])
-        for k, after in pairwise(path[1:]):  # times the distribution of the next for every value of k
-            result = result @ quotient(self._link(k, after), self._model.single(k)[:, None])
+        links = (self._links[i, j] if i < j else self._links[j, i].T for i, j in pairwise(path))
+        result = next(links)
+        for k, link in zip(path[1:], links, strict=False):  # times the next one's distribution given k
+            result = result @ quotient(link, self.single(k)[:, None])
         return self._possible((path[0], path[-1]), result)
-
-    def _link(self, i: int, j: int) -> Array:
-        return self._links[i, j] if i < j else self._links[j, i].T
 
     @cached_property
     def _neighbours(self) -> list[list[int]]:
@@ -359,9 +343,8 @@ class Pairs:
         count = len(self._sizes)
         neighbours: list[list[int]] = [[] for _ in range(count)]
         part = list(range(count))
-        strengths = self.strengths
-        for i, j in sorted(self._links, key=lambda pair: -strengths[pair]):
-            if part[i] != part[j] and strengths[i, j] > 0:
+        for i, j in sorted(self._links, key=lambda pair: -self._strengths[pair]):
+            if part[i] != part[j] and self._strengths[i, j] > 0:
                 part = [part[i] if p == part[j] else p for p in part]
                 neighbours[i].append(j)
                 neighbours[j].append(i)
@@ -376,20 +359,7 @@ class Pairs:
             open_paths += [[*path, k] for k in self._neighbours[path[-1]] if k not in path]
         return []
 
-    def _around(
-        self, pairs: Sequence[AttributeSet], targets: Array, noisy: Sequence[Noisy | None], steps: int
-    ) -> Array:
-        """Return pairs of one shape: shrunk towards targets, non-negative, with the singles as margins."""
-        measured = [(i, residual) for i, residual in enumerate(noisy) if residual is not None]
-        result = targets.copy()
-        if not measured:
-            return result
-        numbers = [i for i, _ in measured]
-        values = np.stack([residual.values for _, residual in measured])
-        variances = np.array([residual.variance for _, residual in measured])
-        singles = [np.stack([self._model.single(pairs[i][axis]) for i in numbers]) for axis in range(2)]
-        lower = targets[numbers] - centred(targets[numbers])
-        nearest = towards(targets[numbers], values, variances, singles, lower, steps)
-        exact = with_margins(nearest, *singles)
-        result[numbers] = [self._possible(pairs[i], table) for i, table in zip(numbers, exact, strict=True)]
-        return result
+
+def _increasing(table: Array, order: AttributeSet) -> Array:
+    """Return a table over attributes in some order with its axes in increasing order."""
+    return table.transpose(sorted(range(len(order)), key=order.__getitem__))

@@ -17,8 +17,7 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
-from querysmasher.planning.mechanisms import Task
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.split import Subworkload
@@ -96,19 +95,14 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
 
 
 def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Options) -> Plan:
-    """Plan with given centres."""
-    public = budget.unit.total_is_public
-    if options.mechanism.splits:
-        every = split_sets(workload, centres, options.lines, public_total=public)
-    else:
-        attributes = sorted({a for group in workload for a in workload.schema.positions(group.attributes)})
-        every = [SplitSet(tuple(attributes) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
+    """Plan with given centres, by a mechanism that splits queries."""
+    public, choose = budget.unit.total_is_public, options.mechanism.choose
+    assert choose is not None  # noqa: S101 - the others have no centres
+    every = split_sets(workload, centres, options.lines, public_total=public)
     sets = [s for s in every if s.others or s.strategies or not public]  # what is public is not measured
     if not sets:
         raise nothing_to_measure(public=bool(every))
-    subworkloads = [Subworkload(s.others, s.terms) for s in sets]
-    task = Task(workload, subworkloads, options.tolerance, options.solver, options.bases, options.progress)
-    solutions, choices = options.mechanism.choose(task)
+    solutions, choices = choose([Subworkload(s.others, s.terms) for s in sets], options)
     solutions = list(solutions)
     numbers: dict[Strategy, int] = {}
     for s in sets:
@@ -120,9 +114,8 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
         math.sqrt(budget.unit.change(s.attributes)) * choice.bound * s.quality
         for s, choice in zip(sets, choices, strict=True)
     )
-    whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = [
-        Measured(s.attributes, _blocks(s, choice.blocks, numbers), 1.0, choice.reached, whole)
+        Measured(s.attributes, _blocks(s, choice.blocks, numbers), 1.0, choice.reached)
         for s, choice in zip(sets, choices, strict=True)
     ]
     return allocated(workload, budget, centres, solutions, measured, math.fsum(bounds), options)

@@ -1,4 +1,4 @@
-"""Which queries are measured as they are, and which are split over residual spaces.
+"""Which queries are measured whole, and which are split over residual spaces.
 
 Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
 whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
@@ -29,15 +29,14 @@ from operator import mul
 import numpy as np
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import root_of, solve_whole
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
@@ -108,10 +107,13 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
     groups = [workload.groups[i] for i in indexes]
-    positions = workload.schema.positions
-    attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
-    merged = merge(workload.schema, groups, attributes, most_work)
+    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work)
     return None if merged is None or not merged.rows.any() else merged
+
+
+def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
+    """Return the attributes that groups ask about, or any one to sum a total over."""
+    return sorted({a for group in groups for a in schema.positions(group.attributes)}) or [0]
 
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
@@ -126,7 +128,7 @@ def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Groups that are measured as they are, in clusters; the others are split."""
+    """Groups that are measured whole, in clusters; the others are split."""
 
     clusters: Sequence[Cluster]
     bound: Callable[[Plan | None], float]
@@ -148,7 +150,9 @@ def best_candidate(
     least, worthwhile = math.inf, limits().worthwhile
     refusals: dict[bool, PlanError] = {}
     candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
-    if options.keeps_whole:
+    if options.mechanism.choose is None:
+        candidates = [Candidate([_whole(workload)], lambda _: 0.0)]
+    elif options.keeps_whole:
         candidates = _candidates(workload, budget.unit, centred, options.lines)
     for candidate in candidates:
         if best is not None:
@@ -167,6 +171,19 @@ def best_candidate(
     if best is None:
         raise refusals[min(refusals)]
     return best, clusters
+
+
+def _whole(workload: Workload) -> Cluster:
+    """Return the cluster of all queries, whatever the work up to a limit."""
+    most = limits()
+    merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
+    if merged is None:
+        raise TooLargeError(
+            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
+            f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+            f"queries², got {len(workload):,} queries. Remedies: fewer queries, or the default mechanism"
+        )
+    return Cluster(tuple(range(len(workload.groups))), merged, None)
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
@@ -265,7 +282,7 @@ def _is_few(group: Group) -> bool:
 
 
 def _are_light(tables: Workload) -> bool:
-    """Return whether tables, which distinguish all values, take little time to plan as they are."""
+    """Return whether tables, which distinguish all values, take little time to plan whole."""
     cells = math.prod(tables.schema.shape(sorted({name for group in tables for name in group.attributes})))
     rows = sum(math.prod(map(height, group.families)) for group in tables)
     return work_of(rows, cells) <= limits().light_work
@@ -345,11 +362,11 @@ def beside(
     unsplit: Sequence[Unsplit],
     workload: Workload,
     budget: Budget,
-    tolerance: float,
+    options: Options,
     *,
     combined: bool = True,
 ) -> Plan:
-    """Return a plan that measures some groups as they are, beside the plan of all others.
+    """Return a plan that measures some groups whole, beside the plan of all others.
 
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.
@@ -375,7 +392,6 @@ def beside(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    options = Options.of(tolerance=tolerance)
     plan = allocated(workload, budget, centres, solutions, measured, bound, options)
     if len(measured) == 1 or not combined:
         return plan

@@ -8,17 +8,16 @@ inside their row space), so merging loses nothing.
 Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
 
 Nothing is written out over the cells of several families. Columns are distinguished by digests: each family's
-over its own cells, each group's over combinations of its families' distinct columns; those of groups are
-added up over the coarse cells. A digest is two 64-bit sums of one pseudo-random word per row and entry:
-different columns share both sums with probability 2⁻¹²⁸.
+over its own cells, each group's over combinations of its families' distinct columns, by their directions and
+scales; those of groups are added up over the coarse cells. A digest is two 64-bit sums of one pseudo-random
+word per row and entry: different columns share both sums with probability 2⁻¹²⁸.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +63,10 @@ class _Columns:
     labels: Integers
     matrix: Array
     spanning: Array
+    scales: Array
+    """The first entry of every column that is not 0, if any."""
+    directions: Integers
+    """Equal for columns that are multiples of each other."""
 
 
 def work_of(queries: int, columns: int) -> float:
@@ -158,11 +161,12 @@ def _distinct_columns(
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
     tall = height(family) < family.rows
     matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
-    keys = _new_keys(generator, len(matrix))
-    labels, cells = _numbered(_column_digest(lambda at: matrix[:, at], matrix.shape[1], keys))
+    labels, cells = _numbered(_column_digest(matrix, generator))
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
-    return _Columns(labels.reshape(family.shape), distinct, spanning)
+    scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
+    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales), generator))
+    return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
 def _classes(
@@ -208,19 +212,29 @@ def _digest_of_cells(
     shape: tuple[int, ...],
     generator: np.random.Generator,
 ) -> Words:
-    """Return two sums per coarse cell, of all groups: first for each attribute set, then over all cells."""
-    sums: dict[tuple[int, ...], Words] = {}
-    for parts, on in zip(coarse, axes, strict=True):
-        keys = _new_keys(generator, math.prod(len(part.matrix) for part in parts))
-        count = math.prod(part.matrix.shape[1] for part in parts)
-        digest = _column_digest(partial(_product, parts), count, keys)
-        digest = np.take(digest, _combinations(parts, on), axis=1)
-        key = tuple(sorted(on))
-        sums[key] = sums[key] + digest if key in sums else digest
+    """Return two sums per coarse cell, of all groups."""
     total = np.zeros((2, *shape), dtype=np.uint64)
-    for key, digest in sums.items():
-        total += digest.reshape(2, *(n if axis in key else 1 for axis, n in enumerate(shape)))
+    for parts, on in zip(coarse, axes, strict=True):
+        sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
+        total += _digest_of_products(parts, generator)[:, _combinations(parts, on)].reshape(2, *sizes)
     return total.reshape(2, -1)
+
+
+def _digest_of_products(parts: Sequence[_Columns], generator: np.random.Generator) -> Words:
+    """Return two sums per combination of the families' columns.
+
+    A product of columns is determined by their directions and the product of their scales, if that is not 0.
+    """
+    counts = [part.matrix.shape[1] for part in parts]
+    if len(parts) == 1:
+        return _mixed_sum(np.arange(counts[0])[None], _new_keys(generator, 1))
+    scales, total = np.ones(()), np.zeros((2, *counts), dtype=np.uint64)
+    for i, part in enumerate(parts):
+        scales = np.multiply.outer(scales, part.scales)
+        digest = _mixed_sum(part.directions[None], _new_keys(generator, 1))
+        total += digest.reshape(2, *(n if j == i else 1 for j, n in enumerate(counts)))
+    total[:, scales == 0] = 0
+    return total.reshape(2, -1) + _mixed_sum(scales.reshape(1, -1), _new_keys(generator, 1))
 
 
 def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
@@ -269,12 +283,11 @@ def _new_keys(generator: np.random.Generator, count: int) -> Words:
     return np.asarray(generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
 
 
-def _column_digest(columns: Callable[[Integers], Array], count: int, keys: Words) -> Words:
-    """Return two sums per column, given a function that returns some columns of a matrix."""
-    step = max(1, CHUNK // (4 * keys.shape[1]))  # a sum takes several words per entry
-    every = np.arange(count)
-    digests = [_mixed_sum(columns(every[i : i + step]), keys) for i in range(0, count, step)]
-    return np.concatenate(digests, axis=1)
+def _column_digest(matrix: Array, generator: np.random.Generator) -> Words:
+    """Return two sums per column."""
+    keys, step = _new_keys(generator, len(matrix)), max(1, CHUNK // (4 * len(matrix)))  # several words each
+    pieces = (matrix[:, i : i + step] for i in range(0, matrix.shape[1], step))
+    return np.concatenate([_mixed_sum(piece, keys) for piece in pieces], axis=1)
 
 
 def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:

@@ -34,7 +34,7 @@ from querysmasher.arrays import ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design, fixed_point
+from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
 from querysmasher.planning.split import Kept, PlacedFamily, is_few
 from querysmasher.privacy.unit import Unit
@@ -159,13 +159,11 @@ class _RoleStrategy:
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), self.start, CLOSE, 40)
-        half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
-        inverse = half.T @ half  # V⁻¹ for V with V[j,j] = 1
-        ones = inverse.sum(axis=1)
+        design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), self.start, CLOSE, 40)
+        ones = design.inverse.sum(axis=1)
         tau = float(ones.sum())
         self.centre = ones / tau
-        self.kept = (1 - 1 / tau) * (inverse - np.outer(ones, ones) / tau)
+        self.kept = (1 - 1 / tau) * (design.inverse - np.outer(ones, ones) / tau)
         better = design.weights * np.maximum(design.leverages / design.value, ROUNDING) ** 2
         self.start = better / better.sum()
 

@@ -43,13 +43,13 @@ class PlanningLimits:
     merged_entries: int = 200_000_000
     """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
-    """Maximum of columns × queries² for queries that are measured as they are."""
+    """Maximum of columns × queries² for queries that are measured whole."""
     beside_work: float = 2e9
     """The same where tables, which can be split, are among the queries or are combined with them."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
-    """The same where attributes have very many values."""
+    """Maximum number of queries of a family for that where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99
@@ -79,11 +79,11 @@ class PlanningLimits:
     threaded_cells: int = 1_200
     """Maximum number of cells of a block for one core; on more, predicates are not split beside tables."""
     interior_work: float = 5e8
-    """Queries × active cells² of the interior point up to which it removes gaps that are small already."""
+    """Queries × cells² of the interior point up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     light_work: float = 3e7
-    """Columns × queries² up to which queries are weighed in double precision, and tables are tried whole."""
+    """Columns × queries² up to which tables are tried whole."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
@@ -111,7 +111,7 @@ class PlanningLimits:
     """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
     product_cells: int = 200_000
     """Maximum number of cells of the attributes asked about for that bound."""
-    product_work: float = 5e8
+    product_work: float = 2e9
     """Maximum of cells × queries² for queries that tie attributes together, and of cells × products²."""
 
     # --- plans for the largest error, for targets and for the least budget ---

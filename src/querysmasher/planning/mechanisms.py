@@ -1,17 +1,16 @@
-"""The mechanisms that can be planned and measured. A new one needs an entry in `MECHANISMS`.
+"""The mechanisms that can be planned and measured, and the options of planning.
 
 A mechanism says which strategies are allowed; a numerical method (`querysmasher.planning.solvers`) finds the
 best of them. Spec files, `compare`, the documentation and error messages all derive from this list. Distinct
-blocks are solved once.
+blocks are solved once. A new mechanism needs an entry in `MECHANISMS`.
 
 ResidualPlanner+ has one basis per attribute, and on every attribute set the product of its attributes' bases.
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
 strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
 
-Few queries may be measured as they are: cells that no query distinguishes share a column in every strategy
-inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`). It is the
-optimum of *any* matrix mechanism for these queries, and nothing else can be answered later than what follows
-from them.
+Few queries may be measured whole, not split. Cells that no query distinguishes share a column in every
+strategy inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`).
+It is the optimum of *any* matrix mechanism for these queries; later, only their combinations can be answered.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError, TooLargeError, not_one_of
-from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.errors import PlanError, as_given, as_share, not_one_of
+from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
-from querysmasher.planning.solvers import Solver, check_answers, solve
+from querysmasher.planning.solvers import SOLVERS, Solver, check_answers, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.solvers.optimum import RANK, fourier_basis, independent_root, root_diagonal
@@ -53,21 +52,6 @@ BASES = (*ONE_ATTRIBUTE, "haar")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """The subworkloads that a mechanism measures, and how carefully it chooses."""
-
-    workload: Workload
-    sets: Sequence[Subworkload]
-    """The attribute sets to measure: those of the split workload, or one if the mechanism does not split."""
-    tolerance: float
-    solver: str = "optimal"
-    """The requested numerical method, if the mechanism leaves a choice."""
-    bases: Sequence[Solution] = ()
-    """The basis of every attribute, if the mechanism has bases."""
-    progress: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
 
@@ -76,8 +60,10 @@ class Choice:
     bound: float
 
 
-Choose = Callable[[Task], tuple[list[Solution], list[Choice]]]
-"""Returns the distinct solutions, and the choice for every attribute set."""
+Chosen = tuple[list[Solution], list[Choice]]
+"""The distinct solutions, and the choice for every attribute set."""
+
+Choose = Callable[[Sequence[Subworkload], "Options"], Chosen]
 
 
 @dataclass(frozen=True)
@@ -93,11 +79,10 @@ class Mechanism:
     """When to use it, in a clause."""
     cannot: str
     """What it cannot do, in sentences; empty for the default."""
-    choose: Choose
+    choose: Choose | None
+    """How it measures the attribute sets of a split workload; None if it splits no queries."""
     uniform_only: bool = True
     """Whether it is defined for uniform centres only."""
-    splits: bool = True
-    """Whether it splits queries over residual spaces."""
     has_bases: bool = False
     """Whether the user may give a basis for an attribute."""
 
@@ -143,15 +128,15 @@ def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | 
     return solution
 
 
-def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
+def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
     """Return a function that splits every set into blocks, and solves the distinct ones."""
 
-    def choose(task: Task) -> tuple[list[Solution], list[Choice]]:
+    def choose(sets: Sequence[Subworkload], options: Options) -> Chosen:
         numbers: dict[Block, int] = {}
         patterns: dict[Blocks, Blocks] = {}
         scaled: list[tuple[Blocks, float]] = []
         single: dict[tuple[Piece, ...], Blocks] = {}
-        for subworkload in task.sets:
+        for subworkload in sets:
             terms = subworkload.terms
             alike = terms[0].pieces if len(terms) == 1 else None  # nearly always: equal up to scale
             if alike is not None and alike in single:
@@ -162,7 +147,7 @@ def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
             scaled.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
             if alike is not None:
                 single[alike] = scaled[-1][0]
-        solutions = solve_blocks(list(numbers), task.tolerance, solver_for(task), task.progress)
+        solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
         choices = [
             Choice(
                 blocks,
@@ -214,9 +199,9 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
     return solutions
 
 
-def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
+def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
     """Measure every set by the product of its attributes' bases."""
-    solutions = list(dict.fromkeys(task.bases))
+    solutions = list(dict.fromkeys(options.bases))
     number = {solution: i for i, solution in enumerate(solutions)}
 
     @cache
@@ -250,7 +235,7 @@ def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
         return Choice(chosen, math.sqrt(total), min(bound, math.sqrt(total)))
 
     with one_core():
-        return solutions, [choice(s.terms, tuple(task.bases[a] for a in s.attributes)) for s in task.sets]
+        return solutions, [choice(s.terms, tuple(options.bases[a] for a in s.attributes)) for s in sets]
 
 
 def _spans(part: Part, projectors: Sequence[Array]) -> bool:
@@ -343,24 +328,6 @@ def _doubly_centred(gram: Array) -> Array:
 # --- whole queries ---
 
 
-def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
-    """Measure the whole workload on all attributes it asks about."""
-    (subworkload,) = task.sets
-    attributes = subworkload.attributes
-    with one_core():
-        most, count = limits(), task.workload.query_count
-        merged = merge(task.workload.schema, task.workload.groups, attributes, most.whole_work)
-        if merged is None:
-            raise TooLargeError(
-                f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
-                f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
-            )
-        solution = solve_whole(merged, task.tolerance)
-    blocks = ((tuple(range(len(attributes))), 0),)
-    return [solution], [Choice(blocks, solution.reached, solution.bound)]
-
-
 def root_of(merged: MergedRows) -> Array:
     """Return independent rows with the Gram matrix of the queries times the roots of their weights."""
     return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
@@ -405,7 +372,7 @@ MECHANISMS = {
             "queries measured whole, if that is better",
             "no reason below applies",
             "",
-            solve_separately(lambda task: partial(solve, solver=task.solver)),
+            solve_separately(lambda options: partial(solve, solver=options.solver)),
             uniform_only=False,
         ),
         Mechanism(
@@ -444,11 +411,83 @@ MECHANISMS = {
             "queries are few (at most 4,000) and you will ask no others later",
             "Its releases answer only the planned queries and their linear combinations. It refuses large "
             "tables, and does not use a public total (replace-one neighbours).",
-            choose_whole,
-            splits=False,
+            None,
         ),
     )
 }
 """Mechanisms by name."""
 
 DEFAULT = "querysmasher"
+
+
+CENTERINGS = ("optimized", "uniform")
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """A valid combination of planning options, and what they imply for a workload."""
+
+    mechanism: Mechanism
+    solver: str
+    centering: str
+    tolerance: float
+    bases: Sequence[Solution] = ()
+    """The basis of every attribute, if the mechanism has bases."""
+    lines: tuple[int, ...] = ()
+    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    progress: bool | None = None
+
+    @property
+    def are_default(self) -> bool:
+        """Whether the mechanism and the numerical method are the default ones."""
+        return self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
+
+    @property
+    def keeps_whole(self) -> bool:
+        """Whether queries may be measured whole, not split, where that is better."""
+        return self.are_default and self.centering == "optimized"
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: str | None = None,
+        solver: str = "optimal",
+        centering: str | None = None,
+        tolerance: float = 1e-3,
+        bases: Mapping[str, Any] | None = None,
+    ) -> Options:
+        """Return the options, or refuse unknown or incompatible ones.
+
+        The name of a mechanism as `solver` selects that mechanism.
+        """
+        if mechanism is None:
+            mechanism, solver = named(solver)
+        if mechanism not in MECHANISMS:
+            raise PlanError(f"mechanism: {not_one_of(MECHANISMS, mechanism)}")
+        if solver not in SOLVERS:
+            raise PlanError(f"solver: {not_one_of(SOLVERS, solver)}")
+        chosen = MECHANISMS[mechanism]
+        if solver != SOLVERS[0] and mechanism != DEFAULT:
+            msg = f"solver: expected {SOLVERS[0]!r}, as mechanism={mechanism!r} has its own method, got "
+            raise PlanError(msg + repr(solver))
+        if centering is None:
+            centering = "uniform" if chosen.uniform_only else "optimized"
+        if centering not in CENTERINGS:
+            raise PlanError(f"centering: {not_one_of(CENTERINGS, centering)}")
+        if centering == "optimized" and chosen.uniform_only:
+            msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
+            raise PlanError(msg)
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
+            got = f"{as_given(tolerance)}{as_share(tolerance)}"
+            raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
+        if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
+            given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"
+            having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
+            msg = f"bases: expected a mapping of attributes to bases, and mechanism={having}, got {given}"
+            raise PlanError(msg)
+        return cls(chosen, solver, centering, tolerance)
+
+
+def named(solver: str) -> tuple[str, str]:
+    """Return the mechanism and the numerical method that `solver` alone selects."""
+    return (solver, SOLVERS[0]) if solver in MECHANISMS else (DEFAULT, solver)

@@ -174,14 +174,11 @@ class Plan(Explained):
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
+        families = [family for group in self.workload for family in group.families]
         if any(solution.strategy.own_centre for solution in self.solutions):
-            few = all(group.rows <= limits().large_worst_queries for group in self.workload)
+            few = all(family.rows <= limits().large_worst_queries for family in families)
         else:
-            few = all(
-                f.fits_memory or f.structure is Structure.TREE
-                for group in self.workload
-                for f in group.families
-            )
+            few = all(family.fits_memory or family.structure is Structure.TREE for family in families)
         if not few:
             return None
         try:
@@ -227,10 +224,6 @@ class Plan(Explained):
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator of the variance of any query under this plan."""
-        return self.new_estimator()
-
-    def new_estimator(self) -> Estimator:
-        """Return a estimator that shares no memory with the plan's own."""
         return Estimator.of(
             self.workload.schema,
             self.centres,
@@ -294,8 +287,6 @@ class Plan(Explained):
         elif large and len({a for m in self.measured for a in m.attributes}) == 1:
             # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
-        elif large and size > most:
-            return Limit(None, None, "it is not computed for large attributes combined with others")
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

@@ -12,12 +12,11 @@ from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
-from querysmasher.planning.mechanisms import choose_bases
+from querysmasher.planning.lines.splitting import check_cells, large_attributes
+from querysmasher.planning.mechanisms import Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
     Objective,
-    check_aimed,
     check_objective,
     check_written_out,
     plan_least,
@@ -25,7 +24,6 @@ from querysmasher.planning.objectives.objective import (
     plan_worst,
 )
 from querysmasher.planning.objectives.replan import Replan
-from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost
@@ -143,7 +141,9 @@ def least_budget(
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_arguments(workload, budget)
-    check_aimed(workload)
+    if not workload.has_targets:
+        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
+        raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     options = _prepared(workload, options, bases, max_records, progress, searched=True)
     return _minimised(plan_least, workload, budget, options, max_records)
@@ -167,9 +167,9 @@ def _prepared(
         raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
     lines: tuple[int, ...] = ()
     if options.are_default:
-        lines = large_attributes(workload, mean=not searched and options.centering == "optimized")
+        mean = not searched and options.centering == "optimized"
+        lines = large_attributes(workload, mean=mean, tolerance=options.tolerance)
     if searched:
-        lines = searched_without_matrices(workload, lines)
         check_written_out(workload, lines)
     check_sizes(workload, lines)
     check_cells(workload, lines)

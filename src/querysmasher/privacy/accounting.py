@@ -19,9 +19,9 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import BudgetError, PrivacyError
-from querysmasher.privacy.budget import KINDS, Budget, rounded
+from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
+from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy, check_set, check_terms
 from querysmasher.privacy.unit import Unit
 from querysmasher.schema import Schema
 
@@ -122,30 +122,19 @@ class Distances:
 
     def __post_init__(self) -> None:
         """Refuse parts of other types than stated, and distances that might not fit a word."""
-        if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
-            raise PrivacyError("distances: expected a schema and a budget of this library")
-        if type(self.max_records) is not int or not 1 <= self.max_records < LARGEST:
-            msg = f"max_records: expected an integer from 1 to 2^61 - 1, got {self.max_records!r}"
-            raise PrivacyError(msg)
+        check_terms("distances", self.schema, self.budget, self.max_records, 61)
         if type(self.queries) is not tuple or not all(type(query) is Distance for query in self.queries):
             raise PrivacyError("distances: expected a tuple of Distance")
         for query in self.queries:
-            self._check(query)
-
-    def _check(self, query: Distance) -> None:
-        axes = query.attributes
-        is_tuple = type(axes) is tuple and all(type(a) is int for a in axes)
-        if not is_tuple or not axes or axes != tuple(sorted(set(axes))):
-            msg = "distances: an attribute set does not list increasing indexes of attributes, at least one"
-            raise PrivacyError(msg)
-        if not 0 <= axes[0] <= axes[-1] < len(self.schema):
-            raise PrivacyError("distances: an attribute set has indexes of no attributes")
-        if type(query.multiple) is not int or not 1 <= query.multiple * self.max_records < LARGEST:
-            msg = "distances: a multiple is not a positive integer, or too large for this many records"
-            raise PrivacyError(msg)
-        if type(query.variance) is not Fraction or query.variance <= 0:
-            msg = "distances: a noise variance is not a positive Fraction; zero noise is never allowed"
-            raise PrivacyError(msg)
+            check_set("distances", self.schema, query.attributes)
+            if not query.attributes:
+                raise PrivacyError("distances: an attribute set has no attributes")
+            if type(query.multiple) is not int or not 1 <= query.multiple * self.max_records < LARGEST:
+                msg = "distances: a multiple is not a positive integer, or too large for this many records"
+                raise PrivacyError(msg)
+            if type(query.variance) is not Fraction or query.variance <= 0:
+                msg = "distances: a noise variance is not a positive Fraction; zero noise is never allowed"
+                raise PrivacyError(msg)
 
     def names(self, query: Distance) -> tuple[str, ...]:
         """Return the names of a set's attributes."""

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained_class
+from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained
 from querysmasher.privacy.unit import Unit
 
 
@@ -148,7 +148,7 @@ class Budget(Explained):
         return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
-@explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
+@explained("qs.PrivacyCost(1.0)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
@@ -166,7 +166,7 @@ class PrivacyCost(Budget):
         return self.cost
 
 
-@explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
+@explained("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
@@ -184,7 +184,7 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
         return 2 * self.rho
 
 
-@explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
+@explained("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
@@ -220,7 +220,7 @@ class GaussianDP(Budget):
         return f"Gaussian differential privacy with mu = {readable(self.mu)}"
 
 
-@explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
+@explained("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
 @dataclass(frozen=True, repr=False)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.
@@ -268,18 +268,18 @@ KINDS: dict[str, type[Budget]] = {cls.__name__: cls for cls in (PrivacyCost, zCD
 
 Vector = NDArray[np.float64]
 
-LIMITS = {
-    "cost": (1e-100, 1e100),
-    "rho": (1e-30, 1e30),
-    "mu": (1e-30, 1e30),
-    "epsilon": (1e-30, 1e30),
-    "delta": (1e-300, math.nextafter(1.0, 0.0)),
-    "alpha": (math.nextafter(1.0, 2.0), 1e100),
-}
-"""The smallest and the largest value of each parameter: far beyond use, and safe from over- and underflow."""
+SMALLEST_DELTA = 1e-300
 
-USUAL = {"cost": "1.0", "rho": "0.5", "mu": "1.0", "epsilon": "1.0", "delta": "1e-6", "alpha": "2"}
-"""A usual value of each parameter, for messages."""
+LIMITS = {
+    "cost": (1e-100, 1e100, "1.0"),
+    "rho": (1e-30, 1e30, "0.5"),
+    "mu": (1e-30, 1e30, "1.0"),
+    "epsilon": (1e-30, 1e30, "1.0"),
+    "delta": (SMALLEST_DELTA, math.nextafter(1.0, 0.0), "1e-6"),
+    "alpha": (math.nextafter(1.0, 2.0), 1e100, "2"),
+}
+"""The least and the largest value of each parameter, far beyond use and safe from over- and underflow, and a
+usual one for messages."""
 
 SLACK = 1e-14  # relative error assumed for erfcx, ndtr and logarithms: dozens of times the observed one
 
@@ -307,7 +307,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         gain, loss = a * epsilon + bonus(a), a * (1 + a) * rho
         return gain - loss - SLACK * (gain + loss)
 
-    return min(max(math.exp(-peak(gain)) * (1 + SLACK), LIMITS["delta"][0]), 1.0)
+    return min(max(math.exp(-peak(gain)) * (1 + SLACK), SMALLEST_DELTA), 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -339,7 +339,7 @@ def exact_delta(cost: float, epsilon: float) -> float:
     difference = A - B + SLACK * (A + B)
     trapezoid = mu / 2 * (2 * density - c * A - x * B + SLACK * (2 * density + abs(c) * A + x * B))
     bound = min(difference, trapezoid) * (1 + (c * c + 8) * ulp) + 4 * ulp * mu * density
-    return min(max(bound, LIMITS["delta"][0]), 1.0)
+    return min(max(bound, SMALLEST_DELTA), 1.0)
 
 
 def _mills(z: float) -> float:
@@ -395,7 +395,7 @@ def root_up(square: Fraction) -> float:
 
 def number(name: str, value: object, zero: bool = False) -> float:
     """Return a number as a plain float; refuse one outside its limits."""
-    least, most = LIMITS[name]
+    least, most, usual = LIMITS[name]
     if (
         isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
@@ -403,7 +403,7 @@ def number(name: str, value: object, zero: bool = False) -> float:
     ):
         return float(value)
     allowed = f"0 or a number from {least} to {most}" if zero else f"a number from {least} to {most}"
-    raise BudgetError(f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}")
+    raise BudgetError(f"{name}: expected {allowed}, such as {usual}, got {as_given(value)}")
 
 
 def readable(value: float, *, up: bool = True, digits: int = 6) -> float:

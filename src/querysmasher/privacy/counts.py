@@ -175,7 +175,3 @@ class CountedOnce:
         for names in sets:
             ((_, counts),) = lower_marginals(cover[names], self._kept[cover[names]], [names])
             yield counts
-
-    def __repr__(self) -> str:
-        """Say how often the table is counted, and nothing about it."""
-        return f"CountedOnce({len(self._sets)} sets)" if self._fits else "CountedOnce(again in every phase)"

@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -96,14 +96,6 @@ class Total:
 
     cost: Fraction = Fraction(0)
     is_gaussian: bool = True
-
-    @classmethod
-    def of(cls, spent: Iterable[tuple[Fraction, Distribution]]) -> Total:
-        """Add up measurements, each with its cost and its noise."""
-        total = cls()
-        for cost, noise in spent:
-            total = total.plus(cost, noise)
-        return total
 
     def plus(self, cost: Fraction, noise: Distribution) -> Total:
         """Return the total after one more measurement."""
@@ -287,8 +279,7 @@ class Entry:
             None if data["person"] is None else _match(_NAME, data["person"]),
             _match(_HEX, previous),
         )
-        if entry.to_json() != dict(data):
-            raise ValueError
+        _require(entry.to_json() == dict(data))
         return entry
 
 
@@ -313,11 +304,11 @@ class Chain:
                 if opening is None:
                     opening = _opening(_content(row, number, START))
                 else:
-                    before = entries[-1].digest if entries else opening.digest
-                    entry = _entry(_content(row, number, before), opening, number, before)
-                    if entries and entry.person != entries[0].person:
-                        raise ValueError  # noqa: TRY301 - reported below, as all that cannot be
-                    entries.append(entry)
+                    before = cls(opening, tuple(entries[-1:])).head
+                    entry = Entry.from_json(_content(row, number, before), before)
+                    entries.append(entry)  # units of privacy, labels of the data and persons are never mixed
+                    same = replace(entry, ledger=opening.identity, number=number, label=opening.label)
+                    _require(entry == replace(same, unit=opening.limit.unit, person=entries[0].person))
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 raise FileError(
                     f"ledger: entry {number} of {path!r} was changed or removed after it was written; "
@@ -335,7 +326,10 @@ class Chain:
     @property
     def total(self) -> Total:
         """What all entries spend together."""
-        return Total.of((entry.cost, entry.distribution) for entry in self.entries)
+        total = Total()
+        for entry in self.entries:
+            total = total.plus(entry.cost, entry.distribution)
+        return total
 
 
 def linked(previous: str, content: Mapping[str, Any]) -> str:
@@ -347,9 +341,8 @@ def _content(row: Sequence[Any], number: int, before: str) -> dict[str, Any]:
     """Return the content of a stored entry; raise ValueError unless it has the right number and digest."""
     position, text, stored = row
     data = json.loads(text)
-    if position != number or canonical(data) != text or linked(before, data) != stored:
-        raise ValueError
-    return data
+    _require(position == number and canonical(data) == text and linked(before, data) == stored)
+    return dict(data)
 
 
 def _opening(data: Mapping[str, Any]) -> Opening:
@@ -359,27 +352,20 @@ def _opening(data: Mapping[str, Any]) -> Opening:
         Budget.from_json(data["limit"]),
         _match(_SHORT, data["time"]),
     )
-    if opening.to_json() != dict(data):
-        raise ValueError
+    _require(opening.to_json() == dict(data))
     return opening
 
 
-def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) -> Entry:
-    """Return an entry of this ledger: the unit of privacy and the label of the data are never mixed."""
-    entry = Entry.from_json(data, before)
-    expected = (opening.identity, number, opening.label, opening.limit.unit)
-    if (entry.ledger, entry.number, entry.label, entry.unit) != expected:
-        raise ValueError
-    return entry
-
-
 def _match(pattern: re.Pattern[str], value: object) -> str:
-    if type(value) is not str or not pattern.fullmatch(value):
-        raise ValueError
-    return value
+    _require(type(value) is str and pattern.fullmatch(value))
+    return str(value)
 
 
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
+def _whole(value: Any) -> int:
+    _require(type(value) is int and value >= 0)
+    return int(value)
+
+
+def _require(holds: object) -> None:
+    if not holds:
         raise ValueError
-    return value

@@ -105,10 +105,6 @@ class IntegerPlan:
         self._check_parts()
         largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
         for m in self.measured:
-            if m.attributes != tuple(sorted(set(m.attributes))) or not all(
-                0 <= a < len(self.schema) for a in m.attributes
-            ):
-                raise PrivacyError("plan: an attribute set does not list increasing indexes of attributes")
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
                 raise PrivacyError("plan: strategies do not cover every attribute of a set once")
             if len(m.blocks) > max(1, len(m.attributes)) or (
@@ -125,11 +121,7 @@ class IntegerPlan:
 
     def _check_parts(self) -> None:
         """Refuse parts of other types than stated: one with its own comparison or division may cost more."""
-        if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
-            raise PrivacyError("plan: expected a schema and a budget of this library")
-        if type(self.max_records) is not int or not 1 <= self.max_records < WORD:
-            msg = f"max_records: expected an integer from 1 to 2^62 - 1, got {self.max_records!r}"
-            raise PrivacyError(msg)
+        check_terms("plan", self.schema, self.budget, self.max_records, 62)
         for name, given, kind in (
             ("strategies", self.strategies, IntegerStrategy),
             ("measured", self.measured, IntegerMeasured),
@@ -137,7 +129,7 @@ class IntegerPlan:
             if type(given) is not tuple or not all(type(part) is kind for part in given):
                 raise PrivacyError(f"plan: {name} is not a tuple of {kind.__name__}")
         for m in self.measured:
-            _check_axes("plan: an attribute set", m.attributes)
+            check_set("plan", self.schema, m.attributes)
             if type(m.variance) is not Fraction:
                 raise PrivacyError("plan: a noise variance is not a Fraction")
             if type(m.blocks) is not tuple or not all(type(b) is tuple and len(b) == 2 for b in m.blocks):
@@ -172,6 +164,21 @@ class IntegerPlan:
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
+
+
+def check_terms(what: str, schema: Schema, budget: Budget, max_records: int, bits: int) -> None:
+    """Refuse a schema, a budget or a number of records of another type, or that needs more bits."""
+    if type(schema) is not Schema or type(budget) not in KINDS.values():
+        raise PrivacyError(f"{what}: expected a schema and a budget of this library")
+    if type(max_records) is not int or not 1 <= max_records < 2**bits:
+        raise PrivacyError(f"max_records: expected an integer from 1 to 2^{bits} - 1, got {max_records!r}")
+
+
+def check_set(what: str, schema: Schema, attributes: tuple[int, ...]) -> None:
+    """Refuse an attribute set that does not list increasing indexes of attributes."""
+    _check_axes(f"{what}: an attribute set", attributes)
+    if attributes != tuple(sorted(set(attributes))) or not all(0 <= a < len(schema) for a in attributes):
+        raise PrivacyError(f"{what}: an attribute set does not list increasing indexes of attributes")
 
 
 def _check_axes(what: str, given: object) -> None:

@@ -86,7 +86,8 @@ class Ledger:
         file = Path(os.path.realpath(path))  # or two names of one file would have two logs
         check_place(file, limit is not None)
         if limit is not None:
-            create(file, Opening(secrets.token_hex(16), label or _printable(file.stem), limit, _now()))
+            name = "".join(c if c.isprintable() else "\ufffd" for c in file.stem)[:200] or "data"
+            create(file, Opening(secrets.token_hex(16), label or name, limit, _now()))
         opening = read(file).opening
         if limit is not None and opening.limit != limit:
             msg = f"limit: the ledger {str(file)!r} has the limit {opening.limit!r}, got {limit!r}"
@@ -250,10 +251,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _printable(name: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in name)[:200] or "data"
-
-
 WAIT = 60.0
 """Maximum number of seconds to wait for other processes that write the same file."""
 
@@ -395,12 +392,12 @@ def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _connected(file: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{file.as_uri()}?mode={mode}{'' if mode != 'ro' or _has_log(file) else '&immutable=1'}",
-        uri=True,
-        timeout=WAIT,
-        isolation_level=None,
-    )
+    log = file.with_name(f"{file.name}-wal")
+    is_fixed = mode == "ro" and not (log.exists() and log.stat().st_size)
+    # If no entries are in the log, a reader without the right to write tells SQLite so: it would otherwise
+    # need a log of its own, which the writers might then not be allowed to use.
+    uri = f"{file.as_uri()}?mode={mode}{'&immutable=1' if is_fixed else ''}"
+    connection = sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)
     try:
         for pragma in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             connection.execute(f"PRAGMA {pragma}")
@@ -408,13 +405,3 @@ def _connected(file: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _has_log(file: Path) -> bool:
-    """Return whether entries are in the log beside the file.
-
-    If not, a reader without the right to write tells SQLite so: it would otherwise need a log of its own,
-    which the writers might then not be allowed to use.
-    """
-    log = file.with_name(f"{file.name}-wal")
-    return log.exists() and log.stat().st_size > 0

@@ -75,11 +75,8 @@ def measure_distances(
     exact = np.zeros(len(names), dtype=np.int64)
     for number, counts in tables:
         exact[number] = exact_distance(distances.queries[number], counts, targets(number))
-    drawn: Any = np.empty(len(names), dtype=noise.distribution.dtype)
-    for variance in dict.fromkeys(query.variance for query in distances.queries):
-        alike = [number for number, query in enumerate(distances.queries) if query.variance == variance]
-        drawn[alike] = noise.draw(variance, len(alike))
-    return _add(exact, drawn)
+    variances = list(dict.fromkeys(query.variance for query in distances.queries))
+    return _noisy(exact, variances, np.array([variances.index(q.variance) for q in distances.queries]), noise)
 
 
 def measure_dropped(
@@ -98,7 +95,7 @@ def measure_dropped(
     whole = type(exact) is np.ndarray and exact.dtype == np.int64 and exact.shape == (dropped.size,)
     if not whole or exact.min() < 0 or exact.max() >= WORD:
         raise DataError("data: what was left out is inconsistent with how records are chosen")
-    return _add(exact, noise.draw(dropped.variance, dropped.size))
+    return _noisy(exact, [dropped.variance], np.zeros(dropped.size, np.int64), noise)
 
 
 def exact_distance(query: Distance, counts: Counts, target: Integers) -> int:
@@ -173,34 +170,29 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
 
 
 def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource) -> Numbers:
-    multipliers = _multipliers(plan, measured, exact.shape)
-    if multipliers is None:
-        return _add(exact, noise.draw(measured.variance, exact.size).reshape(exact.shape))
-    values, which = np.unique(multipliers.ravel(), return_inverse=True)
-    drawn: Any = np.empty(exact.size, dtype=noise.distribution.dtype)
-    for index, value in enumerate(values.tolist()):
-        rows = np.flatnonzero(which == index)
-        drawn[rows] = noise.draw(measured.variance * value, rows.size)
-    return _add(exact, drawn.reshape(exact.shape))
-
-
-def _add(exact: Integers, drawn: Numbers) -> Numbers:
-    """Add the noise; refuse an overflow of 64 bits, whose probability is negligible."""
-    if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= WORD:
-        raise PrivacyError("noise: a draw exceeds 64 bits; nothing is released for this attribute set")
-    return exact + drawn
-
-
-def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int, ...]) -> Integers | None:
-    """Return the noise multiplier of every row, or None if all are 1."""
-    result: Integers | None = None
-    start = 0
+    """Add noise whose variance is that of the set, times the multiplier of each row."""
+    multipliers, start = np.ones([1] * exact.ndim, dtype=np.int64), 0
     for _, number in measured.blocks:
         strategy = plan.strategies[number]
         stop = start + len(strategy.factors)
         if strategy.multipliers is not None:
-            spread = [n if start <= i < stop else 1 for i, n in enumerate(shape)]
-            factor = strategy.multipliers.reshape(spread)
-            result = factor if result is None else result * factor
+            spread = [n if start <= i < stop else 1 for i, n in enumerate(exact.shape)]
+            multipliers = multipliers * strategy.multipliers.reshape(spread)
         start = stop
-    return None if result is None else np.broadcast_to(result, shape)
+    values, which = np.unique(multipliers, return_inverse=True)
+    which = np.broadcast_to(which.reshape(multipliers.shape), exact.shape).ravel()
+    return _noisy(exact, [measured.variance * value for value in values.tolist()], which, noise)
+
+
+def _noisy(exact: Integers, variances: Sequence[Fraction], which: Integers, noise: NoiseSource) -> Numbers:
+    """Add noise of variance variances[which[k]] to entry k; refuse an overflow of 64 bits.
+
+    The probability of an overflow is negligible.
+    """
+    drawn: Any = np.empty(exact.size, dtype=noise.distribution.dtype)
+    for number, variance in enumerate(variances):
+        rows = np.flatnonzero(which == number)
+        drawn[rows] = noise.draw(variance, rows.size)
+    if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= WORD:
+        raise PrivacyError("noise: a draw exceeds 64 bits; nothing is released for this attribute set")
+    return exact + drawn.reshape(exact.shape)

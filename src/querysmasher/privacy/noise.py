@@ -175,9 +175,6 @@ class DiscreteGaussian(_ExactSampler):
     answer of squared sensitivity Δ² this is ρ-zCDP with ρ = Δ²/(2 variance) (Canonne, Kamath,
     Steinke 2020). With a seed the bits can be recomputed, hence there is no privacy: a seed is for
     tests and simulation only.
-
-    >>> DiscreteGaussian(seed=1).draw(Fraction(100), 5).shape
-    (5,)
     """
 
     distribution = DISTRIBUTIONS["discrete"]
@@ -194,9 +191,6 @@ class RoundedGaussian(_ExactSampler):
     ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is
     variance + 1/12 but for less than 2·10⁻⁸ (`distributions` has it exactly). With a seed there is no
     privacy.
-
-    >>> RoundedGaussian(seed=1).draw(Fraction(100), 5).shape
-    (5,)
     """
 
     distribution = DISTRIBUTIONS["rounded"]

@@ -112,7 +112,3 @@ class Phases:
                 f"{float(self._allowed):.6g} is left; nothing of it was measured"
             )
         self._spent += cost
-
-    def __repr__(self) -> str:
-        """Show what is spent."""
-        return f"Phases(spent {float(self._spent):.6g} of {float(self._allowed):.6g})"

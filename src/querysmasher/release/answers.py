@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -62,8 +62,8 @@ class LabelledAnswers(Generic[AnswerType]):
         """Return one answer."""
         raise NotImplementedError
 
-    def _frame(self, tidy: Tidy, tables: Callable[[Group, slice], Iterable[Any]], backend: Any) -> Any:
-        """Return tidy rows as a data frame; `tables` returns those of a group, whose answers are a slice."""
+    def _frame(self, tidy: Tidy, backend: Any, *numbers: Array) -> Any:
+        """Return values, and standard errors if there are any, as a data frame of tidy rows."""
         if len(self) > MAX_LABELS:
             raise WorkloadError(
                 f"to_frame: {len(self):,} labelled rows do not fit in memory; use "
@@ -71,8 +71,9 @@ class LabelledAnswers(Generic[AnswerType]):
             )
         made, start = [plain(tidy.schema.empty_table())], 0
         for group in self.workload:
-            made += map(plain, tables(group, slice(start, start + group.rows)))
-            start += group.rows
+            rows = slice(start, start + group.rows)
+            made += map(plain, tidy.tables(group, *(column[rows] for column in numbers)))
+            start = rows.stop
         return frame_of(pa.concat_tables(made), backend)
 
     def __len__(self) -> int:
@@ -152,9 +153,7 @@ class Answers(LabelledAnswers[Answer], Explained):
         positive.
         """
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
-        return self._frame(
-            tidy, lambda group, rows: tidy.tables(group, self.values[rows], self.std[rows]), backend
-        )
+        return self._frame(tidy, backend, self.values, self.std)
 
     def __repr__(self) -> str:
         """Show the first answers with their standard errors."""

@@ -251,14 +251,9 @@ class Tidy:
             ]
         )
 
-    def tables(self, group: Group, values: Array, std: Array) -> Iterator[Any]:
-        """Iterate over Arrow tables of the answers to a group."""
-        flat_values, flat_std = values.ravel(), std.ravel()
-        return self.rows(group, lambda batch: self._numbers(flat_values[batch], flat_std[batch]))
-
-    def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
-        """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
-        parts = list(group.parts())
+    def tables(self, group: Group, *numbers: Array) -> Iterator[Any]:
+        """Iterate over Arrow tables of what a group asks, with its values and standard errors."""
+        parts, flat = list(group.parts()), [column.ravel() for column in numbers]
         spans = [_spans(family) for _, family in parts]
         # the columns of attributes may say exactly what each query counts
         stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
@@ -289,9 +284,11 @@ class Tidy:
             for columns in self.columns:
                 family, queries = counted.get(columns.attribute.name, (None, None))
                 about += columns.arrays(family, queries, size)
-            yield pa.table([*about, *numbers(batch)], schema=self.schema)
+            yield pa.table([*about, *self.last(*(n[batch] for n in flat))], schema=self.schema)
 
-    def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
+    def last(self, *numbers: Array) -> Iterator[Any]:
+        """Iterate over the last columns of some rows."""
+        values, std = numbers
         cv = coefficients(values, std)
         hidden = self.rules.hidden(cv)
         low, high = values - self.reach * std, values + self.reach * std
@@ -315,7 +312,7 @@ class Tidy:
 def _columns(
     workload: Workload, safe: Callable[[str], str], reserved: Sequence[str]
 ) -> list[AttributeColumns]:
-    """Return the columns of all attributes that are asked about, each with a name of its own."""
+    """Return the columns of all attributes in queries, under distinct names."""
     families: dict[str, dict[int, Family]] = {}
     for group in workload:
         for names, family in group.parts():

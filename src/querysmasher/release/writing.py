@@ -70,10 +70,7 @@ def write_answers(
     rules: Rules | None = None,
     adopted: Callable[..., Iterable[Array]] = as_computed,
 ) -> None:
-    """Write one row per query: what it counts, value, standard error, interval, cv and flag.
-
-    `adopted` may change the values and standard errors of a group.
-    """
+    """Write one row per query: what it counts, value, standard error, interval, cv and flag."""
     form = format_of(path)
     form.check()
     for group in workload:
@@ -82,32 +79,32 @@ def write_answers(
     tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=form.safe)
     source = about(release, checked_level(level), tidy.rules)
     with one_core():
-        groups = (tidy.tables(group, *adopted(group, *release.answer_group(group))) for group in workload)
-        write_tables(Path(path), form, tidy, source, groups, progress)
+        write_tables(path, form, tidy, source, map(release.answer_group, workload), progress, adopted)
 
 
 def write_tables(
-    path: Path,
+    path: str | os.PathLike[str],
     form: Format,
     tidy: Tidy,
     source: Mapping[str, Any],
-    groups: Iterable[Iterable[Any]],
+    numbers: Iterable[Sequence[Array]],
     progress: bool | None,
+    adopted: Callable[..., Iterable[Array]],
 ) -> None:
-    """Write the tables of all groups of a workload, and a description beside the file.
+    """Write the numbers of all groups of a workload, and a description beside the file.
 
-    The file appears under its name only when it is complete.
+    The file appears under its name only when it is complete. `adopted` may change the numbers of a group.
     """
     with (
         replacing(path) as temporary,
         form.write(temporary, tidy.schema, source) as (write, sheets),
         Bar("Writing", len(tidy.workload.groups), progress) as bar,
     ):
-        for tables in groups:
-            for table in tables:
+        for group, computed in zip(tidy.workload, numbers, strict=True):
+            for table in tidy.tables(group, *adopted(group, *computed)):
                 write(table)
             bar.advance()
-    _write_description(path, form, tidy, source, sheets)
+    _write_description(Path(path), form, tidy, source, sheets)
 
 
 def software(*libraries: str) -> str:

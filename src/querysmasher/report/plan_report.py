@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,12 @@ import numpy as np
 
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, TooLargeError, as_given
-from querysmasher.formatting import count, error, number, settled, share, shortened
+from querysmasher.formatting import count, error, number, percentage, settled, shortened
 from querysmasher.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limit import dimension
-from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, PrivacyCost
 from querysmasher.report.charts import CONFIG, budget_bars, cost_curve, error_curve, error_spread
@@ -42,7 +42,8 @@ from querysmasher.report.expectations import (
 )
 from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
 from querysmasher.report.words import group_words, schema_table, workload_table
-from querysmasher.workload.family import Family, Structure
+from querysmasher.schema import Schema
+from querysmasher.workload.family import Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target
 
@@ -67,6 +68,9 @@ SAMPLE, PER_KIND = 20_000, 12
 
 SPREAD_GROUPS = 300
 """Maximum number of groups for which the page shows the spread of each."""
+
+DIGITS = 5
+"""Significant digits of errors, enough for the page."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
@@ -142,7 +146,7 @@ def _summary(plan: Plan, rmse: float) -> Html:
         ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
         ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
         *_largest(plan),
-        ("Above optimum", f"≤ {share(plan.gap)}", "certified"),
+        ("Above optimum", f"≤ {percentage(plan.gap)}", "certified"),
         (
             "Measured",
             f"{plan.measurements:,}",
@@ -174,7 +178,7 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 def _optimal(plan: Plan, limit: bool | None) -> Html:
     relative = ", relative to its target," if plan.workload.has_targets else ""
     what = "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
-    certified = f"{what} of this plan is certified to be within {share(plan.gap)} of {optimum(plan)}."
+    certified = f"{what} of this plan is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
     limit_words = "The limit of all matrix mechanisms was not computed for this page."
     if dimension(plan.workload) <= QUICK if limit is None else limit:
@@ -255,41 +259,36 @@ def _share_rows(plan: Plan) -> list[dict[str, Any]]:
 def error_rows(plan: Plan) -> tuple[list[Expectation], list[Expectation]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
     with one_core():
-        estimator = plan.new_estimator()  # its memory is freed with it
-        rows = list(expect(plan, estimator=estimator, max_entries=MAX_ENTRIES))
-        extremes = largest_errors(plan)
-        if extremes is not None:
-            rows = [replace(row, largest=extreme.std) for row, extreme in zip(rows, extremes, strict=True)]
-        samples: dict[int, Array | None] = {}
+        rows = list(expect(plan, max_entries=MAX_ENTRIES))
+        samples: dict[int, Array] = {}
         if len(rows) <= SPREAD_GROUPS:
-            for index, row in enumerate(rows):
-                sample = _sample(estimator, row.group)
-                rows[index] = replace(row, spread=quantiles([(sample, 1.0)]))
-                thin = None if sample is None else np.sort(sample)[:: max(1, sample.size // SAMPLE)]
-                samples[id(row.group)] = thin
+            rows = [replace(row, spread=_spread(plan, row.groups, samples)) for row in rows]
         kinds = []
         for kind in by_kind(rows):
             chosen = kind.groups[:: max(1, math.ceil(len(kind.groups) / PER_KIND))]
-            parts = [(samples[id(g)] if id(g) in samples else _sample(estimator, g), g.rows) for g in chosen]
-            kinds.append(replace(kind, spread=quantiles(parts)))
+            kinds.append(replace(kind, spread=_spread(plan, chosen, samples)))
         return rows, kinds
 
 
-def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] | None:
-    """Return the quantiles of samples, each of which represents a number of queries."""
-    known = [(sample, weight) for sample, weight in parts if sample is not None and sample.size]
+def _spread(plan: Plan, groups: Sequence[Group], samples: dict[int, Array]) -> tuple[float, ...] | None:
+    """Return the quantiles of the errors of groups; `samples` has those drawn so far."""
+    for group in groups:
+        if id(group) not in samples:
+            errors = np.sort(_sample(plan.estimator, group))
+            samples[id(group)] = errors[:: max(1, errors.size // SAMPLE)]
+    known = [(samples[id(group)], group.rows) for group in groups if samples[id(group)].size]
     if not known:
         return None
     values = np.concatenate([sample for sample, _ in known])
-    weights = np.concatenate([np.full(sample.size, weight / sample.size) for sample, weight in known])
+    weights = np.concatenate([np.full(sample.size, rows / sample.size) for sample, rows in known])
     order = np.argsort(values)
     heights = np.cumsum(weights[order])
     indexes = np.searchsorted(heights, np.array(QUANTILES) * heights[-1] * (1 - 1e-12))
     return tuple(values[order][np.minimum(indexes, values.size - 1)].tolist())
 
 
-def _sample(estimator: Estimator, group: Group) -> Array | None:
-    """Return the standard errors of a group's queries, or of a sample of them; None if that is too large."""
+def _sample(estimator: Estimator, group: Group) -> Array:
+    """Return the standard errors of a group's queries, or of a sample; none if that is too large."""
     families = group.families
     small = all(f.rows * f.cells <= MAX_ENTRIES for f in families)
     sets = subsets(sorted(estimator.schema.positions(group.attributes)))
@@ -297,42 +296,33 @@ def _sample(estimator: Estimator, group: Group) -> Array | None:
     # every attribute is measured separately, so that variances are sums of products
     apart = small and all(len(f.shape) == 1 for f in families)
     apart = apart and all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
-    if not apart or group.rows > WHOLE:
-        cells = 1 if apart else math.prod(f.cells for f in families)
-        sampled = _sampled(group, min(SAMPLE, MAX_ENTRIES // cells))
-        if sampled is None:
-            return None
-        group = sampled
-    try:
+    cells = 1 if apart else math.prod(f.cells for f in families)
+    with suppress(TooLargeError):
+        if not apart or group.rows > WHOLE:
+            group = _sampled(group, min(SAMPLE, MAX_ENTRIES // cells))
         return np.sqrt(estimator.variances(group).ravel())
-    except TooLargeError:
-        return None
+    return np.empty(0)
 
 
-def _sampled(group: Group, most: int) -> Group | None:
-    """Return a group of about `most` of a group's queries, spread evenly: some rows of every family."""
+def _sampled(group: Group, most: int) -> Group:
+    """Return a group of about `most` of a group's queries: rows of every family, drawn with a fixed seed."""
     if most < 8:
-        return None
+        raise TooLargeError
     left, families = float(most), list(group.families)
     order = sorted(range(len(families)), key=lambda i: families[i].rows)
     for done, index in enumerate(order):  # small families first: they leave more to the others
-        family = families[index]
-        rows = _some_rows(family, max(min(family.rows, int(left ** (1 / (len(order) - done)))), 1), index)
+        family, generator = families[index], np.random.default_rng(index)
+        size = max(min(family.rows, int(left ** (1 / (len(order) - done)))), 1)
+        written_out = family.structure is Structure.ROWS or family.rows * family.cells <= MAX_ENTRIES
+        if not written_out:
+            size = min(size, MAX_ENTRIES // family.cells)
+        chosen = np.sort(generator.choice(family.rows, size=size, replace=False))
+        rows = family.matrix()[chosen] if written_out else family.drawn(generator, chosen)
         if rows is None:
-            return None
+            raise TooLargeError
         left /= len(rows)
         families[index] = Rows(family.shape, rows)
     return replace(group, families=tuple(families))
-
-
-def _some_rows(family: Family, size: int, seed: int) -> Array | None:
-    """Return `size` rows of a family, or as many as fit in memory, drawn with a fixed seed."""
-    written_out = family.structure is Structure.ROWS or family.rows * family.cells <= MAX_ENTRIES
-    if not written_out:
-        size = min(size, MAX_ENTRIES // family.cells)
-    generator = np.random.default_rng(seed)
-    chosen = np.sort(generator.choice(family.rows, size=size, replace=False))
-    return family.matrix()[chosen] if written_out else family.drawn(generator, chosen)
 
 
 def epsilon_curve(budget: Budget) -> Curve | None:
@@ -372,7 +362,6 @@ def error_data(
     """Return the data of the section for the page's script, and its charts."""
     by_error = in_order([-(row.rmse or 0.0) for row in groups])
     listed = [groups[index] for index in by_error] if len(groups) > GROUPS else groups
-    extremes = {id(extreme.group): extreme for extreme in largest_errors(plan) or ()}
     charts: dict[str, Any] = {}
     spreads = [(row, row.spread) for row in kinds if row.spread and row.rmse][:KINDS]
     if spreads:
@@ -384,7 +373,7 @@ def error_data(
         )
     data: dict[str, Any] = {
         "rmse": rmse,
-        "groups": [_group_row(row, extremes.get(id(row.group)), plan) for row in listed[:GROUPS]],
+        "groups": [_group_row(row, plan.workload.schema) for row in listed[:GROUPS]],
         "all_groups": len(groups),
     }
     if curve is not None:
@@ -393,25 +382,26 @@ def error_data(
         known = [row.rmse for row in groups if row.rmse] or [rmse]
         drawn = {"error": rmse, "low": min(known), "high": max(known)}
         points = [
-            {"epsilon": epsilon, **{name: _short(value * factor) for name, value in drawn.items()}}
+            {"epsilon": epsilon, **{name: shortened(value * factor, DIGITS) for name, value in drawn.items()}}
             for epsilon, factor in zip(grid, factors, strict=True)
         ]
         charts["curve"] = error_curve(points, start, rmse)
     return data, charts
 
 
-def _group_row(row: Expectation, extreme: Extreme | None, plan: Plan) -> dict[str, Any]:
+def _group_row(row: Expectation, schema: Schema) -> dict[str, Any]:
     """Return a group with its mean error, its largest, the query that has that, and its target."""
     data: dict[str, Any] = {
         "label": group_words(row.group),
         "ways": len(row.attributes),
         "queries": row.queries,
-        "rmse": None if row.rmse is None else _short(row.rmse),
-        "spread": [_short(q) for q in row.spread] if row.spread else None,
+        "rmse": None if row.rmse is None else shortened(row.rmse, DIGITS),
+        "spread": [shortened(q, DIGITS) for q in row.spread] if row.spread else None,
     }
+    extreme = row.extreme
     if extreme is not None:
-        data["largest"] = _short(extreme.std)
-        data["query"] = extreme.query(plan.workload.schema)
+        data["largest"] = shortened(extreme.std, DIGITS)
+        data["query"] = extreme.query(schema)
         if extreme.group.target is not None:  # in nine digits: a target is met to a fraction of 1e-6
             data["target"], data["ratio"] = str(extreme.group.target), shortened(extreme.ratio, 9)
     return data
@@ -419,14 +409,9 @@ def _group_row(row: Expectation, extreme: Extreme | None, plan: Plan) -> dict[st
 
 def _spread_row(index: int, row: Expectation, spread: Iterable[float]) -> dict[str, Any]:
     where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
-    kind, rmse = row.label.replace("|", "¦"), _short(row.rmse or 0.0)
-    errors = {f"q{i}": _short(q) for i, q in enumerate(spread)}
+    kind, rmse = row.label.replace("|", "¦"), shortened(row.rmse or 0.0, DIGITS)
+    errors = {f"q{i}": shortened(q, DIGITS) for i, q in enumerate(spread)}
     return {"key": f"{index}|{kind}|{where}", "label": f"{row.label} ({where})", "rmse": rmse, **errors}
-
-
-def _short(value: float) -> float:
-    """Return five significant digits, enough for the page."""
-    return shortened(value, 5)
 
 
 # --- what targets cost ---

@@ -22,7 +22,6 @@ from querysmasher.errors import WorkloadError, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
 from querysmasher.statistics.quantiles import quantile
 from querysmasher.statistics.ratios import (
-    Quotients,
     apart,
     correlations,
     joint_error,
@@ -56,13 +55,13 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
             `quantile`, `table` or `difference` of this release, or one entry of such a result.
         b: the same, with as many figures as a, or a single figure.
     """
-    left, right, correlation = _operands(source, a, b)
+    title, columns, left, right, correlation, note = _operands(source, a, b, "Difference", "-")
     return Figures(
-        _title("Difference", "-", left, right),
-        _columns(a, b, left, right),
+        title,
+        columns,
         left.values - right.values,
         joint_error(left.std, right.std, correlation),
-        _note(left, right),
+        note,
         linear=lambda: left.errors.plus(right.errors, 1.0, -1.0),
         ends=lambda reach: difference_ends(left, right, correlation, reach),
         trusted=left.reliable & right.reliable,
@@ -72,24 +71,20 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
 @explained("release.ratio('age < 18', 'age >= 65')")
 def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
-    left, right, correlation = _operands(source, a, b)
-    ratios, columns = Quotients(left, right, correlation), _columns(a, b, left, right)
-    return ratios_of(_title("Ratio", "/", left, right), columns, ratios, _note(left, right))
+    return ratios_of(*_operands(source, a, b, "Ratio", "/"))
 
 
-def _operands(source: AnswerSource, a: Operand, b: Operand) -> tuple[Figures, Figures, Array]:
-    """Return both operands as figures, one of b for each of a, and the correlations of their errors."""
+def _operands(
+    source: AnswerSource, a: Operand, b: Operand, what: str, sign: str
+) -> tuple[str, tuple[Column, ...], Figures, Figures, Array, str]:
+    """Return title, columns, one figure of a and of b for each contrast, their correlations, and a note."""
     left, right = _figures(source, "a", a), _figures(source, "b", b)
     left, right = left.take(range(len(left))), right.take(_matched(left, right))
-    return left, right, _correlation(left.errors, right.errors)
-
-
-def _title(what: str, sign: str, left: Figures, right: Figures) -> str:
-    return f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
-
-
-def _note(left: Figures, right: Figures) -> str:
-    return " ".join(filter(None, dict.fromkeys([left.note, right.note])))
+    title = f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
+    note = " ".join(filter(None, dict.fromkeys([left.note, right.note])))
+    covariance = np.diagonal(left.errors.covariance(right.errors))
+    correlation = correlations(covariance, left.std, right.std)
+    return title, _columns(a, b, left, right), left, right, correlation, note
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -106,19 +101,6 @@ def _matched(left: Figures, right: Figures) -> Sequence[int]:
         raise WorkloadError(
             f"b: expected {n:,} figures, one per figure of a, a single one, or one per group of a, got {m:,}"
         ) from None
-
-
-def _correlation(a: LinearErrors, b: LinearErrors) -> Array:
-    n = len(a.indexes)
-    first, second = a.plus(b, 1.0, 0.0), a.plus(b, 0.0, 1.0)  # on one workload
-    stacked = LinearErrors(
-        a.source,
-        first.workload,
-        np.concatenate([first.indexes, second.indexes]),
-        np.concatenate([first.coefficients, second.coefficients]),
-    ).covariance()
-    std = np.sqrt(np.maximum(np.diagonal(stacked), 0))
-    return correlations(np.diagonal(stacked, n), std[:n], std[n:])
 
 
 def _figures(source: AnswerSource, name: str, given: object) -> Figures:

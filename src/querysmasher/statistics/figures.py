@@ -83,12 +83,13 @@ class LinearErrors:
         scale = np.broadcast_to(np.asarray(coefficient, dtype=float), index.shape).reshape(-1, 1)
         return cls(source, workload, index.reshape(-1, 1), np.where(np.isfinite(scale), scale, 0.0))
 
-    def covariance(self) -> Array:
-        """Return the covariance of the figures."""
-        half = self._combined(self.source.covariance(self.workload))
-        return self._combined(half.T)
+    def covariance(self, other: LinearErrors | None = None) -> Array:
+        """Return the covariance of the figures, or with other ones."""
+        if other is None:
+            return self.combined(self.combined(self.source.covariance(self.workload)).T)
+        return other.combined(self.combined(self.source.covariance(self.workload, other.workload)).T).T
 
-    def _combined(self, rows: Array) -> Array:
+    def combined(self, rows: Array) -> Array:
         """Return one row per figure, from one per query."""
         result = np.zeros((len(self.indexes), rows.shape[1]))
         for index, coefficient in zip(self.indexes.T, self.coefficients.T, strict=True):

@@ -15,32 +15,21 @@ errors of zero is marked as unreliable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
 from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
-from querysmasher.statistics.selection import (
-    ROWS,
-    Grouped,
-    RowFactor,
-    among,
-    described,
-    grouped,
-    groups_by,
-    rows_on,
-)
+from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
 
 ROUNDING = 1e-12
-"""Variances below this share of their terms are rounding errors."""
+"""Variances below this fraction of their terms are rounding errors."""
 
 ASSUMED = (
     "Intervals cover the noise, not this assumption: "
@@ -51,65 +40,6 @@ INTERPOLATED = f"Records are taken as spread evenly within each bin. {ASSUMED}"
 
 By = str | Sequence[str] | None
 """No grouping attribute, one, or several."""
-
-
-@dataclass(frozen=True, eq=False)
-class Quotients:
-    """Ratios R = N / D of figures whose errors have some correlation."""
-
-    numerator: Figures
-    denominator: Figures
-    correlation: Array
-
-    @cached_property
-    def values(self) -> Array:
-        """N / D; NaN where D is zero."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            D = self.denominator.values
-            return np.where(D == 0, np.nan, self.numerator.values / D)
-
-    @property
-    def std(self) -> Array:
-        """Standard errors by the delta method."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            errors = joint_error(self.numerator.std, self.values * self.denominator.std, self.correlation)
-            return np.where(np.isnan(self.values), np.nan, errors / np.abs(self.denominator.values))
-
-    @property
-    def reliable(self) -> NDArray[np.bool_]:
-        """Whether both figures are, and each denominator is more than two standard errors from zero."""
-        D = self.denominator
-        far = (np.abs(D.values) > TOO_CLOSE * D.std) & (D.values != 0)
-        return np.asarray(far & self.numerator.reliable & D.reliable)
-
-    def errors(self) -> LinearErrors:
-        """Return the errors of the ratios as combinations of those of answers."""
-        R, D = self.values.ravel(), self.denominator.values.ravel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.numerator.errors.plus(self.denominator.errors, 1 / D, -R / D)
-
-    def ends(self, reach: float) -> tuple[Array, Array]:
-        """Return the ends of intervals that reach so many standard errors."""
-        below_N, above_N = apart(self.numerator, reach)
-        below_D, above_D = apart(self.denominator, reach)
-        turned = self.denominator.values < 0  # then N / D = (-N) / (-D)
-        below_N, above_N = np.where(turned, [above_N, below_N], [below_N, above_N])
-        below_D, above_D = np.where(turned, [above_D, below_D], [below_D, above_D])
-        N = np.where(turned, -self.numerator.values, self.numerator.values)
-        low = self._end(below_N, np.where(below_N <= N, above_D, below_D), -1)
-        high = self._end(above_N, np.where(-above_N <= N, below_D, above_D), +1)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
-
-    def _end(self, x: Array, y: Array, sign: int) -> Array:
-        """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-        R, shared = self.values, self.correlation * x * y
-        with np.errstate(all="ignore"):
-            square = self.denominator.values**2 - y**2
-            u = R * y**2 - shared
-            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
-            root = np.sqrt(u**2 + square * joint_error(x, R * y, self.correlation) ** 2)
-            return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
 
 
 def apart(figures: Figures, reach: float) -> tuple[Array, Array]:
@@ -129,23 +59,58 @@ def joint_error(x: Array, y: Array, correlation: Array) -> Array:
 def ratios_of(
     title: str,
     columns: tuple[Column, ...],
-    ratios: Quotients,
+    numerator: Figures,
+    denominator: Figures,
+    correlation: Array,
     note: str = "",
     scale: float = 1.0,
     shift: float = 0.0,
 ) -> Figures:
-    """Return shift + scale × N / D as figures."""
-
-    def ends(reach: float) -> tuple[Array, Array]:
-        low, high = ratios.ends(reach)
-        return shift + scale * low, shift + scale * high
+    """Return shift + scale × N / D as figures, given the correlation of the errors of N and D."""
+    N, D = numerator.values, denominator.values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        R = np.where(D == 0, np.nan, N / D)
+        error = joint_error(numerator.std, R * denominator.std, correlation) / np.abs(D)
+    far = (np.abs(D) > TOO_CLOSE * denominator.std) & (D != 0)
 
     def linear() -> LinearErrors:
-        errors = ratios.errors()
-        return replace(errors, coefficients=scale * errors.coefficients)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = scale * (1 / D.ravel()), scale * (-R.ravel() / D.ravel())
+        return numerator.errors.plus(denominator.errors, *factors)
 
-    values, std = shift + scale * ratios.values, scale * ratios.std
-    return Figures(title, columns, values, std, note, linear=linear, ends=ends, trusted=ratios.reliable)
+    def end(x: Array, y: Array, sign: int) -> Array:
+        """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
+        shared = correlation * x * y
+        with np.errstate(all="ignore"):
+            square = D**2 - y**2
+            u = R * y**2 - shared
+            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
+            root = np.sqrt(u**2 + square * joint_error(x, R * y, correlation) ** 2)
+            return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
+
+    def ends(reach: float) -> tuple[Array, Array]:
+        below_N, above_N = apart(numerator, reach)
+        below_D, above_D = apart(denominator, reach)
+        turned = D < 0  # then N / D = (-N) / (-D)
+        below_N, above_N = np.where(turned, [above_N, below_N], [below_N, above_N])
+        below_D, above_D = np.where(turned, [above_D, below_D], [below_D, above_D])
+        above = np.where(turned, -N, N)
+        low = end(below_N, np.where(below_N <= above, above_D, below_D), -1)
+        high = end(above_N, np.where(-above_N <= above, below_D, above_D), +1)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        low, high = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+        return shift + scale * low, shift + scale * high
+
+    return Figures(
+        title,
+        columns,
+        shift + scale * R,
+        scale * np.where(np.isnan(R), np.nan, error),
+        note,
+        linear=linear,
+        ends=ends,
+        trusted=np.asarray(far & numerator.reliable & denominator.reliable),
+    )
 
 
 def correlations(covariance: Array, x: Array, y: Array) -> Array:
@@ -186,17 +151,14 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
     """
     # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
     # of one size; the mean and Fieller's interval follow the change of scale.
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     values = numbers(given)
-    names = groups_by(schema, by, besides=[attribute])
+    groups = Groups(source, by, where, attribute)
     shift = float(values.max() + values.min()) / 2
     scale = float(values.max() - values.min()) / 2 or 1.0
-    conditions = among(schema, where)
-    title = described(f"Mean of {with_unit(given)}", names, where)
-    above = RowFactor((), (schema.position(attribute),), (values - shift) / scale)
+    above = RowFactor.of((), (source.schema.position(attribute),), (values - shift) / scale)
     note = MIDPOINTS if given.edges is not None else ""
-    return _per_record(source, above, names, conditions, title, scale, shift, note)
+    return _per_record(groups, above, f"Mean of {with_unit(given)}", scale, shift, note)
 
 
 @explained("release.total_of('age', by='sex')")
@@ -205,62 +167,39 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
 
     Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
     """
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     values = numbers(given)
-    names = groups_by(schema, by, besides=[attribute])
+    groups = Groups(source, by, where, attribute)
     scale = float(np.abs(values).max()) or 1.0
-    answers = grouped(
-        source, rows_on(schema, attribute, ROWS, values[None] / scale), names, among(schema, where)
-    )
-    return Figures(
-        described(f"Total of {with_unit(given)}", names, where),
-        answers.columns(),
-        scale * answers.values[0],
-        scale * np.sqrt(answers.variances[0]),
-        MIDPOINTS if given.edges is not None else "",
-        linear=lambda: answers.errors(0, scale),
-    )
+    rows = RowFactor.of((ROWS,), (source.schema.position(attribute),), values[None] / scale)
+    title = f"Total of {with_unit(given)}{groups.words}"
+    note = MIDPOINTS if given.edges is not None else ""
+    return groups.queries(rows).figures(slice(None), title, groups.columns(), note, scale)
 
 
 @explained("release.share('age >= 65', of=\"sex == 'F'\")")
 def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Figures:
     """Return the fraction of the records with `of` that also satisfy a predicate, by group."""
-    schema = source.schema
-    names = groups_by(schema, by)
-    conditions = among(schema, predicate, "predicate")
+    groups = Groups(source, by, of, name="of")
+    conditions = among(source.schema, predicate, "predicate")
     if not conditions:
         raise PredicateError(
             f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
         )
-    among_these = among(schema, of, "of")
-    title = described(f"Share of {predicate.strip()}", names, of)
-    return _per_record(source, reduce(RowFactor.times, conditions), names, among_these, title)
+    return _per_record(groups, reduce(RowFactor.times, conditions), f"Share of {predicate.strip()}")
 
 
 def _per_record(
-    source: AnswerSource,
-    above: RowFactor,
-    by: tuple[str, ...],
-    conditions: Sequence[RowFactor],
-    title: str,
-    scale: float = 1.0,
-    shift: float = 0.0,
-    note: str = "",
+    groups: Groups, above: RowFactor, what: str, scale: float = 1.0, shift: float = 0.0, note: str = ""
 ) -> Figures:
     """Return shift + scale × N / D: N sums `above` over the records of each group, and D counts them."""
     N, D = above.rows, np.ones_like(above.rows)
-
-    def answers_to(*rows: Array) -> Grouped:
-        return grouped(source, RowFactor((ROWS,), above.positions, np.stack(rows)), by, conditions)
-
-    def part(row: int) -> Figures:
-        std = np.sqrt(answers.variances[row])
-        return Figures("", (), answers.values[row], std, linear=lambda: answers_to(N, D).errors(row))
-
-    answers = answers_to(N, D, N + D)
-    numerator, denominator, both = part(0), part(1), answers.variances[2]
-    covariance = (both - numerator.std**2 - denominator.std**2) / 2
+    each, both = (
+        groups.queries(RowFactor.of((ROWS,), above.positions, np.stack(rows))) for rows in ([N, D], [N + D])
+    )
+    numerator, denominator = map(each.figures, np.arange(each.order.size).reshape(2, -1))
+    _, joint_std = both.answers
+    covariance = (joint_std.ravel() ** 2 - numerator.std**2 - denominator.std**2) / 2
     correlation = correlations(covariance, numerator.std, denominator.std)
-    ratios = Quotients(numerator, denominator, correlation)
-    return ratios_of(title, answers.columns(), ratios, note, scale, shift)
+    title = f"{what}{groups.words}"
+    return ratios_of(title, groups.columns(), numerator, denominator, correlation, note, scale, shift)

@@ -19,7 +19,7 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import PredicateError, TooLargeError, WorkloadError, as_given
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import AnswerSource, Column, LinearErrors, cell_columns
+from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors, cell_columns
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
 from querysmasher.workload.joint import Rows
@@ -34,30 +34,29 @@ ROWS = "\x00rows"
 
 @dataclass(frozen=True, eq=False)
 class RowFactor:
-    """Rows over the cells of some attributes: an axis per name in `axes`, then one per attribute."""
+    """Queries on the cells of some attributes; a query has an index on each named axis."""
 
     axes: tuple[str, ...]
     positions: tuple[int, ...]
     """Indexes of the attributes, increasing."""
-    rows: Array
-    family: Family | None = None
-    """The queries, if they are those of a family on one attribute; `rows` are then empty."""
+    shape: tuple[int, ...]
+    """Number of queries along each axis."""
+    family: Family
+
+    @classmethod
+    def of(cls, axes: tuple[str, ...], positions: tuple[int, ...], rows: Array) -> RowFactor:
+        """Return the queries with given rows: an axis per name in `axes`, then one per attribute."""
+        shape, cells = rows.shape[: len(axes)], rows.shape[len(axes) :]
+        return cls(axes, positions, shape, Rows(cells, rows.reshape(-1, math.prod(cells))))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of rows along each axis."""
-        return self.rows.shape[: len(self.axes)]
-
-    @property
-    def written_out(self) -> Array:
-        """The rows; an error if the family has too many."""
-        if self.family is None:
-            return self.rows
-        if self.family.cells > WRITTEN_OUT:
+    def rows(self) -> Array:
+        """The rows, as in `of`; an error if a family has too many."""
+        if self.family.closed_form and self.family.cells > WRITTEN_OUT:
             raise TooLargeError(
                 "where: a condition on an attribute of very many values is too large here; use coarser values"
             )
-        return self.family.matrix()
+        return self.family.matrix().reshape(*self.shape, *self.family.shape)
 
     def times(self, other: RowFactor) -> RowFactor:
         """Return the product: every row of one with every row of the other, multiplied cell by cell."""
@@ -69,40 +68,30 @@ class RowFactor:
             raise TooLargeError(
                 f"conditions tie {len(positions)} attributes together: {entries:,} coefficients are too many"
             )
-        return RowFactor((*self.axes, *other.axes), positions, mine * theirs)
+        return RowFactor.of((*self.axes, *other.axes), positions, mine * theirs)
 
     def _spread(self, positions: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
-        rows = self.written_out
-        sizes = dict(zip(self.positions, rows.shape[len(self.axes) :], strict=True))
+        sizes = dict(zip(self.positions, self.family.shape, strict=True))
         cells = [sizes.get(p, 1) for p in positions]
-        return rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
+        return self.rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Factors on disjoint attributes; `axes` is the order in which answers are arranged."""
+    """Queries of a release: factors on disjoint attributes; `axes` is the order of the axes of answers."""
 
-    schema: Schema
+    source: AnswerSource
     factors: tuple[RowFactor, ...]
     axes: tuple[str, ...]
 
     @cached_property
     def workload(self) -> Workload:
         """The queries, as one group."""
-        attributes: list[str] = []
-        families: list[Family] = []
-        for factor in self.factors:
-            attributes += [self.schema.names[p] for p in factor.positions]
-            cells = tuple(self.schema.sizes[p] for p in factor.positions)
-            if factor.family is not None:
-                families.append(factor.family)
-                continue
-            rows = factor.rows.reshape(-1, math.prod(cells))
-            is_identity = rows.shape == (*cells, *cells) and np.array_equal(rows, np.eye(len(rows)))
-            families.append(Identity(cells) if is_identity else Rows(cells, rows))
-        return Workload(self.schema, (Group(tuple(attributes), tuple(families)),))
+        schema = self.source.schema
+        names = tuple(schema.names[p] for factor in self.factors for p in factor.positions)
+        return Workload(schema, (Group(names, tuple(factor.family for factor in self.factors)),))
 
-    def arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
+    def _arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
         """Return answers to the workload with an axis per name of `axes`."""
         axes = [axis for factor in self.factors for axis in factor.axes]
         shape = [n for factor in self.factors for n in factor.shape]
@@ -110,12 +99,34 @@ class Selection:
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """The index in the workload of each arranged answer."""
-        return self.arranged(np.arange(self.workload.query_count)).ravel()
+        """The index in the workload of each answer, in row-major order."""
+        return self._arranged(np.arange(self.workload.query_count)).ravel()
+
+    @cached_property
+    def answers(self) -> tuple[Array, Array]:
+        """Values and standard errors, with an axis per name of `axes`."""
+        answers = self.source.answer(self.workload)
+        return self._arranged(answers.values), self._arranged(answers.std)
+
+    def figures(
+        self,
+        which: NDArray[np.int64] | slice,
+        title: str = "",
+        columns: tuple[Column, ...] = (),
+        note: str = "",
+        scale: float = 1.0,
+    ) -> Figures:
+        """Return scale × the answers with some indexes in row-major order as figures."""
+        values, std = (scale * array.ravel()[which] for array in self.answers)
+
+        def linear() -> LinearErrors:
+            return LinearErrors.of(self.source, self.workload, self.order[which], scale)
+
+        return Figures(title, columns, values, std, note, linear=linear)
 
 
-def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) -> Selection:
-    """Return a selection, with factors that share attributes multiplied."""
+def select(source: AnswerSource, factors: Iterable[RowFactor], axes: Sequence[str]) -> Selection:
+    """Return a selection, with factors that have attributes in common multiplied."""
     separate: list[RowFactor] = []
     for given in factors:
         merged = given
@@ -123,17 +134,12 @@ def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) ->
             separate.remove(other)
             merged = other.times(merged)
         separate.append(merged)
-    return Selection(schema, tuple(separate), tuple(axes))
-
-
-def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> RowFactor:
-    """Return rows over the values of one attribute."""
-    return RowFactor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
+    return Selection(source, tuple(separate), tuple(axes))
 
 
 def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
     """Return the queries of a family on one attribute, without writing them out."""
-    return RowFactor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
+    return RowFactor((axis,), (schema.position(name),), (family.rows,), family)
 
 
 def among(schema: Schema, predicate: str | None, name: str = "where") -> list[RowFactor]:
@@ -142,60 +148,43 @@ def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Ro
         return []
     if not isinstance(predicate, str) or not predicate.strip():
         raise PredicateError(f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}")
-    return [RowFactor((), positions, mask.astype(float)) for positions, mask in conditions(schema, predicate)]
+    return [RowFactor.of((), on, mask.astype(float)) for on, mask in conditions(schema, predicate)]
 
 
-def groups_by(
-    schema: Schema, by: str | Sequence[str] | None, *, besides: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
-    if by is not None and not isinstance(by, str | Sequence):
-        raise WorkloadError(f"by: expected the name of an attribute or a list of names, got {as_given(by)}")
-    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
-    schema.positions(names)
-    for name in names:
-        if name in besides:
-            raise WorkloadError(f"by: {name!r} is the attribute of the statistic itself; group by others")
-    return names
+class Groups:
+    """The records that a statistic is about: by group, among those of a condition."""
 
+    def __init__(
+        self,
+        source: AnswerSource,
+        by: str | Sequence[str] | None,
+        where: str | None,
+        attribute: str | None = None,
+        name: str = "where",
+    ) -> None:
+        """Refuse repeated grouping attributes and that of the statistic; `name` is the argument `where`."""
+        self.source = source
+        schema = source.schema
+        if by is not None and not isinstance(by, str | Sequence):
+            msg = f"by: expected the name of an attribute or a list of names, got {as_given(by)}"
+            raise WorkloadError(msg)
+        self.names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        schema.positions(self.names)
+        if attribute in self.names:
+            msg = f"by: {attribute!r} is the attribute of the statistic itself; group by others"
+            raise WorkloadError(msg)
+        self.conditions = among(schema, where, name)
+        by_names = f" by {', '.join(self.names)}" if self.names else ""
+        self.words = by_names + (f", among {where.strip()}" if where else "")
+        """The end of the title of a statistic, such as " by sex, among age >= 18"."""
 
-@dataclass(frozen=True, eq=False)
-class Grouped:
-    """Answers to the rows of a factor by group: a line per row and a column per group."""
-
-    source: AnswerSource
-    selection: Selection
-    by: tuple[str, ...]
-    values: Array
-    variances: Array
-
-    def errors(self, row: int, scale: float = 1.0) -> LinearErrors:
-        """Return scale × the errors of the answers to one row, by group."""
-        index = self.selection.order.reshape(len(self.values), -1)[row]
-        return LinearErrors.of(self.source, self.selection.workload, index, scale)
+    def queries(self, factor: RowFactor) -> Selection:
+        """Return the queries of a factor, whose only axis is `ROWS`, by group."""
+        schema = self.source.schema
+        values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in self.names)
+        return select(self.source, [factor, *values, *self.conditions], (ROWS, *self.names))
 
     def columns(self, repeats: int = 1) -> tuple[Column, ...]:
         """Return what each group is about, each group `repeats` times in a row."""
-        attributes = [self.source.schema[name] for name in self.by]
-        return cell_columns(attributes, self.source.schema.shape(self.by), repeats)
-
-
-def grouped(
-    source: AnswerSource, factor: RowFactor, by: tuple[str, ...], conditions: Sequence[RowFactor]
-) -> Grouped:
-    """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
-    schema = source.schema
-    values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in by)
-    selection = select(schema, [factor, *values, *conditions], (ROWS, *by))
-    answers = source.answer(selection.workload)
-    counts, std = (selection.arranged(a).reshape(*factor.shape, -1) for a in (answers.values, answers.std))
-    return Grouped(source, selection, by, counts, std**2)
-
-
-def described(what: str, by: Sequence[str], where: str | None) -> str:
-    """Return the title of a statistic.
-
-    >>> described("Mean of age", ["sex"], "age >= 18")
-    'Mean of age by sex, among age >= 18'
-    """
-    return what + (f" by {', '.join(by)}" if by else "") + (f", among {where.strip()}" if where else "")
+        schema = self.source.schema
+        return cell_columns([schema[name] for name in self.names], schema.shape(self.names), repeats)

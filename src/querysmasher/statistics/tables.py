@@ -22,11 +22,11 @@ from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.tidy import NUMBERS, frame, frame_of
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors, cell_columns
-from querysmasher.statistics.ratios import Quotients, correlations, ratios_of
+from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, cell_columns
+from querysmasher.statistics.ratios import correlations, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
-from querysmasher.statistics.selection import RowFactor, Selection, rows_on, select
-from querysmasher.workload.builders import marginals, queries
+from querysmasher.statistics.selection import RowFactor, Selection, family_on, select
+from querysmasher.workload.families import Identity
 
 MAX_ROWS, MAX_COLUMNS = 40, 16
 """Maximum number of rows and columns printed."""
@@ -48,21 +48,16 @@ CHUNK = 2_000
 """Number of queries whose covariance with their denominators is computed at a time."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelledTable:
     """Cells by one attribute or several; the last one forms the columns, "Total" stands for all values."""
 
     attributes: tuple[Attribute, ...]
+    values: Array
+    """Values, with an axis per attribute; with totals, they are the last entry of each."""
     percent: str | None
-
-    @property
-    def values(self) -> Array:
-        """Values, with an axis per attribute; with totals, they are the last entry of each."""
-        raise NotImplementedError
-
-    @property
-    def title(self) -> str:
-        """What the table shows."""
-        raise NotImplementedError
+    title: str
+    """What the table shows."""
 
     def _texts(self, part: slice) -> Iterable[str]:
         """Return cells as text."""
@@ -148,15 +143,8 @@ class LabelledTable:
 class CrossTable(LabelledTable):
     """Figures by one attribute or several; the last one forms the columns, "Total" stands for all values."""
 
-    attributes: tuple[Attribute, ...]
     figures: Figures
-    percent: str | None
     rules: Rules
-
-    @property
-    def values(self) -> Array:
-        """Values, with an axis per attribute; with totals, they are the last entry of each."""
-        return self.figures.values
 
     @property
     def std(self) -> Array:
@@ -167,11 +155,6 @@ class CrossTable(LabelledTable):
     def cv(self) -> Array:
         """Coefficients of variation, standard error divided by absolute value."""
         return self.figures.cv
-
-    @property
-    def title(self) -> str:
-        """What the table shows."""
-        return f"{one_line(self.figures.title)} (value ± standard error)"
 
     @property
     def flags(self) -> Any:
@@ -262,17 +245,17 @@ def table(  # noqa: D417 - a method of the release
     rules = Rules(thresholds, suppress)
     shown = tuple(schema[name] for name in attributes)
     if percent is None and not totals:
-        return CrossTable(shown, cells(source, attributes), None, rules)
-    for attribute in shown:
-        if attribute.size > MAX_VALUES:
-            raise TooLargeError(
-                f"attribute {attribute.name!r} has {attribute.size:,} values; at most {MAX_VALUES:,} fit: "
-                "use totals=False, without percentages"
-            )
-    kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
-    table_cells = _Cells(source, attributes, shape, kept)
-    figures = table_cells.counts() if percent is None else table_cells.percentages(percent)
-    return CrossTable(shown, figures, percent, rules)
+        figures = cells(source, attributes)
+    else:
+        for attribute in shown:
+            if attribute.size > MAX_VALUES:
+                raise TooLargeError(
+                    f"attribute {attribute.name!r} has {attribute.size:,} values; at most {MAX_VALUES:,} "
+                    "fit: use totals=False, without percentages"
+                )
+        figures = _with_totals(source, attributes, shape, percent, totals)
+    title = f"{one_line(figures.title)} (value ± standard error)"
+    return CrossTable(shown, figures.values, percent, title, figures, rules)
 
 
 def cells(source: AnswerSource, attributes: Sequence[str]) -> Figures:
@@ -281,16 +264,12 @@ def cells(source: AnswerSource, attributes: Sequence[str]) -> Figures:
     Without attributes, there is one cell: all records.
     """
     schema = source.schema
-    families = dict.fromkeys(attributes, "identity")
-    workload = queries(schema, families) if families else marginals(schema, 0)
-    answers = source.answer(workload)
+    factors = [family_on(schema, name, name, Identity((schema[name].size,))) for name in attributes]
     shape = schema.shape(attributes)
-    return Figures(
+    return select(source, factors, attributes).figures(
+        np.arange(math.prod(shape)).reshape(shape),
         f"Count by {', '.join(attributes)}" if attributes else "Count",
         cell_columns([schema[name] for name in attributes], shape),
-        answers.values.reshape(shape),
-        answers.std.reshape(shape),
-        linear=lambda: LinearErrors.of(source, workload, np.arange(answers.values.size)),
     )
 
 
@@ -331,100 +310,63 @@ def denominators(cells: NDArray[Any], percent: str) -> NDArray[Any]:
     return np.broadcast_to(cells[ends[percent]], cells.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """All cells of a table and its totals; `kept` are those shown."""
+def _cells(
+    source: AnswerSource,
+    names: Sequence[str],
+    kept: Sequence[Sequence[int] | None] = (),
+    added: int | None = None,
+) -> Selection:
+    """Return the queries of all cells and totals, or those with the `kept` indexes on the first attributes.
 
-    source: AnswerSource
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    kept: tuple[slice, ...]
+    With `added`, to each cell the total over the attribute of that index is added.
+    """
+    factors: list[RowFactor] = []
+    for number, (name, chosen) in enumerate(zip_longest(names, kept)):
+        n = source.schema[name].size
+        rows = np.concatenate([np.eye(n), np.ones((1, n))]) + (number == added)
+        rows = rows if chosen is None else rows[list(chosen)]
+        factors.append(RowFactor.of((name,), (source.schema.position(name),), rows))
+    return select(source, factors, names)
 
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """The index of each cell in row-major order."""
-        return np.arange(math.prod(self.shape), dtype=np.int64).reshape(self.shape)
 
-    def selection(
-        self, *kept: NDArray[np.int64] | Sequence[int] | None, added: int | None = None
-    ) -> Selection:
-        """Return the queries of all cells, or of those with the given indexes on the first attributes.
+def _with_totals(
+    source: AnswerSource, names: Sequence[str], shape: tuple[int, ...], percent: str | None, totals: bool
+) -> Figures:
+    """Return counts or percentages of all cells, and of totals if they are shown."""
+    queries = _cells(source, names)
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    shown = tuple(slice(None) if totals else slice(-1) for _ in shape)
+    columns = cell_columns([source.schema[name] for name in names], numbers[shown].shape)
+    if percent is None:
+        return queries.figures(numbers[shown], f"Count by {', '.join(names)}", columns)
+    below = denominators(numbers, percent)
+    _, std = queries.answers
+    covariance = _with_denominators(source, names, percent, std**2, std.ravel()[below] ** 2)
+    N, D = queries.figures(numbers[shown]), queries.figures(below[shown])
+    correlation = correlations(covariance[shown], N.std, D.std)
+    title = f"Percent {OF[percent]} by {', '.join(names)}"
+    return ratios_of(title, columns, N, D, correlation, scale=100.0)
 
-        With `added`, to each cell the total over the attribute of that index is added.
-        """
-        factors: list[RowFactor] = []
-        for name, chosen in zip_longest(self.names, kept):
-            n = self.source.schema[name].size
-            rows = np.concatenate([np.eye(n), np.ones((1, n))])
-            if added is not None and name == self.names[added]:
-                rows = rows + 1
-            factors.append(rows_on(self.source.schema, name, name, rows if chosen is None else rows[chosen]))
-        return select(self.source.schema, factors, self.names)
 
-    @cached_property
-    def all(self) -> Selection:
-        """The queries of all cells."""
-        return self.selection()
-
-    def answers(self) -> tuple[Array, Array]:
-        answers = self.source.answer(self.all.workload)
-        return self.all.arranged(answers.values), self.all.arranged(answers.std)
-
-    def errors(self, cells: NDArray[np.int64]) -> LinearErrors:
-        """Return the errors of some cells."""
-        return LinearErrors.of(self.source, self.all.workload, self.all.order[cells])
-
-    def columns(self) -> tuple[Column, ...]:
-        return cell_columns([self.source.schema[name] for name in self.names], self.numbers[self.kept].shape)
-
-    def counts(self) -> Figures:
-        values, std = self.answers()
-        shown = self.numbers[self.kept]
-        return Figures(
-            f"Count by {', '.join(self.names)}",
-            self.columns(),
-            values[self.kept],
-            std[self.kept],
-            linear=lambda: self.errors(shown),
-        )
-
-    def percentages(self, percent: str) -> Figures:
-        values, std = self.answers()
-        kept, cells = self.kept, self.numbers
-        below = denominators(cells, percent)
-        covariance = self._with_denominators(percent, std**2, std.ravel()[below] ** 2)[kept]
-
-        def part(which: NDArray[np.int64]) -> Figures:
-            flat, errors = values.ravel()[which], std.ravel()[which]
-            return Figures("", (), flat, errors, linear=lambda: self.errors(which))
-
-        N, D = part(cells[kept]), part(below[kept])
-        ratios = Quotients(N, D, correlations(covariance, N.std, D.std))
-        return ratios_of(
-            f"Percent {OF[percent]} by {', '.join(self.names)}", self.columns(), ratios, scale=100.0
-        )
-
-    def _with_denominators(self, percent: str, above: Array, under: Array) -> Array:
-        """Return the covariance of each cell with its denominator, from the variances of both and of sums."""
-        if not under.any():
-            return np.zeros(self.shape)
-        if percent == "row" or (percent == "column" and len(self.names) == 2):
-            sums_of = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
-            sums = sums_of.arranged(self.source.answer(sums_of.workload).std) ** 2
-            return (sums - above - under) / 2
-        return self._one_by_one(percent)
-
-    def _one_by_one(self, percent: str) -> Array:
-        """Return the covariance of each cell with its denominator, a few rows at a time."""
-        under = self.selection(*([-1] for _ in self.names[:-1]), None if percent == "column" else [-1])
-        width = 1 if percent == "total" else self.shape[-1]
-        denominator = np.arange(math.prod(self.shape[1:])) % width
-        result = np.zeros(self.shape)
-        step = max(1, CHUNK // math.prod(self.shape[1:]) - 1)
-        for start in range(0, self.shape[0], step):
-            first = np.arange(start, min(start + step, self.shape[0]))
-            cells = self.selection(first)
-            covariance = self.source.covariance(cells.workload, under.workload)[cells.order]
-            shared = covariance[np.arange(len(covariance)), np.tile(under.order[denominator], len(first))]
-            result[first] = shared.reshape(len(first), *self.shape[1:])
-        return result
+def _with_denominators(
+    source: AnswerSource, names: Sequence[str], percent: str, above: Array, under: Array
+) -> Array:
+    """Return the covariance of each cell with its denominator, from the variances of both."""
+    shape = above.shape
+    if not under.any():
+        return np.zeros(shape)
+    if percent == "row" or (percent == "column" and len(names) == 2):  # cell + denominator is a product
+        _, sums = _cells(source, names, added=len(names) - 1 if percent == "row" else 0).answers
+        return (sums**2 - above - under) / 2
+    below = _cells(source, names, [*([-1] for _ in names[:-1]), None if percent == "column" else [-1]])
+    width = 1 if percent == "total" else shape[-1]
+    denominator = np.arange(math.prod(shape[1:])) % width
+    result = np.zeros(shape)
+    step = max(1, CHUNK // math.prod(shape[1:]) - 1)
+    for start in range(0, shape[0], step):  # a few rows at a time
+        first = range(start, min(start + step, shape[0]))
+        cells = _cells(source, names, [first])
+        covariance = source.covariance(cells.workload, below.workload)[cells.order]
+        shared = covariance[np.arange(len(covariance)), np.tile(below.order[denominator], len(first))]
+        result[first] = shared.reshape(len(first), *shape[1:])
+    return result

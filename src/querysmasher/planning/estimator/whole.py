@@ -1,7 +1,7 @@
 """Rows that are measured whole, not split, beside residual measurements: one Schur complement on top.
 
 Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to
-rows R that were measured as they are, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
+rows R that were measured whole, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
 on what is known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the
 unknown ones. Its variance is
 
@@ -44,7 +44,7 @@ UNKNOWN = 1e-11
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Rows that are measured as they are on one attribute set."""
+    """Rows that are measured whole on one attribute set."""
 
     attributes: AttributeSet
     maps: tuple[Integers, ...]

@@ -14,8 +14,7 @@ factor. Under a given budget, the targets are tightened by it, and the budget is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +24,7 @@ from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.checks import is_nothing_to_measure, is_public, nothing_to_measure
+from querysmasher.planning.checks import NOTHING
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
@@ -73,26 +72,25 @@ def check_objective(objective: object, insufficient: object) -> None:
             raise PlanError(msg)
 
 
-def check_aimed(workload: Workload) -> None:
-    """Refuse a workload without any target."""
-    if not workload.has_targets:
-        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
-        raise PlanError(msg)
-
-
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
     """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
-    named = {workload.schema.names[attribute] for attribute in lines}
+    named, most = {workload.schema.names[attribute] for attribute in lines}, limits()
     for group in workload:
         for names, family in group.parts():
             on_line = not named.isdisjoint(names)
-            if not family.fits_memory and (family.rows > family.cells or not on_line):
-                msg = (
-                    "workload: targets and objective='worst' are limited to families that can be written "
-                    f"out, got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
-                    "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+            if family.fits_memory or (on_line and family.rows <= family.cells):
+                continue
+            allowed = "families that can be written out"
+            if family.cells > most.axis_values and family.rows > most.large_worst_queries:
+                allowed = (
+                    f"{most.large_worst_queries:,} queries per group where attributes have very many values"
                 )
-                raise TooLargeError(msg)
+            msg = (
+                f"workload: targets and objective='worst' are limited to {allowed}, "
+                f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
+                "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+            )
+            raise TooLargeError(msg)
 
 
 def aimed_of(workload: Workload) -> Workload:
@@ -176,8 +174,12 @@ def _least(workload: Workload, replan: Replan) -> Least:
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
     """Return the plan of least cost that meets all targets, around given centres or the best ones."""
     aimed, unit = aimed_of(workload), replan.budget
-    with _measuring_targets(workload):
+    try:
         best = _least_largest(aimed, targets_of(aimed), replan, centres)
+    except PlanError as error:
+        if not str(error).endswith(NOTHING) or len(aimed.groups) == len(workload.groups):
+            raise
+        raise PlanError(str(error).replace("all its queries", "all its queries with targets")) from None
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
@@ -205,17 +207,6 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     aims = targets_of(workload, math.inf)
     aims = np.where(np.isfinite(aims), aims, stds / loose)
     return _least_largest(workload, aims, replan, plan.centres).plan
-
-
-@contextmanager
-def _measuring_targets(workload: Workload) -> Iterator[None]:
-    """Say that targets are about nothing if queries without targets are all that could be measured."""
-    try:
-        yield
-    except PlanError as error:
-        if not is_nothing_to_measure(error) or all(g.target is not None for g in workload):
-            raise
-        raise nothing_to_measure("all its queries with targets", public=is_public(error)) from None
 
 
 # --- the mean error within targets ---

@@ -17,7 +17,7 @@ from querysmasher.planning.allocation import plan_around_best, plan_at
 from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import refusal
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
@@ -54,7 +54,7 @@ class Replan:
         ]
         rest = without(workload, unsplit) if unsplit else workload
         split = None if rest is None else self._split(rest, centres, tolerance)
-        plan = beside(split, unsplit, workload, self.budget, self.options.tolerance, combined=False)
+        plan = beside(split, unsplit, workload, self.budget, self.options, combined=False)
         return replace(plan, tolerance=self.options.tolerance)
 
     def first(self, workload: Workload, *, centred: bool = True) -> Plan:
@@ -77,7 +77,7 @@ class Replan:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
                     split = self._split(rest, positive, tolerance)
-            return beside(split, unsplit, workload, self.budget, tolerance)
+            return beside(split, unsplit, workload, self.budget, self.options)
 
         try:
             return self.measurable(around)

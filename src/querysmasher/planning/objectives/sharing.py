@@ -47,9 +47,8 @@ class Sharing:
         Expected variances count as queries: they keep to targets too, and depend on all classes.
         """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
-        loose = np.where(
-            np.isfinite(targets), self.squares, LOOSE * table.expected(by_column, table.variances)
-        )
+        expected = table.coefficients(by_column) @ table.variances
+        loose = np.where(np.isfinite(targets), self.squares, LOOSE * expected)
         self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
         """The terms of queries that joined, relative to target²."""
         self._classes: list[Integers] = [table.classes]
@@ -106,25 +105,23 @@ class Sharing:
 
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
-        bounds, best = self.table.bounds(x) / self.squares, 0.0
+        bounds, best = self.table.most @ x / self.squares, 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
             square = self.squares[number]
-            value, terms = self.table.near_largest(number, x, least * square, MOST)
-            best = max(best, value / square)
-            fresh = {row.tobytes(): row / square for row in terms if value / square >= least}
-            self._add(number, [row for key, row in fresh.items() if (number, key) not in self._seen])
-            self._seen |= {(number, key) for key in fresh}
+            values, rows = self.table.peaks(number, x)
+            best = max(best, float(values.max()) / square)
+            near = np.argsort(-values)[:MOST]
+            near = near[values[near] >= least * square]
+            terms = self.table.terms(number, [index[near] for index in rows], len(near)) / square
+            fresh = {key: row for row in terms if (key := (number, row.tobytes())) not in self._seen}
+            if fresh:
+                self._seen.update(fresh)
+                self._rows.append(np.array(list(fresh.values())))
+                self._classes.append(np.broadcast_to(self.table.classes[number], self._rows[-1].shape))
         return best
-
-    def _add(self, number: int, rows: list[Array]) -> None:
-        if rows:
-            wide = np.zeros((len(rows), self.table.classes.shape[1]))
-            wide[:, : len(rows[0])] = rows
-            self._rows.append(wide)
-            self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
 
     def _solved(
         self, x: Array, losses: Array | None, enough: float = 0.0, most: float = math.inf

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +30,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.residual import Residuals, Tied, tied
+from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
@@ -111,13 +111,10 @@ class GroupTerms:
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
 
-    def __init__(
-        self, plan: Plan, scopes: Sequence[tuple[int, ...]], previous: VarianceTable | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]]) -> None:
         """Take a plan and, for every group, the scope of each of its families.
 
-        Groups are equivalent only if they have the same scopes. If only strategies and noise differ from
-        those of the `previous` table, its entries and the formulas of its columns stay.
+        Groups are equivalent only if they have the same scopes.
         """
         self._plan = plan
         self._whole = {index: m for m in plan.measured for index in m.whole}
@@ -125,18 +122,11 @@ class VarianceTable:
             self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
         )
         self._classify()
-        fixed = not self._whole and not self.estimator.residual.lines
-        self._layout = (plan.centres, self.sets, [(m.attributes, m.blocks) for m in plan.measured], fixed)
         self._numbers: dict[Hashable, int] = {}
-        self._formulas: list[Callable[[Residuals], Array]] = []
+        self.columns: list[Array] = []
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
-        self.entries: list[GroupTerms] = []
-        if previous is not None and fixed and self._is_laid_out_as(previous):
-            self.entries, self.kinds, self._formulas = previous.entries, previous.kinds, previous._formulas  # noqa: SLF001
-        else:
-            self.entries += (self._entry(*groups) for groups in self._equivalent(scopes))
-        self.columns = [np.maximum(formula(self.estimator.residual), 0.0) for formula in self._formulas]
+        self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
         )
@@ -148,10 +138,6 @@ class VarianceTable:
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-        self._most = np.array([c.max() for c in self.columns])
-
-    def _is_laid_out_as(self, other: VarianceTable) -> bool:
-        return self._plan.workload is other._plan.workload and self._layout == other._layout
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
@@ -208,7 +194,7 @@ class VarianceTable:
         if members[0] in self._whole:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple(
-                (number, (self._column((members[0], number), scopes, partial(_constant, values)),))
+                (number, (self._column((members[0], number), scopes, partial(np.asarray, values)),))
                 for number, values in squares.items()
             )
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
@@ -241,41 +227,51 @@ class VarianceTable:
         inside = [part for part in parts if part.indices[0] in cluster]
         kind = tuple(scopes[family] for family in cluster)
         key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
-        return self._column(key, kind, partial(_product, group, cluster, inside))
+        return self._column(key, kind, partial(self._product, group, cluster, inside))
 
-    def _column(self, key: Hashable, kind: tuple[int, ...], formula: Callable[[Residuals], Array]) -> int:
-        number = self._numbers.setdefault(key, len(self._formulas))
-        if number == len(self._formulas):
-            self._formulas.append(formula)
+    def _column(self, key: Hashable, kind: tuple[int, ...], compute: Callable[[], Array]) -> int:
+        number = self._numbers.setdefault(key, len(self.columns))
+        if number == len(self.columns):
+            self.columns.append(np.maximum(compute(), 0.0))
             self.kinds.append(kind)
         return number
 
+    def _product(self, group: Group, cluster: tuple[int, ...], parts: Sequence[Tied]) -> Array:
+        """Return the products of the variances at σ² = 1 of tied families, over the rows of a cluster."""
+        shape = tuple(group.families[family].rows for family in cluster)
+        if math.prod(shape) > limits().worst_queries:
+            msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
+            raise TooLargeError(msg)
+        values = np.ones(shape)
+        for part in parts:
+            order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
+            spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
+            variances = self.estimator.residual.tied_variances(part, group)
+            values = values * variances.transpose(order).reshape(spread)
+        return values.ravel()
+
     # --- expected variances ---
 
-    def expected(self, by_column: Array, variances: Array) -> Array:
-        """Return the expected variance of every entry, given the expectation of every column."""
-        return np.asarray((self._noise(variances) * self.expected_terms(by_column)).sum(axis=1))
-
     def coefficients(self, by_column: Array) -> Array:
-        """Return the expected variance of every entry at σ² = 1 on one class: entries × classes."""
+        """Return the expected variance of every entry at σ² = 1 on one class: entries × classes.
+
+        `by_column` is the expectation of every column.
+        """
         result = np.zeros((len(self.entries), len(self.sets) + 1))
         np.add.at(
             result, (np.arange(len(self.entries))[:, None], self.classes), self.expected_terms(by_column)
         )
         return result[:, :-1]
 
-    def slopes(self, by_column: Array, weights: Array, variances: Array) -> Array:
+    def slopes(self, by_column: Array, weights: Array) -> Array:
         """Return the derivative of Σ weight × expected variance by the expectation of every column."""
         values = np.append(by_column, 1.0)[self._column_of]
-        scale = weights[:, None] * self._noise(variances)
+        scale = weights[:, None] * np.append(self.variances, 0.0)[self.classes]
         result = np.zeros(len(self.columns) + 1)
         for cluster in range(values.shape[1]):
             others = np.delete(values, cluster, axis=1).prod(axis=1)
             np.add.at(result, self._column_of[:, cluster], scale * others)
         return result[:-1]
-
-    def _noise(self, variances: Array) -> Array:
-        return np.asarray(np.append(variances, 0.0)[self.classes])
 
     def expected_terms(self, by_column: Array) -> Array:
         """Return the expectation of every term of every entry."""
@@ -283,37 +279,30 @@ class VarianceTable:
 
     # --- largest variances ---
 
-    def bounds(self, variances: Array) -> Array:
-        """Return an upper bound on the largest variance of every entry."""
-        return np.asarray((self._noise(variances) * self.expected_terms(self._most)).sum(axis=1))
+    @cached_property
+    def most(self) -> Array:
+        """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
+        return self.coefficients(np.array([c.max() for c in self.columns]))
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        fronts = self._fronts_of(number)
-        values, chosen = peaks([matrix for _, matrix in fronts], self._noise_of(number, variances))
+        values, rows = self.peaks(number, variances)
         first = first_largest(values)
-        rows = [int(index[i[first]]) for (index, _), i in zip(fronts, chosen, strict=True)]
-        return float(values.max()), self.entries[number].query(rows)
+        return float(values.max()), self.entries[number].query([int(index[first]) for index in rows])
 
-    def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
-        """Return the largest variance, and the terms of queries of at least `least`, up to `most` of them.
+    def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers]]:
+        """Return the largest variances of an entry's queries, and the row of every cluster of each."""
+        fronts = self._fronts_of(number)
+        noise = np.append(variances, 0.0)[self.classes[number, : len(self.entries[number].terms)]]
+        values, chosen = peaks([matrix for _, matrix in fronts], noise)
+        return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)]
 
-        The terms are those of the entry, in order; the product with the noise of their classes is the
-        variance.
-        """
-        noise = self._noise_of(number, variances)
-        fronts = [matrix for _, matrix in self._fronts_of(number)]
-        values, chosen = peaks(fronts, noise)
-        near = np.argsort(-values)[:most]
-        near = near[values[near] >= min(least, values.max())]
-        terms = np.ones((len(near), len(noise)))
-        for matrix, index in zip(fronts, chosen, strict=True):
-            terms = terms * matrix[index[near]]
-        return float(values.max()), terms
-
-    def _noise_of(self, number: int, variances: Array) -> Array:
-        terms = len(self.entries[number].terms)
-        return np.asarray(np.append(variances, 0.0)[self.classes[number, :terms]])
+    def terms(self, number: int, rows: Sequence[Integers], count: int) -> Array:
+        """Return the terms of `count` queries of an entry, given the row of every cluster of each."""
+        result = np.zeros((count, self.classes.shape[1]))
+        for term, (_, columns) in enumerate(self.entries[number].terms):
+            result[:, term] = math.prod(self.columns[c][i] for c, i in zip(columns, rows, strict=True))
+        return result
 
     def _fronts_of(self, number: int) -> list[tuple[Integers, Array]]:
         """Return indices of rows of every cluster of an entry, and these rows × terms.
@@ -334,24 +323,6 @@ class VarianceTable:
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]
-
-
-def _constant(values: Array, _: Residuals) -> Array:
-    return values
-
-
-def _product(group: Group, cluster: tuple[int, ...], parts: Sequence[Tied], residuals: Residuals) -> Array:
-    """Return the products of the variances at σ² = 1 of tied families, over the rows of a cluster."""
-    shape = tuple(group.families[family].rows for family in cluster)
-    if math.prod(shape) > limits().worst_queries:
-        msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
-        raise TooLargeError(msg)
-    values = np.ones(shape)
-    for part in parts:
-        order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
-        spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
-        values = values * residuals.tied_variances(part, group).transpose(order).reshape(spread)
-    return values.ravel()
 
 
 def _joined(count: int, ties: list[tuple[int, ...]]) -> Clusters:

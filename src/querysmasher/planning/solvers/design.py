@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -97,18 +97,6 @@ class Design(Iterate):
         eigenvalues, Q = np.linalg.eigh(M)
         return cls.of(p, np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30)), Q.T @ R)
 
-    @classmethod
-    def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
-        """Evaluate the same design from G = RᵀR of known rank: one decomposition, and no matrix product.
-
-        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
-        """
-        r = np.sqrt(p)
-        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
-        squares = eigenvalues[-rank:]
-        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
-        return cls.of(p, s, s[:, None] * U[:, -rank:].T / r)
-
     def strategy(self) -> Array:
         """Return the rows B = M^{-¼}R, scaled to unit sensitivity."""
         scale = np.sqrt(self.roots * self.leverages.max())
@@ -136,6 +124,46 @@ class Design(Iterate):
         return rows * np.sqrt(gains / cost)[:, None], float(np.sqrt(loss))
 
 
+@dataclass(frozen=True, eq=False)
+class Levelled(Design):
+    """A design of queries that no centre binds, with the Gram matrix G: its columns are scaled to length one.
+
+    The strategy is DVD, D = diag(v^{-½}). Its loss exceeds the optimum by the square of what `Design` loses.
+    """
+
+    gram: Array
+
+    @classmethod
+    def of_gram(cls, gram: Array, rank: int, p: Array) -> Levelled:
+        """Evaluate the weights p, given the rank of G: one decomposition.
+
+        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
+        """
+        r = np.sqrt(p)
+        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
+        squares = eigenvalues[-rank:]
+        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
+        plain = Design.of(p, s, s[:, None] * U[:, -rank:].T / r)
+        return cls(p, plain.leverages, plain.trace_root, s, plain.image, gram)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """D⁻¹V⁻¹D⁻¹."""
+        half = self.image * (self.weights * np.sqrt(self.leverages)) / self.roots[:, None] ** 1.5
+        return half.T @ half
+
+    @cached_property
+    def upper(self) -> float:  # type: ignore[override]
+        """An upper bound on √L, unless G is singular: then that of the design."""
+        if len(self.roots) < len(self.weights):
+            return super().upper
+        return math.sqrt(float(np.vdot(self.gram, self.inverse)))
+
+    def strategy(self) -> Array:
+        """Return the rows B = M^{-¼}RD, if G is regular."""
+        return self.image / np.sqrt(self.roots[:, None] * self.leverages)
+
+
 def _pieces(cells: int, rank: int) -> list[slice]:
     step = max(1, CHUNK // rank)
     return [slice(start, start + step) for start in range(0, cells, step)]
@@ -144,7 +172,7 @@ def _pieces(cells: int, rank: int) -> list[slice]:
 def _is_wide(R: Array) -> bool:
     """Return whether R has so few queries on so many cells that the time of matrix products counts."""
     rank, cells = R.shape
-    return cells > 4 * rank and cells * rank**2 > limits().light_work
+    return cells > max(4 * rank, limits().threaded_cells)
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
@@ -190,17 +218,19 @@ def solve_design(
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
     Few queries on many cells go on with the fixed point, on the cells with the largest weights. The interior
-    point is left out if that comes near or takes long, or if its own steps would and `enough` is reached.
+    point is left out if that comes near, or if its steps would take long and `enough` is reached.
     """
     rank, cells = R.shape
-    evaluate, wide = evaluator(R), _is_wide(R)
-    heavy = rank * (cells * rank if wide else min(cells, 3 * rank) ** 2) > limits().interior_work
-    few = wide and cells > 30 * rank
-    design = fixed_point(evaluate, start, tolerance, 6 if few else 60, progress)
+    evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
+    design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60, progress)
     if wide and design.gap > tolerance:
-        design = _on_active_cells(R, evaluate, design, tolerance, False, 4 if heavy else 8, progress)
-    accepted = max(tolerance, enough) if heavy else tolerance
-    if design.gap > accepted and not (wide and (heavy or design.gap <= 4 * tolerance)):
+        accepted = enough if cells * rank**2 > limits().interior_work else tolerance
+        design = _on_active_cells(R, evaluate, design, accepted, False, 8, progress)
+    heavy = (
+        rank * np.count_nonzero(design.weights > 1e-4 * design.weights.max()) ** 2 > limits().interior_work
+    )
+    accepted = enough if heavy else 4 * tolerance if wide else tolerance
+    if design.gap > accepted and not (wide and heavy):
         design = _on_active_cells(R, evaluate, design, tolerance, True, 8, progress)
     best = design if isinstance(design, Design) else Design.at(R, design.weights)
     return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
@@ -219,19 +249,20 @@ def _on_active_cells(
 
     The interior point takes fewer cells than the fixed point.
     """
-    share = 3 if interior else 30
+    per_query = 3 if interior else 20
     rank, cells = R.shape
     active = pivots = np.arange(cells)
-    if cells > max(limits().light_cells, share * rank):
+    if cells > max(limits().light_cells, per_query * rank):
         heaviest = np.argsort(design.weights)
         pool = heaviest[-10 * rank :]
         pivots = pool[pivoted(R[:, pool])[1][:rank]]  # so that M is regular
-        active = np.union1d(heaviest[-share * rank :], pivots)
-    best, stalled = design, 0
+        active = np.union1d(heaviest[-per_query * rank :], pivots)
+    best, worst, stalled = design, pivots, 0
     for _ in range(rounds):
         p = np.zeros(cells)
-        following = design.weights * (design.leverages / design.value) ** 2
-        rows, near = R[:, active], np.maximum(following[active], 1e-2 / len(active))
+        near = design.weights * (design.leverages / design.value) ** 2
+        near[worst] = np.maximum(near[worst], 4 * design.gap / len(active))
+        rows, near = R[:, active], near[active]
         if interior:
             p[active] = interior_point(rows, near, tolerance / 4, progress)
         else:
@@ -242,7 +273,7 @@ def _on_active_cells(
         if best.gap <= tolerance or stalled == (1 if interior and len(active) == cells else 3):
             break
         violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
-        worst = violators[np.argsort(design.leverages[violators])[-share * rank :]]
+        worst = violators[np.argsort(design.leverages[violators])[-per_query * rank :]]
         support = np.flatnonzero(p > (1e-9 if interior else 1e-4) * p.max())
         active = np.union1d(np.union1d(support, worst), pivots)
     return best

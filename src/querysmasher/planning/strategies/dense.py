@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, first_largest, solve_upper, tame_root
+from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -156,14 +156,35 @@ class Span:
         with np.errstate(over="ignore"):  # infinite lengths are refused
             return np.sqrt(_lengths(self.rows * self.roots))
 
+    def _scaled(self) -> Array:
+        """Return the rows times `roots`, scaled to length one."""
+        rows = self.rows * self.roots
+        rows /= self.lengths[:, None]
+        return rows
+
+    @cached_property
+    def _gram(self) -> Array:
+        """The Gram matrix of the rows scaled to length one."""
+        scaled = self._scaled()
+        return np.asarray(scaled @ scaled.T)
+
+    @property
+    def least_singular_value(self) -> float:
+        """A lower bound on the least singular value of the rows times `roots`: close if near orthogonal."""
+        if not np.all(self.lengths > 0):
+            return ROUNDING
+        least = 2 - np.abs(self._gram).sum(axis=1).max()  # Gershgorin
+        return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
+
+    @cached_property
+    def _tame_root(self) -> Array | None:
+        """The Cholesky root of the Gram matrix, unless that would lose digits."""
+        return tame_root(self._gram)
+
     @cached_property
     def _decomposed(self) -> tuple[Array, Array]:
-        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one.
-
-        R is the Cholesky root of their Gram matrix, or where that would lose digits of a QR decomposition.
-        """
-        scaled = self.rows * self.roots / self.lengths[:, None]
-        triangle = tame_root(scaled @ scaled.T)
+        """An orthonormal basis (columns × rows), and the triangle R of the rows scaled to length one."""
+        scaled, triangle = self._scaled(), self._tame_root
         if triangle is None:
             basis, triangle = np.linalg.qr(scaled.T)
             return basis, triangle
@@ -173,7 +194,14 @@ class Span:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
         if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
             return False
-        return bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+        return self._tame_root is not None or bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
+
+    def combinations(self, rows: Array) -> Array:
+        """Return the coefficients of rows of the span: the rows of the span must be independent."""
+        if self._tame_root is None:
+            return np.asarray((rows * self.roots) @ self.inverse)
+        products = self._scaled() @ (rows * self.roots).T
+        return solve_cholesky(self._tame_root.T, products).T / self.lengths
 
     @property
     def basis(self) -> Array:
@@ -252,7 +280,7 @@ class RowsStrategy(Strategy):
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
     def combinations(self, rows: Array) -> Array:
-        return (rows * self._roots) @ self.span.inverse
+        return self.span.combinations(rows)
 
     @property
     def leverage(self) -> float:
@@ -324,13 +352,28 @@ class RowsStrategy(Strategy):
     def _on_lattice(self) -> Array:
         """The coefficients of the rows in terms of the lattice's rows."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return self.matrix @ Span.of(self.lattice).inverse
+        return Span.of(self.lattice).combinations(self.matrix)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        again = self.of_integers(rounded)
+        """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
+
+        A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
+        rows R, with ‖R†‖ the reciprocal of their least singular value.
+        """
+        again, cost = self.of_integers(rounded), float(squared_sensitivity(rounded))
+        rows = again.matrix[: self.rank]
+        scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
+        errors = scale * self.matrix
+        errors -= rows
+        errors *= self._roots
+        error = math.sqrt(_lengths(errors).max())
+        del errors  # as large as the queries
+        loss = (1 + error / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
+        if loss <= limits().good_loss:
+            return float(loss) / scale**2 * cost
         if not again.span.is_independent():
             return math.inf
-        return float(_lengths(again.combinations(self.matrix)).max()) * float(squared_sensitivity(rounded))
+        return float(_lengths(again.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 

@@ -36,7 +36,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
@@ -45,7 +45,7 @@ from querysmasher.planning.strategies.line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
-from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
+from querysmasher.privacy.factors.reflection import NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Indexes
 

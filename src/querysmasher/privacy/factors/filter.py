@@ -52,10 +52,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from querysmasher.arrays import Array, Numbers
+from querysmasher.arrays import CHUNK, Array, Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import NEAR, WORD, Factor, Integers, given, largest_of, require
-from querysmasher.privacy.factors.reflection import CHUNK, Image, Reflection, Spectrum
+from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
 
 UNIT = 8 * 2.0**-53
 """Rounding error per level of a transform, relative to ‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ)."""

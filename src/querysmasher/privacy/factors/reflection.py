@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import PrivacyError
 
 Entries = TypeVar("Entries", bound=NDArray[Any])
@@ -44,9 +44,6 @@ ENDS = {
 }
 """The sign (0: none) and the shift of t(i+j+shift); s, a and b of t(P−d) = s·t(d) with P = an + b; and the
 first frequency k of waves with the angle 2πk/P."""
-
-CHUNK = 4_000_000
-"""Number of entries that are transformed at a time."""
 
 NAMES = tuple(ENDS)
 """The ways to continue a filter beyond the ends."""
