@@ -98,14 +98,7 @@ class Reconstruction:
     @cached_property
     def _table(self) -> Array:
         """Estimated counts of all cells, from which answers to the only measurement's queries follow."""
-        (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
-        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        return self._undone(number, self.store[0].astype(float)).reshape(sizes)
-
-    def _undone(self, number: int, answers: Array) -> Array:
-        """Estimate cells, along the last axis, from answers to a strategy, along the first."""
-        return self.estimator.strategies[number].undone(self.plan.strategies[number], answers)
+        return self._estimated((0,))
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
@@ -130,19 +123,24 @@ class Reconstruction:
             return self.estimator.residual.is_full(attributes)
         return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
-    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
+    def _estimated(self, numbers: tuple[int, ...]) -> Array:
+        """Return the cells that fit the answers of repeated measurements, with an axis per attribute."""
         measured = self.plan.measured[numbers[0]]
         answers = combined_answers(self.plan, self.store, numbers)
         strategies = [self.plan.strategies[number] for _, number in measured.blocks]
         tensor = answers.reshape([math.prod(strategy.rows) for strategy in strategies])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for (axes, number), strategy in zip(measured.blocks, strategies, strict=True):
-            tensor = self._undone(number, tensor)
+            tensor = self.estimator.strategies[number].undone(strategy, tensor)
             tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
             labels += axes
-        residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        for axis, attribute in enumerate(measured.attributes):  # C r sums to zero along every axis, as r does
-            if not self.centres[attribute].is_uniform:  # if all centres are uniform
+        return tensor.transpose([labels.index(a) for a in range(len(labels))])
+
+    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
+        residual = self._estimated(numbers)
+        # with uniform centres, the estimate already sums to zero along every axis
+        for axis, attribute in enumerate(self.plan.measured[numbers[0]].attributes):
+            if not self.centres[attribute].is_uniform:
                 total = residual.sum(axis=axis, keepdims=True)
                 residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
         return np.ascontiguousarray(residual)
