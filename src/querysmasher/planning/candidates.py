@@ -36,8 +36,7 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import root_of, solve_whole
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root

@@ -20,7 +20,8 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.lifting import along, subsets
+from querysmasher.planning.estimator.lifting import centred, subsets
+from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.store import Store, combined_answers, repeats
@@ -58,7 +59,8 @@ class Reconstruction:
         numbers = self._numbers.get(attributes)
         if numbers is None:
             return None
-        self._kept[attributes] = residual = self._rebuild(numbers)
+        residual = centred(self._estimated(numbers), [self.centres[a] for a in attributes])
+        self._kept[attributes] = residual = np.ascontiguousarray(residual)
         while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
         return residual
@@ -136,15 +138,6 @@ class Reconstruction:
             labels += axes
         return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
-    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
-        residual = self._estimated(numbers)
-        # with uniform centres, the estimate already sums to zero along every axis
-        for axis, attribute in enumerate(self.plan.measured[numbers[0]].attributes):
-            if not self.centres[attribute].is_uniform:
-                total = residual.sum(axis=axis, keepdims=True)
-                residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
-        return np.ascontiguousarray(residual)
-
 
 def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
     """Return the answers to a group from its marginal, with an axis per family.
@@ -157,13 +150,6 @@ def answered(group: Group, table: Array, std: Array, public_total: int | None) -
         return answers
     often = summed(group, np.ones(table.shape)) / table.size
     return np.where(std == 0, often * float(public_total or 0), answers)
-
-
-def summed(group: Group, table: Array) -> Array:
-    """Return the sums of the cells of a table that a group asks for, with an axis per family."""
-    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        table = np.moveaxis(family.answers(table), 0, -1)
-    return table
 
 
 MAX_COVARIANCE = 10_000
