@@ -209,7 +209,7 @@ def test_sorted_chunks_bin_whole_persons(size):
     encoder = RowEncoder(SCHEMA, SCHEMA.names, "drop", Bound("id", 2, KEY))
     chunks = encoder.chunks(pa.Table.from_pylist(rows).to_batches(max_chunksize=size), 1)
     found = list(bounded_in_order(encoder.bound, chunks))
-    assert module.summed(found).tolist() == lacking(rows)
+    assert module.joined(found).out.tolist() == lacking(rows)
     assert sum(codes.rows for codes in found) == reference([row for row in rows if row["a"] < 3]).sum()
 
 

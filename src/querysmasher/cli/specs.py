@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +216,16 @@ class Expectations:
     def rows(self, every: bool) -> list[Expectation]:
         """Return a row per group; if there are many, a row per entry, unless `every` group is wanted."""
         rows = self.groups
-        return rows if every or len(rows) <= MOST_ROWS else list(self._by_entry(iter(rows)))
+        if every or len(rows) <= MOST_ROWS:
+            return rows
+        entries = [(entry.kind, len(entry.workload.groups)) for entry in self.spec.entries]
+        if self.plan.asked is not None:  # what is measured is not what is asked for
+            entries = [("measured", len(rows))]
+        numbers = (number for number, (_, groups) in enumerate(entries) for _ in range(groups))
+        alike: dict[tuple[int, int], list[Expectation]] = {}
+        for number, row in zip(numbers, rows, strict=True):
+            alike.setdefault((number, len(row.attributes)), []).append(row)
+        return [together(f"{entries[n][0]}: {ways_words(ways)}", some) for (n, ways), some in alike.items()]
 
     def sparse(self) -> str | None:
         """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
@@ -245,14 +252,6 @@ class Expectations:
                     f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
                 )
         return None
-
-    def _by_entry(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
-        """Sum up the rows of each entry of the workload by number of attributes."""
-        if self.plan.asked is not None:  # what is measured is not what is asked for
-            yield from _by_ways("measured", rows)
-            return
-        for entry in self.spec.entries:
-            yield from _by_ways(entry.kind, islice(rows, len(entry.workload.groups)))
 
     def equivalents(self) -> str:
         """Return the budget in other definitions of privacy, at its own δ if it has one."""
@@ -312,15 +311,6 @@ class Expectations:
 def _up(amount: float) -> str:
     """Return an amount in four digits, rounded up: a budget that is copied suffices."""
     return f"{readable(amount, digits=4):.4g}"
-
-
-def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
-    """Sum up rows by number of attributes."""
-    by_ways: dict[int, list[Expectation]] = {}
-    for row in rows:
-        by_ways.setdefault(len(row.attributes), []).append(row)
-    for ways, alike in by_ways.items():
-        yield together(f"{kind}: {ways_words(ways)}", alike)
 
 
 def measuring_cost(planned: Plan) -> dict[str, float]:

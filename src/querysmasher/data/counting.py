@@ -32,7 +32,7 @@ class Limits:
         keep_bytes: encoded rows are kept between steps up to this size (one byte per record and attribute
             of fewer than 256 values); beyond it, they are read again for each batch of marginals.
         batch_cells: cells of the marginals counted in one pass over the rows, 8 bytes each.
-        people_bytes: records held to choose those of each person; a larger table is read once for each share
+        people_bytes: records held to choose those of each person; a larger table is read once for each part
             of the persons.
     """
 
@@ -71,8 +71,7 @@ def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Joint
     """Distribute the sets among blocks, greedily, starting with the largest set.
 
     A block adds the attribute that completes the most open sets, as long as it has few cells. The names of
-    each set are in the order of `sizes`, the smallest first, so that sums run over long rows. Neighbours
-    among the blocks begin with the same attributes.
+    each set are in the order of `sizes`, the smallest first, so that sums run over long rows.
     """
     cells = {names: prod(sizes[name] for name in names) for names in sets}
     left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)
@@ -93,8 +92,7 @@ def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Joint
         shape = tuple(lengths[axes].tolist())
         tables.append(JointTable(tuple(compress(sizes, axes)), tuple(compress(left, covered)), shape))
         left, has = [*compress(left, ~covered)], has[~covered]
-    rank = {name: r for r, name in enumerate(sizes)}
-    return sorted(tables, key=lambda table: [rank[name] for name in table.names])
+    return tables
 
 
 MOST_CELLS = 2**31 - 1
@@ -150,9 +148,11 @@ class Tally:
 
     def add(self, codes: Codes) -> None:
         """Count further records."""
-        prefixes: list[tuple[str, NDArray[Any]]] = []
         for block in self._blocks if codes.rows else ():
-            code = _combined(block, codes, prefixes)
+            code: NDArray[Any] = np.zeros(codes.rows, np.uint8)  # each record's cell in the block
+            for axis, (name, size) in enumerate(zip(block.names, block.shape, strict=True), start=1):
+                dtype = np.min_scalar_type(prod(block.shape[:axis]))
+                code = np.add(np.multiply(code, size, dtype=dtype), codes.columns[name], dtype=dtype)
             if block.alone:
                 table = self._tables.setdefault(block.names, np.zeros(block.shape, np.int64))
                 np.add.at(table.reshape(-1), code, 1)
@@ -191,19 +191,3 @@ def batches(
         held += count
     if start < len(sets):
         yield sets[start:]
-
-
-def _combined(block: JointTable, codes: Codes, prefixes: list[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
-    """Return each record's cell in the block, reusing the combinations of the previous block."""
-    shared = 0
-    while shared < min(len(prefixes), len(block.names)) and prefixes[shared][0] == block.names[shared]:
-        shared += 1
-    del prefixes[shared:]
-    for axis in range(shared, len(block.names)):
-        name, size = block.names[axis], block.shape[axis]
-        code: NDArray[Any] = codes.columns[name]
-        if prefixes:
-            dtype = np.min_scalar_type(prod(block.shape[: axis + 1]))
-            code = np.add(np.multiply(prefixes[-1][1], size, dtype=dtype), code, dtype=dtype)
-        prefixes.append((name, code))
-    return prefixes[-1][1] if prefixes else np.zeros(codes.rows, np.uint8)

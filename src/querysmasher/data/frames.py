@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counting import Limits
 from querysmasher.data.encoding import sure_array
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.people import can_name
@@ -21,10 +20,9 @@ from querysmasher.errors import DataError
 
 OBJECTS = ("object", "Object", "Int128", "UInt128")
 """Types of pandas and Polars that Arrow does not have: their values are read as Python objects."""
-Fits = Callable[[Any], bool]
 
 
-def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
+def open_frame(rows: RowEncoder, data: object) -> ScanCounter | None:
     """Return a counter of a frame; a lazy one is collected when read, with needed columns only."""
     native = _without_doubles(data, rows.columns)
     frame: Any = quietly("opening the frame", nw.from_native, native, pass_through=True)
@@ -39,18 +37,17 @@ def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | 
     pandas_like = frame.implementation.is_pandas_like()
     if pandas_like:
         _check_labels(rows, frame)
-    inferred = pandas_like and rows.unknown == "drop"
-    fits = {name: partial(_fits, rows, name) if inferred else None for name in chosen}
-    return ScanCounter(rows, partial(_batches, frame, fits, limits.read_rows), limits)
+    inferring = rows if pandas_like and rows.unknown == "drop" else None
+    return ScanCounter(rows, partial(_batches, frame, chosen, rows.limits.read_rows, inferring))
 
 
-def _batches(frame: Any, fits: Mapping[str, Fits | None], rows: int) -> Generator[Batch]:
-    frame = quietly("reading the frame", frame.select, list(fits))
+def _batches(frame: Any, names: list[str], size: int, inferring: RowEncoder | None) -> Generator[Batch]:
+    frame = quietly("reading the frame", frame.select, names)
     if isinstance(frame, nw.LazyFrame):
         frame = quietly("collecting the lazy frame", frame.collect)
-    for start in range(0, max(1, len(frame)), rows):  # once at least: types are refused without records too
-        part = frame[start : start + rows]
-        columns = {n: quietly(f"reading column {n!r}", _column, part[n], fits[n]) for n in fits}
+    for start in range(0, max(1, len(frame)), size):  # once at least: types are refused without records too
+        part = frame[start : start + size]
+        columns = {n: quietly(f"reading column {n!r}", _column, part[n], n, inferring) for n in names}
         yield Batch(columns, len(part))
 
 
@@ -76,7 +73,7 @@ def _check_labels(rows: RowEncoder, frame: Any) -> None:
             )
 
 
-def _column(series: Any, fits: Fits | None) -> Any:
+def _column(series: Any, name: str, inferring: RowEncoder | None) -> Any:
     """Return a column as one Arrow array, or as its Python objects."""
     native = series.to_native()
     kind = getattr(native, "dtype", None)
@@ -88,7 +85,7 @@ def _column(series: Any, fits: Fits | None) -> Any:
         column = series.to_arrow()
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeError):
         return np.asarray(native, dtype=object)  # categories of several kinds; halves of characters
-    if fits is not None and not fits(column.type):
+    if inferring is not None and not _fits(inferring, name, column.type):
         return np.asarray(native, dtype=object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -115,7 +112,7 @@ WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
 """DuckDB's integers that Arrow cannot hold: they are read as strings of digits."""
 
 
-def open_relation(rows: RowEncoder, data: Any, limits: Limits) -> ScanCounter | None:
+def open_relation(rows: RowEncoder, data: Any) -> ScanCounter | None:
     """Return a counter of a DuckDB relation, which is evaluated when it is read."""
     duckdb = sys.modules.get("duckdb")  # loaded, if there is a relation
     if duckdb is None or not isinstance(data, duckdb.DuckDBPyRelation):
@@ -127,7 +124,7 @@ def open_relation(rows: RowEncoder, data: Any, limits: Limits) -> ScanCounter | 
     wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
     casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
     selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
-    return ScanCounter(rows, partial(_relation_batches, data, selection, limits.read_rows), limits)
+    return ScanCounter(rows, partial(_relation_batches, data, selection, rows.limits.read_rows))
 
 
 def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any]:

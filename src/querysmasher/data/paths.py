@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
 from querysmasher.data.encoding import Texts
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
@@ -32,32 +32,35 @@ SUFFIXES = {
 }
 
 
-def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
+def open_path(rows: RowEncoder, data: object) -> ScanCounter | None:
     """Return a counter of a CSV or Parquet file, of a glob, or of a directory of Parquet files."""
     if not isinstance(data, str | os.PathLike | CSV):
         return None
     path, paths, kind = _locate(data)
+    files: list[Callable[[], Generator[Batch]]]
     if kind == "Parquet":
-        root = path if Path(path).is_dir() else _fixed_part(path)
-        parquet = [open_parquet(file, rows.columns, root, rows.person) for file in paths]
-        return ScanCounter(rows, lambda: _chained(file.batches(limits.read_rows) for file in parquet), limits)
-    for encoder in rows.encoders.values():
-        if len(encoder.kinds) > 1:
-            _ = encoder.labels  # which refuses those that are the same string
-    dialect = data if isinstance(data, CSV) else CSV(data)
-    texts = [open_csv(file, dialect, rows.columns, rows.person, rows.unknown == "drop") for file in paths]
-    return ScanCounter(rows, lambda: _chained(file.batches() for file in texts), limits)
+        root = Path(path)
+        while not root.is_dir():  # the folder above a file, or above the first pattern of a glob
+            root = root.parent
+        files = [_open_parquet(file, root, rows) for file in paths]
+    else:
+        for encoder in rows.encoders.values():
+            if len(encoder.kinds) > 1:
+                _ = encoder.labels  # which refuses those that are the same string
+        dialect, drop = data if isinstance(data, CSV) else CSV(data), rows.unknown == "drop"
+        files = [open_csv(file, dialect, rows.columns, rows.person, drop).batches for file in paths]
+    return ScanCounter(rows, partial(_chained, files))
+
+
+def _chained(files: Iterable[Callable[[], Generator[Batch]]]) -> Generator[Batch]:
+    for batches in files:
+        yield from batches()
 
 
 def check_path(data: object) -> None:
     """Refuse a path at which there is no file of a known kind; open nothing."""
     if issubclass(type(data), str | os.PathLike | CSV):  # asks the type, and leaves the data alone
         _locate(cast("str | os.PathLike[str] | CSV", data))
-
-
-def _chained(files: Iterable[Generator[Batch]]) -> Generator[Batch]:
-    for batches in files:
-        yield from batches
 
 
 def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
@@ -81,48 +84,28 @@ def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
     return path, files, kind
 
 
-def _fixed_part(path: str) -> str:
-    """Return the folder above the first pattern of a glob."""
-    folder = Path(path).parent
-    while glob.has_magic(str(folder)):
-        folder = folder.parent
-    return str(folder)
-
-
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-@dataclass(frozen=True)
-class ParquetFile:
-    """One file, the columns read from it, and those given by its folders (`year=2024/`)."""
-
-    path: str
-    columns: tuple[str, ...]
-    stated: dict[str, str]
-
-    def batches(self, rows: int) -> Generator[Batch]:
-        """Iterate over the records."""
-        with quietly("reading the table", pa.parquet.ParquetFile, self.path) as file:
-            columns = list(self.columns)
-            yield self._batch(no_records(file.schema_arrow))
-            parts = quietly("reading the table", file.iter_batches, batch_size=rows, columns=columns)
-            for part in quiet_iterator("reading the table", parts):
-                yield self._batch(part)
-
-    def _batch(self, part: Any) -> Batch:
-        columns = {name: part.column(name) for name in self.columns}
-        texts = {n: Texts(pa.array([v] * part.num_rows, pa.large_string())) for n, v in self.stated.items()}
-        return Batch(columns | texts, part.num_rows)
-
-
-def open_parquet(path: str, names: Sequence[str], root: str, person: str | None = None) -> ParquetFile:
-    """Read the schema of a file, and return the file; folders below `root` may give columns that it lacks."""
+def _open_parquet(path: str, root: Path, rows: RowEncoder) -> Callable[[], Generator[Batch]]:
+    """Return a reader of a file; folders (`year=2024/`) below `root` may give columns that it lacks."""
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
-    folders = Path(path).parent.parts[len(Path(root).parts) :]
+    folders = Path(path).parent.parts[len(root.parts) :]
     stated = {key: unquote(value) for key, sign, value in (f.partition("=") for f in folders) if sign}
     stated = {key: "" if value == NO_PARTITION else value for key, value in stated.items()}
-    given = {name: stated[name] for name in names if name in stated and name not in columns}
-    needed = [name for name in names if name not in given]
-    check_columns(needed, columns, source=f"file {Path(path).name!r}", person=person)
+    given = {name: stated[name] for name in rows.columns if name in stated and name not in columns}
+    needed = [name for name in rows.columns if name not in given]
+    check_columns(needed, columns, source=f"file {Path(path).name!r}", person=rows.person)
     chosen = needed or columns[:1]  # one, to know the number of rows
-    return ParquetFile(path, tuple(chosen), given)
+    size = rows.limits.read_rows
+
+    def batches() -> Generator[Batch]:
+        with quietly("reading the table", pa.parquet.ParquetFile, path) as file:
+            parts = quietly("reading the table", file.iter_batches, batch_size=size, columns=chosen)
+            first = no_records(file.schema_arrow)
+            for part in chain([first], quiet_iterator("reading the table", parts)):
+                texts = {n: pa.array([v] * part.num_rows, pa.large_string()) for n, v in given.items()}
+                arrays = {name: part.column(name) for name in chosen}
+                yield Batch(arrays | {n: Texts(column) for n, column in texts.items()}, part.num_rows)
+
+    return batches

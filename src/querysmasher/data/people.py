@@ -5,9 +5,9 @@ the same in every width, also as a float or a decimal without a fraction. A reco
 an empty field of a CSV file) belongs to nobody, so no bound could hold for whoever it is about: the table is
 refused, or the record is dropped, like one with a missing value.
 
-So is one whose name has lost digits or characters, because several persons may share what is left: a float
-from which on floats of its width do not distinguish integers (2^53, or 2^24 in 32 bits), a text that such a
-float was written as ("4.611686018427388e+18"), a text with the character that replaces unreadable ones.
+So is one whose name has lost digits or characters, because several persons may have the name that is left: a
+float from which on floats of its width do not distinguish integers (2^53, or 2^24 in 32 bits), a text that
+such a float was written as ("4.611686018427388e+18"), a text with the sign that replaces unreadable ones.
 
 Whether a table is refused must not depend on one record if records are dropped. Each Python object is then
 named by itself, and names are the same if they are written alike: 7, "7" and b"7" are one person.
@@ -31,7 +31,6 @@ from querysmasher.data.counting import Codes, Limits
 from querysmasher.data.encoding import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, kind_of, plain_number
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
-from querysmasher.privacy.counts import Counts
 
 WORK_BYTES = 40
 """Memory per record for choosing, besides its codes and the name of its person."""
@@ -216,7 +215,7 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
     """Yield the records that are counted, from a table that `read` yields in chunks, the same each time.
 
     Memory: about `limits.people_bytes`, and the records of one person. A table that does not fit is read once
-    more for each share of the persons.
+    more for each part of the persons.
     """
     held: list[Codes] = []
     size = 0
@@ -224,22 +223,22 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
         for chunk in chunks:
             size += chunk.size + WORK_BYTES * chunk.rows + (chunk.names.nbytes if chunk.rows else 0)
             held = [*held, chunk] if size <= limits.people_bytes else []
-    # With room, because no two shares are of the same size.
-    shares = 1 if size <= limits.people_bytes else -(-3 * size // (2 * limits.people_bytes))
-    for share in range(shares):
-        if shares > 1:
+    # With room, because no two parts are of the same size.
+    parts = 1 if size <= limits.people_bytes else -(-3 * size // (2 * limits.people_bytes))
+    for part in range(parts):
+        if parts > 1:
             with closing(read()) as chunks:
-                held = [_of_share(chunk, shares, share) for chunk in chunks]
+                held = [_of_part(chunk, parts, part) for chunk in chunks]
         if held:
             yield from cut(chosen(bound, joined(held)), limits.chunk_rows)
 
 
-def _of_share(codes: Codes, shares: int, share: int) -> Codes:
-    """Return the records of the persons of one share, which a hash of the name decides."""
+def _of_part(codes: Codes, parts: int, part: int) -> Codes:
+    """Return the records of one part of the persons, which a hash of the name decides."""
     if not codes.rows:
         return codes
     encoded = pc.dictionary_encode(codes.names)
-    is_in = np.array([hash(name) % shares == share for name in encoded.dictionary.to_pylist()])
+    is_in = np.array([hash(name) % parts == part for name in encoded.dictionary.to_pylist()])
     return codes.where(is_in[np.asarray(encoded.indices)])
 
 
@@ -281,10 +280,6 @@ def joined(held: list[Codes]) -> Codes:
     names = pa.concat_arrays(parts) if parts else None
     masks = [codes.unknown for codes in held if codes.unknown is not None]
     unknown = np.concatenate(masks) if masks else None
-    return Codes(columns, sum(codes.rows for codes in held), names, unknown, summed(held))
-
-
-def summed(held: Iterable[Codes]) -> Counts | None:
-    """Return how many were left out of several chunks, or None for nothing."""
     outs = [codes.out for codes in held if codes.out is not None]
-    return np.sum(outs, axis=0, dtype=np.int64) if outs else None
+    out = np.add.reduce(outs) if outs else None
+    return Codes(columns, sum(codes.rows for codes in held), names, unknown, out)

@@ -13,7 +13,7 @@ a block, the rule of James and Stein,
 
 has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
 of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
-reconstructs them. Queries that are measured as they are, not split, share their noise with the tables that a
+reconstructs them. Queries that are measured whole, not split, share their noise with the tables that a
 target would be made of: they are not shrunk.
 
 Then the nearest answers that counts can be are taken: non-negative, and non-decreasing along prefixes. Every
@@ -37,8 +37,9 @@ from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, arranged, fitted, quotient
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.estimator.whole import summed
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
-from querysmasher.release.reconstruction import Reconstruction, summed
+from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.workload.family import Family

@@ -30,7 +30,7 @@ from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.entries import canonical

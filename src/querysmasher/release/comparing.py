@@ -52,7 +52,7 @@ EXACT = 1e-10
 """The same, relative to the number: a millionth of a large count could be many standard errors."""
 
 NOTHING = 1e-9
-"""Maximum difference of two numbers that should both be zero, in records or as shares."""
+"""Maximum difference of two numbers that should both be zero, in records or as fractions."""
 
 ADOPTED = ("value", "std")
 """Columns whose numbers may differ by rounding; those of the others follow from them."""

@@ -20,7 +20,8 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.lifting import along, subsets
+from querysmasher.planning.estimator.lifting import centred, subsets
+from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.store import Store, combined_answers, repeats
@@ -141,11 +142,7 @@ class Reconstruction:
             tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
             labels += axes
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        for axis, attribute in enumerate(measured.attributes):  # C r sums to zero along every axis, as r does
-            if not self.centres[attribute].is_uniform:  # if all centres are uniform
-                total = residual.sum(axis=axis, keepdims=True)
-                residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
-        return np.ascontiguousarray(residual)
+        return np.ascontiguousarray(centred(residual, [self.centres[a] for a in measured.attributes]))
 
 
 def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
@@ -159,13 +156,6 @@ def answered(group: Group, table: Array, std: Array, public_total: int | None) -
         return answers
     often = summed(group, np.ones(table.shape)) / table.size
     return np.where(std == 0, often * float(public_total or 0), answers)
-
-
-def summed(group: Group, table: Array) -> Array:
-    """Return the sums of the cells of a table that a group asks for, with an axis per family."""
-    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        table = np.moveaxis(family.answers(table), 0, -1)
-    return table
 
 
 MAX_COVARIANCE = 10_000

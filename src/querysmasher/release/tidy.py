@@ -312,7 +312,7 @@ class Tidy:
 def _columns(
     workload: Workload, safe: Callable[[str], str], reserved: Sequence[str]
 ) -> list[AttributeColumns]:
-    """Return the columns of all attributes that are asked about, each with a name of its own."""
+    """Return the columns of all attributes in queries, under distinct names."""
     families: dict[str, dict[int, Family]] = {}
     for group in workload:
         for names, family in group.parts():

@@ -191,10 +191,8 @@ def _folder(release: Release, folder: Path) -> Iterator[Finding]:
     yield from check_tables(release, folder, there)
     if planned is not None:
         yield planned
-    if ERRORS in there:
-        yield check_errors(release, folder / ERRORS)
-    if PAGE in there:
-        yield check_page(release, folder / PAGE)
+    checks = {ERRORS: check_errors, PAGE: check_page}
+    yield from (check(release, folder / name) for name, check in checks.items() if name in there)
     yield from _others(folder, there, stated)
 
 
@@ -374,12 +372,9 @@ def check_summary(release: Release, plan: Plan | None, file: Path) -> Finding:
     promised = {} if plan is None else planned_summary(plan, release)
     computed = exploration_summary(release) | promised  # on another machine the same but for rounding
     expected = read_json(document({**summary_of(release), **computed}))
-    for key in computed:
-        if key in stated and close(stated[key], expected[key]):
-            expected[key] = stated[key]
-    digests = stated.get("digests")
-    if isinstance(digests, dict):
-        expected["digests"] = dict(sorted(digests.items()))
+    expected |= {key: stated[key] for key in computed if close(stated.get(key), expected[key])}
+    if isinstance(stated.get("digests"), dict):
+        expected["digests"] = dict(sorted(stated["digests"].items()))
     if document(expected) == text:
         digest = expected["integer_plan_digest"]
         return Finding(file.name, OK, f"states the guarantee; the integer plan has digest {digest}")

@@ -12,6 +12,7 @@ from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers import design as design_module
 from querysmasher.planning.solvers.design import (
     Design,
+    Levelled,
     fixed_point,
     hessian,
     interior_point,
@@ -136,12 +137,18 @@ def test_the_strategy_of_a_design_has_unit_sensitivity_and_the_loss_it_claims(dr
 @given(designs(rank=5, cells=6))
 def test_a_design_of_the_gram_matrix_is_that_of_the_rows(drawn):
     R, p = drawn
-    one, two = Design.at(R, p), Design.of_gram(R.T @ R, len(R), p)
+    one, two = Design.at(R, p), Levelled.of_gram(R.T @ R, len(R), p)
     np.testing.assert_allclose(two.roots, one.roots, rtol=1e-6)
     np.testing.assert_allclose(two.leverages, one.leverages, rtol=1e-6)
-    np.testing.assert_allclose(
-        two.strategy().T @ two.strategy(), one.strategy().T @ one.strategy(), atol=1e-6
-    )
+
+
+@given(full_rank_matrices(5, 5), integer_arrays((5,), 1, 9))
+def test_a_levelled_design_states_the_loss_of_its_strategy(R, p):
+    design = Levelled.of_gram(R.T @ R, 5, p / p.sum())
+    B = design.strategy()
+    np.testing.assert_allclose((B**2).sum(axis=0), 1.0)
+    assert np.sqrt(loss(R.T @ R, B)) == pytest.approx(design.upper, rel=1e-6)
+    np.testing.assert_allclose(design.inverse, np.linalg.inv(B.T @ B), rtol=1e-5, atol=1e-7)
 
 
 @fewer(40)

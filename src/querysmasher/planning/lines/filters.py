@@ -37,7 +37,7 @@ import numpy as np
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, path_bound, weights_of
-from querysmasher.planning.solvers.design import Design, fixed_point
+from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.family import Indexes
@@ -93,7 +93,7 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     whole.flat[:: gram.size + 1] += EASY * float(diagonal.mean())  # values that no query distinguishes
     values, vectors = np.linalg.eigh(whole)
     root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
-    design = fixed_point(lambda p: Design.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
+    design = fixed_point(lambda p: Levelled.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
     strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
     loss = whole_loss(gram, strategy)
     surplus = math.sqrt(EASY * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½

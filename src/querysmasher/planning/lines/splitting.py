@@ -39,16 +39,20 @@ from querysmasher.workload.workload import Group, Workload
 Attributes = tuple[int, ...]
 """Indices of attributes in the schema."""
 
+FILTERS = 1e-3
+"""Tolerance that filters keep for all prefixes, or all ranges, with equal weights."""
+
 PUBLIC = 1e3
 """Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
 
 
-def large_attributes(workload: Workload, *, mean: bool = True) -> Attributes:
+def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float = 1e-3) -> Attributes:
     """Return the attributes that are planned as lines or trees, with centres of their own.
 
-    Several families on one attribute are at fewer values quicker and better so than with one centre for all
-    sets, if the mean error counts. Attributes whose queries all look the same from every value have closed
-    forms, up to a larger size. Queries that tie attributes, and few single ones, are planned in other ways.
+    If the mean error counts, fewer values suffice: several families on one attribute are planned quicker and
+    better so than with one centre for all sets, and filters are near enough to the best for all prefixes or
+    all ranges. Attributes whose queries all look the same from every value have closed forms, up to a larger
+    size. Queries that tie attributes, and few single ones, are planned in other ways.
     """
     sizes = workload.schema.sizes
     families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
@@ -61,12 +65,17 @@ def large_attributes(workload: Workload, *, mean: bool = True) -> Attributes:
             else:
                 families[attributes[0]][family.key] = family
     untied = sorted(set(families) - tied)
-    return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean))
+    near = mean and tolerance >= FILTERS
+    return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean, near=near))
 
 
-def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
-    several = mean and len(families) > 1
-    if size <= (limits().mixed_values if several else limits().dense_values) or size > limits().most_values:
+def _is_large(families: list[Family], size: int, *, mean: bool, near: bool) -> bool:
+    few = limits().dense_values
+    if mean and len(families) > 1:
+        few = limits().mixed_values
+    elif near and all(family.closed_form and family.weights is None for family in families):
+        few = min(few, limits().line_matrix)
+    if not few < size <= limits().most_values:
         return False
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
@@ -81,10 +90,11 @@ def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
 def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     """Return whether a hierarchy, with single values and few other queries, is planned on its nodes."""
     implicit = [family for family in families if is_implicit(family)]
-    if all(map(is_nested, implicit)) and 2 * rows <= size:
+    nest = all(map(is_nested, implicit))
+    if nest and 2 * rows <= size:
         return True
-    if size <= limits().axis_values:
-        return False  # planned with matrices
+    if size <= limits().axis_values:  # planned with matrices: around a centre on every set, or one for all
+        return size <= limits().line_matrix and rows == 0 and not nest
     few = rows == 0 or is_few(rows, size, 1)
     if few and all(family.spans() is not None for family in implicit if family.structure is Structure.TREE):
         return True  # its groups are ranges

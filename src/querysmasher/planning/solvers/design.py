@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -97,18 +97,6 @@ class Design(Iterate):
         eigenvalues, Q = np.linalg.eigh(M)
         return cls.of(p, np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30)), Q.T @ R)
 
-    @classmethod
-    def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
-        """Evaluate the same design from G = RᵀR of known rank: one decomposition, and no matrix product.
-
-        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
-        """
-        r = np.sqrt(p)
-        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
-        squares = eigenvalues[-rank:]
-        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
-        return cls.of(p, s, s[:, None] * U[:, -rank:].T / r)
-
     def strategy(self) -> Array:
         """Return the rows B = M^{-¼}R, scaled to unit sensitivity."""
         scale = np.sqrt(self.roots * self.leverages.max())
@@ -134,6 +122,46 @@ class Design(Iterate):
         cost = float((gains @ squares).max())
         loss = self.leverages.max() * cost * float(np.sum(self.roots / gains))
         return rows * np.sqrt(gains / cost)[:, None], float(np.sqrt(loss))
+
+
+@dataclass(frozen=True, eq=False)
+class Levelled(Design):
+    """A design of queries that no centre binds, with the Gram matrix G: its columns are scaled to length one.
+
+    The strategy is DVD, D = diag(v^{-½}). Its loss exceeds the optimum by the square of what `Design` loses.
+    """
+
+    gram: Array
+
+    @classmethod
+    def of_gram(cls, gram: Array, rank: int, p: Array) -> Levelled:
+        """Evaluate the weights p, given the rank of G: one decomposition.
+
+        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
+        """
+        r = np.sqrt(p)
+        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
+        squares = eigenvalues[-rank:]
+        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
+        plain = Design.of(p, s, s[:, None] * U[:, -rank:].T / r)
+        return cls(p, plain.leverages, plain.trace_root, s, plain.image, gram)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """D⁻¹V⁻¹D⁻¹."""
+        half = self.image * (self.weights * np.sqrt(self.leverages)) / self.roots[:, None] ** 1.5
+        return half.T @ half
+
+    @cached_property
+    def upper(self) -> float:  # type: ignore[override]
+        """An upper bound on √L, unless G is singular: then that of the design."""
+        if len(self.roots) < len(self.weights):
+            return super().upper
+        return math.sqrt(float(np.vdot(self.gram, self.inverse)))
+
+    def strategy(self) -> Array:
+        """Return the rows B = M^{-¼}RD, if G is regular."""
+        return self.image / np.sqrt(self.roots[:, None] * self.leverages)
 
 
 def _pieces(cells: int, rank: int) -> list[slice]:
