@@ -259,7 +259,7 @@ class Residuals:
             if summed:
                 dropped = np.sqrt([max(square_sum(family, strategy.centre, weighted=False), 0.0)])
             else:
-                dropped = family.original.answers(strategy.centre)
+                dropped = family.answers(strategy.centre)
             split = [
                 QueryPart(index, (), (key, ()), dropped[:, None]),
                 QueryPart(index, (attribute,), (key, (0,)), LineRows(family, strategy, summed)),
