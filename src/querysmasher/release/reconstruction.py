@@ -59,7 +59,8 @@ class Reconstruction:
         numbers = self._numbers.get(attributes)
         if numbers is None:
             return None
-        self._kept[attributes] = residual = self._rebuild(numbers)
+        residual = centred(self._estimated(numbers), [self.centres[a] for a in attributes])
+        self._kept[attributes] = residual = np.ascontiguousarray(residual)
         while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
         return residual
@@ -99,14 +100,7 @@ class Reconstruction:
     @cached_property
     def _table(self) -> Array:
         """Estimated counts of all cells, from which answers to the only measurement's queries follow."""
-        (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
-        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        return self._undone(number, self.store[0].astype(float)).reshape(sizes)
-
-    def _undone(self, number: int, answers: Array) -> Array:
-        """Estimate cells, along the last axis, from answers to a strategy, along the first."""
-        return self.estimator.strategies[number].undone(self.plan.strategies[number], answers)
+        return self._estimated((0,))
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
@@ -131,18 +125,18 @@ class Reconstruction:
             return self.estimator.residual.is_full(attributes)
         return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
-    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
+    def _estimated(self, numbers: tuple[int, ...]) -> Array:
+        """Return the cells that fit the answers of repeated measurements, with an axis per attribute."""
         measured = self.plan.measured[numbers[0]]
         answers = combined_answers(self.plan, self.store, numbers)
         strategies = [self.plan.strategies[number] for _, number in measured.blocks]
         tensor = answers.reshape([math.prod(strategy.rows) for strategy in strategies])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for (axes, number), strategy in zip(measured.blocks, strategies, strict=True):
-            tensor = self._undone(number, tensor)
+            tensor = self.estimator.strategies[number].undone(strategy, tensor)
             tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
             labels += axes
-        residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        return np.ascontiguousarray(centred(residual, [self.centres[a] for a in measured.attributes]))
+        return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
 
 def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
