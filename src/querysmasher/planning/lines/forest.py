@@ -96,7 +96,7 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     best = 0.0
     for _ in range(12):
         p = p / float(p @ tree.counts)
-        value, raised = _trace_root(tree, p)
+        value, raised = _trace_root(tree, p, enough)
         if value <= best * (1 + 1e-6):
             break
         best, p = value, p * raised
@@ -105,10 +105,10 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     return best
 
 
-def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
-    """Return a certified lower bound on tr X^½, and its derivative by the weight of every leaf."""
+def _trace_root(tree: WeightedTree, p: Array, size: float) -> tuple[float, Array]:
+    """Return a certified lower bound on tr X^½, about `size`, and its derivative by each leaf."""
     leaf = tree.nodes.is_leaf
-    middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
+    middle = math.log(size / float(tree.counts @ leaf))  # the mean of the eigenvalues' roots
     total, slope = 0.0, np.zeros(len(p))
     for sign in (1, -1):
         for step in range(sign < 0, 2_000):
