@@ -24,7 +24,6 @@ p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution, whole_loss
 from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
-from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
@@ -42,14 +40,7 @@ SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
 
-@dataclass(frozen=True, eq=False)
-class TreeSolution(Solution):
-    """A strategy on a tree, with its certificate."""
-
-    strategy: TreeStrategy
-
-
-def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
+def solve_tree(groups: Nested) -> LineSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not groups.weights.any():
         raise nothing_to_measure()
@@ -57,10 +48,9 @@ def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes = best_precisions(tree)
     strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    root = math.sqrt(tree.loss(precisions))
-    bound = any_bound(tree, slopes, root / (1 + tolerance))
-    factor = math.sqrt(scale)
-    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
+    loss = tree.loss(precisions)
+    bound = any_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
+    return LineSolution(strategy, scale * loss, scale * min(loss, bound))
 
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
@@ -161,6 +151,6 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
             "together. Remedies: plan one of them alone; coarser values"
         )
         raise TooLargeError(msg)
-    solution = solve_tree(groups, 1e-4)
+    solution = solve_tree(groups)
     loss = whole_loss(gram, solution.strategy)
-    return LineSolution(solution.strategy, loss, min(solution.bound**2, loss))
+    return LineSolution(solution.strategy, loss, min(solution.bound, loss))
