@@ -129,7 +129,7 @@ def completed(rows: Array, bases: Sequence[Array]) -> Array:
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"
         )
-    inside = reduce(np.kron, bases)
+    inside = reduce(lambda left, right: np.asarray(np.kron(left, right)), bases)
     rest = np.linalg.qr(inside @ rows.T, mode="complete")[0][:, len(rows) :].T
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
     return np.concatenate([rows, FAINT * length * (rest @ inside)])
