@@ -157,7 +157,7 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     size = Path(path).stat().st_size
     try:
         payload = read_json(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
-        return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
+        return dict(_with_arrays(payload, archive, ROOM + RATIO * size).items())
     except (*_UNREADABLE, AttributeError):
         raise FileError(f"{shown!r} does not have the content of a querysmasher file") from None
 
@@ -250,44 +250,41 @@ def _within_limits(path: Path, members: Members) -> bool:
     return arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size
 
 
-class _Arrays:
-    """The arrays of an archive, each read once, with a total of at most `room` bytes."""
+def _with_arrays(payload: Any, archive: zipfile.ZipFile, room: int) -> Any:
+    """Return the payload with arrays in place of references, each read once, of at most `room` bytes."""
+    known: dict[str, NDArray[Any]] = {}
+    left = room
 
-    def __init__(self, archive: zipfile.ZipFile, room: int) -> None:
-        self._archive = archive
-        self._room = self._left = room
-        self._known: dict[str, NDArray[Any]] = {}
+    def put(data: Any) -> Any:
+        nonlocal left
+        if isinstance(data, list):
+            return [put(value) for value in data]
+        if not isinstance(data, dict):
+            return data
+        if set(data) == {"$lazy"}:
+            _size(archive, data["$lazy"], room)
+            return Lazy(partial(_read_late, archive, data["$lazy"]))
+        if set(data) != {"$array"}:
+            return {key: put(value) for key, value in data.items()}
+        name = data["$array"]
+        if name not in known:
+            left -= _size(archive, name, left)
+            known[name] = _read_array(archive, name)
+        return known[name]
 
-    def put(self, data: Any) -> Any:
-        """Replace references by arrays, in place, and return the payload."""
-        if isinstance(data, dict):
-            if set(data) == {"$array"}:
-                return self._array(data["$array"])
-            if set(data) == {"$lazy"}:
-                self._claim(data["$lazy"], self._room)
-                return Lazy(partial(_read_late, self._archive, data["$lazy"]))
-        if isinstance(data, dict | list):
-            for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
-                data[key] = self.put(value)
-        return data
+    return put(payload)
 
-    def _array(self, name: str) -> NDArray[Any]:
-        if name not in self._known:
-            self._left -= self._claim(name, self._left)
-            self._known[name] = _read_array(self._archive, name)
-        return self._known[name]
 
-    def _claim(self, name: str, room: int) -> int:
-        size = self._archive.getinfo(name).file_size
-        if size > room:
-            raise ValueError
-        return size
+def _size(archive: zipfile.ZipFile, name: str, room: int) -> int:
+    """Return the size of a member; refuse one of more than `room` bytes."""
+    size = archive.getinfo(name).file_size
+    if size > room:
+        raise ValueError
+    return size
 
 
 def _read(archive: zipfile.ZipFile, name: str, room: int) -> bytes:
-    """Return a member of at most `room` bytes."""
-    if archive.getinfo(name).file_size > room:
-        raise ValueError
+    _size(archive, name, room)
     return archive.read(name)
 
 

@@ -1,4 +1,4 @@
-"""Numbers, shares, lists and foreign strings as a reader expects them: on pages, in notebooks, on a terminal.
+"""Numbers, fractions, lists and foreign strings as readers expect them on pages, in notebooks, on a terminal.
 
 Numbers look the same on every processor, whose last digits differ. Foreign strings are made safe to show:
 names and labels may come from a malicious file.
@@ -119,10 +119,10 @@ def figure(value: float, std: float) -> str:
     return decimal(value, min(max(1 - math.floor(math.log10(settled(std))), 0), 9))
 
 
-def share(value: float) -> str:
-    """Return a share as a percentage, rounded up: more than rounding errors never shows as 0.
+def percentage(value: float) -> str:
+    """Return a fraction as a percentage, rounded up: more than rounding errors never shows as 0.
 
-    >>> share(0.1234), share(1e-9)
+    >>> percentage(0.1234), percentage(1e-9)
     ('12.34%', '0.01%')
     """
     return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-12 else "0%"

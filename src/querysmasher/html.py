@@ -7,9 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-VOID = frozenset({"input", "meta", "br"})
-"""Elements without content and end tag."""
-
 NOTEBOOK_STYLE = (
     ".querysmasher{font-size:13px;line-height:1.5}.querysmasher table{border-collapse:collapse;margin:.4em 0}"
     ".querysmasher th,.querysmasher td{padding:.2em 1.2em .2em 0;text-align:left;border:0;"
@@ -28,19 +25,14 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
     """Return an element; children and attributes that are not `Html` are escaped.
 
     A trailing underscore of an attribute's name is dropped, and others become dashes. An attribute with value
-    None or False is omitted.
+    None is omitted.
 
     >>> element("td", "<b>", class_="n", data_value=3)
     '<td class="n" data-value="3">&lt;b&gt;</td>'
     """
-    words = [name]
-    for key, value in attributes.items():
-        if value is None or value is False:
-            continue
-        shown = key.rstrip("_").replace("_", "-")
-        words.append(shown if value is True else f'{shown}="{html.escape(str(value))}"')
-    start = f"<{' '.join(words)}>"
-    return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
+    given = ((k.rstrip("_").replace("_", "-"), value) for k, value in attributes.items() if value is not None)
+    words = [name, *(f'{key}="{html.escape(str(value))}"' for key, value in given)]
+    return Html(f"<{' '.join(words)}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[object]) -> Html:

@@ -114,6 +114,15 @@ def test_named_queries(asked):
     check_exact(merge(workload.schema, workload.groups, (0, 1)), workload, (0, 1))
 
 
+@given(integer_arrays((2, 5)), integer_arrays((1, 4)), integer_arrays((3, 3)))
+def test_products_whose_scales_make_up_for_each_other_share_a_column(first, second, third):
+    schema = qs.Schema.of(a=5, b=4, c=3)
+    families = tuple(Rows((rows.shape[1],), rows.astype(float)) for rows in (first, second, third))
+    assume(all(rows.any() for rows in (first, second, third)))
+    workload = qs.Workload(schema, (Group(("a", "b", "c"), families, 1.0),))
+    check_exact(merge(schema, workload.groups, (0, 1, 2)), workload, (0, 1, 2))
+
+
 def test_the_total_alone_has_one_column():
     schema = qs.Schema.of(a=3, b=2)
     workload = qs.marginals(schema, 0)

@@ -13,7 +13,7 @@ from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centring import attribute_roles, search_centres
 from querysmasher.planning.limits import limited
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.profiles import fewer
 from tests.reference import optimal_loss

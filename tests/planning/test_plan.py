@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.options import CENTERINGS
+from querysmasher.planning.mechanisms import CENTERINGS
 from tests.builders import COST, cps, cube, pairs, plan_uniform
 from tests.profiles import fewer
 from tests.reference import (

@@ -22,7 +22,7 @@ def test_texts_are_escaped_and_html_is_not():
 
 
 def test_attributes_may_be_left_out():
-    assert element("input", hidden=True, value=None, checked=False) == "<input hidden>"
+    assert element("td", id="x", class_=None) == '<td id="x"></td>'
     assert join(["a", None, Html("<b>")]) == "a<b>"
 
 

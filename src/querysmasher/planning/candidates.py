@@ -1,4 +1,4 @@
-"""Which queries are measured as they are, and which are split over residual spaces.
+"""Which queries are measured whole, and which are split over residual spaces.
 
 Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
 whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
@@ -36,8 +36,7 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import root_of, solve_whole
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
@@ -129,7 +128,7 @@ def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Groups that are measured as they are, in clusters; the others are split."""
+    """Groups that are measured whole, in clusters; the others are split."""
 
     clusters: Sequence[Cluster]
     bound: Callable[[Plan | None], float]
@@ -283,7 +282,7 @@ def _is_few(group: Group) -> bool:
 
 
 def _are_light(tables: Workload) -> bool:
-    """Return whether tables, which distinguish all values, take little time to plan as they are."""
+    """Return whether tables, which distinguish all values, take little time to plan whole."""
     cells = math.prod(tables.schema.shape(sorted({name for group in tables for name in group.attributes})))
     rows = sum(math.prod(map(height, group.families)) for group in tables)
     return work_of(rows, cells) <= limits().light_work
@@ -367,7 +366,7 @@ def beside(
     *,
     combined: bool = True,
 ) -> Plan:
-    """Return a plan that measures some groups as they are, beside the plan of all others.
+    """Return a plan that measures some groups whole, beside the plan of all others.
 
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.

@@ -43,7 +43,7 @@ class PlanningLimits:
     merged_entries: int = 200_000_000
     """Maximum number of entries of queries that are written out over cells, merged or not, or over nodes."""
     whole_work: float = 5.2e11
-    """Maximum of columns × queries² for queries that are measured as they are."""
+    """Maximum of columns × queries² for queries that are measured whole."""
     beside_work: float = 2e9
     """The same where tables, which can be split, are among the queries or are combined with them."""
     worst_queries: int = 100_000_000

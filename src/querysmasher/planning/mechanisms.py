@@ -1,17 +1,16 @@
-"""The mechanisms that can be planned and measured. A new one needs an entry in `MECHANISMS`.
+"""The mechanisms that can be planned and measured, and the options of planning.
 
 A mechanism says which strategies are allowed; a numerical method (`querysmasher.planning.solvers`) finds the
 best of them. Spec files, `compare`, the documentation and error messages all derive from this list. Distinct
-blocks are solved once.
+blocks are solved once. A new mechanism needs an entry in `MECHANISMS`.
 
 ResidualPlanner+ has one basis per attribute, and on every attribute set the product of its attributes' bases.
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
 strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
 
-Few queries may be measured as they are: cells that no query distinguishes share a column in every strategy
-inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`). It is the
-optimum of *any* matrix mechanism for these queries, and nothing else can be answered later than what follows
-from them.
+Few queries may be measured whole, not split. Cells that no query distinguishes share a column in every
+strategy inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`).
+It is the optimum of *any* matrix mechanism for these queries; later, only their combinations can be answered.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError, not_one_of
+from querysmasher.errors import PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
@@ -35,7 +34,7 @@ from querysmasher.planning.grading import are_far_apart, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
-from querysmasher.planning.solvers import Solver, check_answers, solve
+from querysmasher.planning.solvers import SOLVERS, Solver, check_answers, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
 from querysmasher.planning.solvers.optimum import RANK, fourier_basis, independent_root, root_diagonal
@@ -47,9 +46,6 @@ from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from querysmasher.planning.options import Options
 
 BASES = (*ONE_ATTRIBUTE, "haar")
 """Names of bases: the one made for a family of queries, or Haar wavelets."""
@@ -422,3 +418,76 @@ MECHANISMS = {
 """Mechanisms by name."""
 
 DEFAULT = "querysmasher"
+
+
+CENTERINGS = ("optimized", "uniform")
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """A valid combination of planning options, and what they imply for a workload."""
+
+    mechanism: Mechanism
+    solver: str
+    centering: str
+    tolerance: float
+    bases: Sequence[Solution] = ()
+    """The basis of every attribute, if the mechanism has bases."""
+    lines: tuple[int, ...] = ()
+    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    progress: bool | None = None
+
+    @property
+    def are_default(self) -> bool:
+        """Whether the mechanism and the numerical method are the default ones."""
+        return self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
+
+    @property
+    def keeps_whole(self) -> bool:
+        """Whether queries may be measured whole, not split, where that is better."""
+        return self.are_default and self.centering == "optimized"
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: str | None = None,
+        solver: str = "optimal",
+        centering: str | None = None,
+        tolerance: float = 1e-3,
+        bases: Mapping[str, Any] | None = None,
+    ) -> Options:
+        """Return the options, or refuse unknown or incompatible ones.
+
+        The name of a mechanism as `solver` selects that mechanism.
+        """
+        if mechanism is None:
+            mechanism, solver = named(solver)
+        if mechanism not in MECHANISMS:
+            raise PlanError(f"mechanism: {not_one_of(MECHANISMS, mechanism)}")
+        if solver not in SOLVERS:
+            raise PlanError(f"solver: {not_one_of(SOLVERS, solver)}")
+        chosen = MECHANISMS[mechanism]
+        if solver != SOLVERS[0] and mechanism != DEFAULT:
+            msg = f"solver: expected {SOLVERS[0]!r}, as mechanism={mechanism!r} has its own method, got "
+            raise PlanError(msg + repr(solver))
+        if centering is None:
+            centering = "uniform" if chosen.uniform_only else "optimized"
+        if centering not in CENTERINGS:
+            raise PlanError(f"centering: {not_one_of(CENTERINGS, centering)}")
+        if centering == "optimized" and chosen.uniform_only:
+            msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
+            raise PlanError(msg)
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
+            got = f"{as_given(tolerance)}{as_share(tolerance)}"
+            raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
+        if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
+            given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"
+            having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
+            msg = f"bases: expected a mapping of attributes to bases, and mechanism={having}, got {given}"
+            raise PlanError(msg)
+        return cls(chosen, solver, centering, tolerance)
+
+
+def named(solver: str) -> tuple[str, str]:
+    """Return the mechanism and the numerical method that `solver` alone selects."""
+    return (solver, SOLVERS[0]) if solver in MECHANISMS else (DEFAULT, solver)

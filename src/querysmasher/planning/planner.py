@@ -13,7 +13,7 @@ from querysmasher.planning.checks import check_arguments, check_scales, check_si
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lines.splitting import check_cells, large_attributes
-from querysmasher.planning.mechanisms import choose_bases
+from querysmasher.planning.mechanisms import Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
     Objective,
@@ -24,7 +24,6 @@ from querysmasher.planning.objectives.objective import (
     plan_worst,
 )
 from querysmasher.planning.objectives.replan import Replan
-from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost

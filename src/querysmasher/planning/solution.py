@@ -51,7 +51,7 @@ class Measured:
     root_loss: float
     """√L at unit cost."""
     whole: tuple[int, ...] = ()
-    """Indexes of the workload's groups that are measured here as they are, not split."""
+    """Indexes of the workload's groups that are measured whole here, not split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,6 @@ from querysmasher.workload.workload import Group
 
 OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
 
-Columns = Mapping[str, Any]
-"""The values of each column, as an Arrow array or a list."""
-
 WRITER = "software"
 """What a file says about itself that may differ on another machine."""
 
@@ -52,7 +49,7 @@ EXACT = 1e-10
 """The same, relative to the number: a millionth of a large count could be many standard errors."""
 
 NOTHING = 1e-9
-"""Maximum difference of two numbers that should both be zero, in records or as shares."""
+"""Maximum difference of two numbers that should both be zero, in records or as fractions."""
 
 ADOPTED = ("value", "std")
 """Columns whose numbers may differ by rounding; those of the others follow from them."""
@@ -136,7 +133,7 @@ def _number(data: bytes) -> int:
 
 
 def _other(data: bytes, number: int) -> bytes:
-    """Return what stands for a number if it is another one."""
+    """Return the bytes of a number, or none if it is the expected one."""
     return b"" if _number(data) == number else data
 
 
@@ -209,7 +206,7 @@ def difference(given: Path, expected: Path) -> str:
         return f"it cannot be read ({type(error).__name__})"
 
 
-def _same(name: str, given: Columns, expected: Columns) -> bool:
+def _same(name: str, given: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     sheet, within, column = name.rpartition(WITHIN)
     if column not in NUMERIC:
         return bool(given[name] == expected[name])

@@ -1,6 +1,6 @@
 """What a release is published as: the formats of its answers, and the files of its folder.
 
-A new format needs a file of its own, with its `Format`, and its name in `FORMATS`: files, the spec, the
+A new format needs a file with its `Format`, and its name in `FORMATS`: files, the spec, the
 command, the description beside a file and `verify` look there.
 """
 

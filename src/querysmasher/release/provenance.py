@@ -208,7 +208,7 @@ def request_digest(
     options: Mapping[str, float],
     dropped: Dropped | None = None,
 ) -> str:
-    """Return the digest of what is asked for before a table is explored."""
+    """Return the digest of a request to explore a table."""
     request = {
         "explore": dict(options),
         "workload": workload_to_data(workload),

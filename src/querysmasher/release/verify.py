@@ -19,6 +19,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
@@ -122,13 +123,11 @@ class Verdict:
         lines += [f"  {f.status:<12}  {f.name:<{width}}  {f.text}" for f in self.findings]
         lines += [f"{RELEASE}: sha256 {self.digest}"] if self.digest else []
         lines += [f"Guarantee: {self.guarantee}"] if self.guarantee else []
-        names = {s: [f.name for f in self.findings if f.status == s] for s in (OK, FAILED, OPEN)}
-        results = {FAILED: "failed", OPEN: "could not be made"}
-        counts = [
-            f"{len(names[s])} {word} ({', '.join(names[s])})" for s, word in results.items() if names[s]
-        ]
-        conclusion = ", ".join([f"{count(len(names[OK]), 'check')} passed", *counts])
-        return shown("\n".join([*lines, BEYOND, f"{verdict}: {conclusion}"]))
+        counts = [f"{count(sum(f.status == OK for f in self.findings), 'check')} passed"]
+        for status, word in ((FAILED, "failed"), (OPEN, "could not be made")):
+            names = [f.name for f in self.findings if f.status == status]
+            counts += [f"{len(names)} {word} ({', '.join(names)})"] if names else []
+        return shown("\n".join([*lines, BEYOND, f"{verdict}: {', '.join(counts)}"]))
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
@@ -181,20 +180,17 @@ def _files(folder: Path) -> list[str]:
 def _folder(release: Release, folder: Path) -> Iterator[Finding]:
     """Check everything that is in a folder."""
     there = _files(folder)
-    try:
+    stated: dict[str, str] = {}
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         stated = dict(read_json((folder / SUMMARY).read_bytes())["digests"].items())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        stated = {}
     plan, planned = check_plan(release, folder / PLAN) if PLAN in there else (None, None)
     yield _digests(folder, stated)
     yield check_summary(release, plan, folder / SUMMARY)
     yield from check_tables(release, folder, there)
     if planned is not None:
         yield planned
-    if ERRORS in there:
-        yield check_errors(release, folder / ERRORS)
-    if PAGE in there:
-        yield check_page(release, folder / PAGE)
+    checks = {ERRORS: check_errors, PAGE: check_page}
+    yield from (check(release, folder / name) for name, check in checks.items() if name in there)
     yield from _others(folder, there, stated)
 
 
@@ -374,12 +370,9 @@ def check_summary(release: Release, plan: Plan | None, file: Path) -> Finding:
     promised = {} if plan is None else planned_summary(plan, release)
     computed = exploration_summary(release) | promised  # on another machine the same but for rounding
     expected = read_json(document({**summary_of(release), **computed}))
-    for key in computed:
-        if key in stated and close(stated[key], expected[key]):
-            expected[key] = stated[key]
-    digests = stated.get("digests")
-    if isinstance(digests, dict):
-        expected["digests"] = dict(sorted(digests.items()))
+    expected |= {key: stated[key] for key in computed if close(stated.get(key), expected[key])}
+    if isinstance(stated.get("digests"), dict):
+        expected["digests"] = dict(sorted(stated["digests"].items()))
     if document(expected) == text:
         digest = expected["integer_plan_digest"]
         return Finding(file.name, OK, f"states the guarantee; the integer plan has digest {digest}")

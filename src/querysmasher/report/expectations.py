@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.formatting import columns, count, error, percentage, settled
 from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
 from querysmasher.planning.objectives.variances import Extreme
@@ -57,9 +57,9 @@ class Expectation:
     """Root mean square of the queries' standard errors; None if computing it takes too much memory."""
     budget_share: float
     """The share of the budget that is spent on exactly the attribute sets of the groups, or on the groups
-    themselves if they are measured as they are."""
+    themselves if they are measured whole."""
     is_whole: bool = False
-    """Whether the queries are measured as they are, not split."""
+    """Whether the queries are measured whole, not split."""
     largest: float | None = None
     """The largest standard error of a query; None if it was not computed."""
     spread: tuple[float, ...] | None = None
@@ -113,7 +113,7 @@ def expect(
     as_planned = workload is plan.workload
     shares = plan.budget_shares()
     whole_shares: dict[int, float] = {}
-    for m in plan.measured if as_planned else ():  # groups measured as they are share by numbers of queries
+    for m in plan.measured if as_planned else ():  # groups measured whole: in proportion to their queries
         rows = {index: workload.groups[index].rows for index in m.whole}
         part = plan.budget.unit.change() / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
@@ -164,16 +164,19 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
     """Return what holds for the plan as a whole, as names and strings.
 
     `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
+    Without that, a least budget is stated in other definitions of privacy, too.
     """
     measured = count(len(plan.measured), "attribute set")
-    certified = f", within {share(plan.gap)} of {optimum(plan)}"
+    certified = f", within {percentage(plan.gap)} of {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
+    is_least = said is None and plan.least_cost is not None
     return [
         *purpose(plan),
         ("guarantee", said or promise(plan.budget)),
         *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
+        *([("in other words", equivalents(plan.budget))] if is_least else []),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {measured}"),
         *_remarks(plan),
     ]
@@ -278,7 +281,7 @@ def optimum(plan: Plan) -> str:
     """Say which optimum the plan's certificate is about."""
     whole = sum(plan.workload.groups[index].rows for index in plan.whole)
     is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
-    # the bound of one attribute with a centre of its own is that of the attribute and its total together
+    # the bound of a single line or tree holds for the attribute and its total together
     is_line = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
     is_line &= any(solution.strategy.own_centre for solution in plan.solutions)
     if (is_whole or is_line) and not plan.budget.unit.total_is_public:
@@ -298,7 +301,9 @@ def expected_table(rows: Sequence[Expectation], schema: Schema) -> list[tuple[st
     """Return a header and the rows as strings; targets and queries have a column where there are any."""
     queries = ["" if row.extreme is None else row.extreme.query(schema) for row in rows]
     short = [query if len(query) <= LONGEST else query[: LONGEST - 1] + "…" for query in queries]
-    more = {"target": list(map(_target, rows)), QUERY: short}
+    targets = [{group.target for group in row.groups} for row in rows]
+    aims = ["several" if len(t) > 1 else "".join(str(a) for a in t if a is not None) for t in targets]
+    more = {"target": aims, QUERY: short}
     shown = {name: cells for name, cells in more.items() if any(cells)}
     return [
         (*HEADER, *shown),
@@ -316,18 +321,9 @@ def _lines(rows: Sequence[Expectation], schema: Schema) -> list[str]:
     return [f"{left:{width}}  {line[-1]}".rstrip() for left, line in zip(numbers, lines, strict=True)]
 
 
-def _target(row: Expectation) -> str:
-    """Return the target of the groups of a row, if they have one."""
-    targets = {group.target for group in row.groups}
-    if len(targets) > 1:
-        return "several"
-    (target,) = targets
-    return "" if target is None else str(target)
-
-
 def plan_text(plan: Plan) -> str:
     """Return the plan as text."""
-    named = _facts(plan)
+    named = facts(plan)
     width = max(len(name) for name, _ in named)
     lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
     rows = _rows(plan)
@@ -342,18 +338,9 @@ def plan_notebook(plan: Plan) -> str:
     header, *cells = expected_table(rows, plan.workload.schema)
     return notebook(
         f"Plan for {plan.workload.query_count:,} queries",
-        table(["", ""], _facts(plan)),
+        table(["", ""], facts(plan)),
         table(header, cells, numbers=[1, 2, 3, 4]) if rows else None,
     )
-
-
-def _facts(plan: Plan) -> list[tuple[str, str]]:
-    """Return what holds for the plan; a least budget in other definitions of privacy, too."""
-    named = facts(plan)
-    if plan.least_cost is not None:
-        index = [name for name, _ in named].index("measures")
-        named.insert(index, ("in other words", equivalents(plan.budget)))
-    return named
 
 
 def _rows(plan: Plan) -> Sequence[Expectation]:

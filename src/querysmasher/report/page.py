@@ -191,6 +191,6 @@ def write_page(path: Path, text: str) -> Path:
     return path
 
 
-def _percent(share: float) -> str:
-    """Return a share as a percentage, rounded up, so that a bound remains a bound."""
-    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")
+def _percent(fraction: float) -> str:
+    """Return a fraction as a percentage, rounded up, so that a bound remains a bound."""
+    return f"{min(math.ceil(fraction * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, TooLargeError, as_given
-from querysmasher.formatting import count, error, number, settled, share, shortened
+from querysmasher.formatting import count, error, number, percentage, settled, shortened
 from querysmasher.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.estimator.estimator import Estimator
@@ -67,6 +68,9 @@ SAMPLE, PER_KIND = 20_000, 12
 
 SPREAD_GROUPS = 300
 """Maximum number of groups for which the page shows the spread of each."""
+
+DIGITS = 5
+"""Significant digits of errors, enough for the page."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
@@ -142,7 +146,7 @@ def _summary(plan: Plan, rmse: float) -> Html:
         ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
         ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
         *_largest(plan),
-        ("Above optimum", f"≤ {share(plan.gap)}", "certified"),
+        ("Above optimum", f"≤ {percentage(plan.gap)}", "certified"),
         (
             "Measured",
             f"{plan.measurements:,}",
@@ -174,7 +178,7 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 def _optimal(plan: Plan, limit: bool | None) -> Html:
     relative = ", relative to its target," if plan.workload.has_targets else ""
     what = "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
-    certified = f"{what} of this plan is certified to be within {share(plan.gap)} of {optimum(plan)}."
+    certified = f"{what} of this plan is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
     limit_words = "The limit of all matrix mechanisms was not computed for this page."
     if dimension(plan.workload) <= QUICK if limit is None else limit:
@@ -292,22 +296,18 @@ def _sample(estimator: Estimator, group: Group) -> Array:
     # every attribute is measured separately, so that variances are sums of products
     apart = small and all(len(f.shape) == 1 for f in families)
     apart = apart and all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
-    if not apart or group.rows > WHOLE:
-        cells = 1 if apart else math.prod(f.cells for f in families)
-        sampled = _sampled(group, min(SAMPLE, MAX_ENTRIES // cells))
-        if sampled is None:
-            return np.empty(0)
-        group = sampled
-    try:
+    cells = 1 if apart else math.prod(f.cells for f in families)
+    with suppress(TooLargeError):
+        if not apart or group.rows > WHOLE:
+            group = _sampled(group, min(SAMPLE, MAX_ENTRIES // cells))
         return np.sqrt(estimator.variances(group).ravel())
-    except TooLargeError:
-        return np.empty(0)
+    return np.empty(0)
 
 
-def _sampled(group: Group, most: int) -> Group | None:
+def _sampled(group: Group, most: int) -> Group:
     """Return a group of about `most` of a group's queries: rows of every family, drawn with a fixed seed."""
     if most < 8:
-        return None
+        raise TooLargeError
     left, families = float(most), list(group.families)
     order = sorted(range(len(families)), key=lambda i: families[i].rows)
     for done, index in enumerate(order):  # small families first: they leave more to the others
@@ -319,7 +319,7 @@ def _sampled(group: Group, most: int) -> Group | None:
         chosen = np.sort(generator.choice(family.rows, size=size, replace=False))
         rows = family.matrix()[chosen] if written_out else family.drawn(generator, chosen)
         if rows is None:
-            return None
+            raise TooLargeError
         left /= len(rows)
         families[index] = Rows(family.shape, rows)
     return replace(group, families=tuple(families))
@@ -382,7 +382,7 @@ def error_data(
         known = [row.rmse for row in groups if row.rmse] or [rmse]
         drawn = {"error": rmse, "low": min(known), "high": max(known)}
         points = [
-            {"epsilon": epsilon, **{name: _short(value * factor) for name, value in drawn.items()}}
+            {"epsilon": epsilon, **{name: shortened(value * factor, DIGITS) for name, value in drawn.items()}}
             for epsilon, factor in zip(grid, factors, strict=True)
         ]
         charts["curve"] = error_curve(points, start, rmse)
@@ -395,12 +395,12 @@ def _group_row(row: Expectation, schema: Schema) -> dict[str, Any]:
         "label": group_words(row.group),
         "ways": len(row.attributes),
         "queries": row.queries,
-        "rmse": None if row.rmse is None else _short(row.rmse),
-        "spread": [_short(q) for q in row.spread] if row.spread else None,
+        "rmse": None if row.rmse is None else shortened(row.rmse, DIGITS),
+        "spread": [shortened(q, DIGITS) for q in row.spread] if row.spread else None,
     }
     extreme = row.extreme
     if extreme is not None:
-        data["largest"] = _short(extreme.std)
+        data["largest"] = shortened(extreme.std, DIGITS)
         data["query"] = extreme.query(schema)
         if extreme.group.target is not None:  # in nine digits: a target is met to a fraction of 1e-6
             data["target"], data["ratio"] = str(extreme.group.target), shortened(extreme.ratio, 9)
@@ -409,14 +409,9 @@ def _group_row(row: Expectation, schema: Schema) -> dict[str, Any]:
 
 def _spread_row(index: int, row: Expectation, spread: Iterable[float]) -> dict[str, Any]:
     where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
-    kind, rmse = row.label.replace("|", "¦"), _short(row.rmse or 0.0)
-    errors = {f"q{i}": _short(q) for i, q in enumerate(spread)}
+    kind, rmse = row.label.replace("|", "¦"), shortened(row.rmse or 0.0, DIGITS)
+    errors = {f"q{i}": shortened(q, DIGITS) for i, q in enumerate(spread)}
     return {"key": f"{index}|{kind}|{where}", "label": f"{row.label} ({where})", "rmse": rmse, **errors}
-
-
-def _short(value: float) -> float:
-    """Return five significant digits, enough for the page."""
-    return shortened(value, 5)
 
 
 # --- what targets cost ---

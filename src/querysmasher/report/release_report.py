@@ -101,11 +101,11 @@ def release_page(release: Release, title: str, estimate: Estimate | None = None)
         "series": MOST_SERIES,
         "reach": REACH,
     }
-    estimated = None if estimate is None else EstimatedTables(release, estimate)
-    if estimated is not None:
-        sections.insert(0, ("estimates", "Estimates", estimated.html()))
-        data["estimates"] = estimated.data()
-    summary = _summary(release, [*shown, *deep], records, estimated)
+    mean = None
+    if estimate is not None:
+        mean, section, data["estimates"] = _estimated(release, estimate)
+        sections.insert(0, ("estimates", "Estimates", section))
+    summary = _summary(release, [*shown, *deep], records, mean)
     return page("release", title, summary, sections, data)
 
 
@@ -113,7 +113,7 @@ def _summary(
     release: Release,
     shown: Sequence[Table],
     records: tuple[float, float] | None,
-    estimated: EstimatedTables | None,
+    mean: tuple[str, str, str] | None,
 ) -> Html:
     private, whole = release.noise.is_private, release.counted.is_whole
     budget = epsilon_words(release.plan.budget) if private else ("none", "a simulation")
@@ -130,10 +130,10 @@ def _summary(
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(REACH * std)} (95%)"
         key_figures.insert(1, ("Records" if whole else "Records counted", decimal(value, 0), known))
-    if estimated is not None:
-        key_figures.insert(0, estimated.figure)
+    if mean is not None:
+        key_figures.insert(0, mean)
     of_which = "" if whole else " for the records that were counted"
-    biased = "" if estimated is None else "The estimates come from the same noisy numbers, but are biased. "
+    biased = "" if mean is None else "The estimates come from the same noisy numbers, but are biased. "
     lead = (
         f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
         "is computed from the released numbers, without reading the table again."
@@ -229,61 +229,39 @@ LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""
 
 
-class EstimatedTables:
-    """What a page says about an estimate."""
+def _estimated(release: Release, estimate: Estimate) -> tuple[tuple[str, str, str], Html, list[Any]]:
+    """Return the mean error as a key figure, the section about the estimate, and its tables for the script.
 
-    def __init__(self, release: Release, estimate: Estimate) -> None:
-        """Compute the errors of all tables asked for, and choose those that are shown."""
-        self.release = release
-        self.estimate = estimate
-        self.errors = estimate.errors()
-        schema = estimate.schema
-        sets = {tuple(sorted(schema.positions(g.attributes))) for g in estimate.workload if g.attributes}
-        self.shown, self.left_out = fitting(schema, sets, MAX_CELLS, ESTIMATE_CELLS)
-
-    @property
-    def figure(self) -> tuple[str, str, str]:
-        """The mean error, for the key figures of the page."""
-        mean = self.errors.mean
-        return (
-            "Error of the estimates",
-            f"{mean.share:.1%}",
-            f"of the records, a mean over tables; {_reach(mean)}",
-        )
-
-    def html(self) -> Html:
-        """Return the section."""
-        each = list(self.errors.each)
-        worst = [each[index] for index in in_order([-error.value for error in each])[:LISTED]]
-        rows = [
-            (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _reach(error))
-            for error in worst
-        ]
-        left = f" Not shown here: {count(self.left_out, 'larger table')}. {FOLLOWS}" if self.left_out else ""
-        return markup(
-            "estimates",
-            words=_words(self.errors, self.estimate.fallback),
-            errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
-            exact="one attribute" if self.estimate.schema.impossible_where else "one and two attributes",
-            left_out=left,
-            script=asset("estimate.js"),
-        )
-
-    def data(self) -> list[list[Any]]:
-        """Return the tables for the script: attributes, estimates, unbiased counts and errors or null, marks.
-
-        The marks are the indexes of estimates outside the interval of their unbiased count.
-        """
-        result: list[list[Any]] = []
-        for axes, values in zip(self.shown, self.estimate.model.tables(self.shown), strict=True):
-            row: list[Any] = [list(axes), [round(float(v), 1) for v in values.ravel()], None, None, []]
-            unbiased = table_on(self.release, axes)
-            if unbiased is not None:
-                row[2] = [round(settled(float(v)), 1) + 0.0 for v in unbiased.values]
-                row[3] = [shortened(float(s), 3) for s in unbiased.std]
-                row[4] = outside(values.ravel(), unbiased)
-            result.append(row)
-        return result
+    A table has attributes, estimates, unbiased counts and errors or null, and the indexes of the estimates
+    outside the interval of their unbiased count.
+    """
+    errors, schema = estimate.errors(), estimate.schema
+    sets = {tuple(sorted(schema.positions(g.attributes))) for g in estimate.workload if g.attributes}
+    shown, left_out = fitting(schema, sets, MAX_CELLS, ESTIMATE_CELLS)
+    each, mean = list(errors.each), errors.mean
+    rows = [
+        (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _reach(error))
+        for error in (each[index] for index in in_order([-error.value for error in each])[:LISTED])
+    ]
+    section = markup(
+        "estimates",
+        words=_words(errors, estimate.fallback),
+        errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
+        exact="one attribute" if schema.impossible_where else "one and two attributes",
+        left_out=f" Not shown here: {count(left_out, 'larger table')}. {FOLLOWS}" if left_out else "",
+        script=asset("estimate.js"),
+    )
+    data: list[Any] = []
+    for axes, values in zip(shown, estimate.model.tables(shown), strict=True):
+        row: list[Any] = [list(axes), [round(float(v), 1) for v in values.ravel()], None, None, []]
+        unbiased = table_on(release, axes)
+        if unbiased is not None:
+            row[2] = [round(settled(float(v)), 1) + 0.0 for v in unbiased.values]
+            row[3] = [shortened(float(s), 3) for s in unbiased.std]
+            row[4] = outside(values.ravel(), unbiased)
+        data.append(row)
+    remark = f"of the records, a mean over tables; {_reach(mean)}"
+    return ("Error of the estimates", f"{mean.share:.1%}", remark), section, data
 
 
 def outside(values: Array, unbiased: Table) -> list[int]:

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from querysmasher.planning.estimating import PURPOSES
-from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
+from querysmasher.planning.mechanisms import CENTERINGS, MECHANISMS, Mechanism, named
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
-from querysmasher.planning.options import CENTERINGS, named
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.release.outputs import FORMATS

@@ -23,9 +23,7 @@ of the distribution function. Correlations do not depend on f.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,17 +41,7 @@ from querysmasher.statistics.ratios import (
     numbers,
     with_unit,
 )
-from querysmasher.statistics.selection import (
-    ROWS,
-    Grouped,
-    RowFactor,
-    among,
-    described,
-    family_on,
-    grouped,
-    groups_by,
-    select,
-)
+from querysmasher.statistics.selection import ROWS, Groups, RowFactor, family_on, select
 from querysmasher.workload.families import Identity, Intervals, Prefix
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
@@ -63,21 +51,34 @@ MAX_ENTRIES = 50_000_000
 """Maximum number of coefficients of the queries of all quantiles together."""
 
 
-@dataclass(frozen=True, eq=False)
 class Crossings:
-    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured.
+    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured."""
 
-    `variances` holds Var g at the points and `covariances` that between neighbouring points.
-    """
+    def __init__(
+        self, F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool
+    ) -> None:
+        """Take F, its variances, and its covariances with F at the next value and with D, by value and group.
 
-    points: Array
-    g: Array
-    variances: Array
-    covariances: Array
-    continuous: bool
+        There is a figure for every group and probability.
+        """
+        self.points, self.continuous = points, continuous
+        D, vD = F[-1][:, None, None], vF[-1][:, None, None]
+        if continuous:  # the left edge: no records, and no noise
+            nothing = np.zeros((1, F.shape[1]))
+            F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
+        F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))
+        p = p[None, :, None]  # axes: groups, probabilities, points
+        g = F - p * D
+        g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly p D, whatever the last digits
+        variances = vF - 2 * p * with_D + p**2 * vD
+        covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
+        self.g, self.variances, self.covariances = (
+            a.reshape(g.shape[0] * g.shape[1], -1) for a in (g, variances, covariances)
+        )
+        """g at the points, its variances, and its covariances between neighbouring points."""
 
     def estimate(self) -> Array:
-        """Return where the rearranged g passes zero, between the first and last place where g itself does."""
+        """Return where the rearranged g passes zero, between the first and last point where g itself does."""
         g = np.sort(self.g, axis=1)
         last = len(self.points) - 1
         if not self.continuous:
@@ -147,94 +148,65 @@ def quantile(  # noqa: D417 - a method of the release
         bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points. The
             interval accounts only for the noise, not for either assumption.
     """
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
         raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
     middles = numbers(given)
     if (np.diff(middles) <= 0).any():
         raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
-    names = groups_by(schema, by, besides=[attribute])
-    conditions = among(schema, where)
+    groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else middles
-    answers, between, with_all = _distribution(source, attribute, names, conditions)
-    crossings = _crossings(answers.values, answers.variances, between, with_all, p, points, continuous)
-    D, sd = answers.values[-1], np.sqrt(answers.variances[-1])
-    trusted = (TOO_CLOSE * sd < D).repeat(len(p))
+    F, variances, between, with_D = _distribution(groups, attribute)
+    crossings = Crossings(F, variances, between, with_D, p, points, continuous)
     low, high = crossings.interval(1.0)
-    values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
-    groups = values.size // len(p)
+    values = np.where(F[-1].repeat(len(p)) > 0, crossings.estimate(), np.nan)
     columns = (
-        *answers.columns(len(p)),
-        Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
+        *groups.columns(len(p)),
+        Column("probability", tuple(p.tolist()), tuple(range(len(p))) * F.shape[1]),
     )
     std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
     def linear() -> LinearErrors:
-        x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
+        x = np.nan_to_num(values, nan=points[0]).reshape(-1, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
-        return _errors_at(source, attribute, names, conditions, inside - p[:, None], std)
+        return _errors_at(groups, attribute, inside - p[:, None], std)
 
     how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
-    title = described(f"Quantiles of {with_unit(given)}", names, where)
     return Figures(
-        title,
+        f"Quantiles of {with_unit(given)}{groups.words}",
         columns,
         values,
         std,
         f"{how} {STD}",
         linear=linear,
         ends=crossings.interval,
-        trusted=trusted,
-        number=figure if continuous else _as_it_is,
+        trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
+        number=figure if continuous else _plain,
     )
 
 
-def _as_it_is(value: float, std: float) -> str:
+def _plain(value: float, std: float) -> str:
     """Return one of the values of an attribute as text."""
     return f"{value:,.12g}" if np.isfinite(value) else figure(value, std)
 
 
-def _distribution(
-    source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
-) -> tuple[Grouped, Array, Array]:
-    """Return F by value and group, and its covariances with F at the next value and with D.
+def _distribution(groups: Groups, attribute: str) -> tuple[Array, Array, Array, Array]:
+    """Return F by value and group, its variances, and its covariances with F at the next value and with D.
 
     F at the next value differs from F by the count of one value, and D by that of all values above: these
     are ranges, whose variances are known without writing any query out.
     """
-    n = source.schema[attribute].size
-    prefix, value, rest = (
-        grouped(source, family_on(source.schema, attribute, ROWS, family), names, conditions)
+    schema = groups.source.schema
+    n = schema[attribute].size
+    (F, v), (_, value), (_, rest) = (
+        groups.queries(family_on(schema, attribute, ROWS, family)).answers
         for family in (Prefix((n,)), Identity((n,)), Intervals((n,), np.arange(n), np.full(n, n - 1)))
     )
-    v = prefix.variances
-    above = np.concatenate([rest.variances[1:], np.zeros_like(v[:1])])
-    return prefix, (v[:-1] + v[1:] - value.variances[1:]) / 2, (v + v[-1:] - above) / 2
-
-
-def _crossings(
-    F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool
-) -> Crossings:
-    """Return g for every group and probability, from F and its variances and covariances by value and group.
-
-    `between` are those of F with F at the next value, and `with_D` those with D.
-    """
-    D, vD = F[-1], vF[-1]
-    if continuous:  # the left edge: no records, and no noise
-        nothing = np.zeros((1, F.shape[1]))
-        F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
-    F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))  # groups, probabilities, points
-    D, vD, p = D[:, None, None], vD[:, None, None], p[None, :, None]
-    g = F - p * D
-    g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly that share, whatever the last digits
-    variances = vF - 2 * p * with_D + p**2 * vD
-    covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
-    size = g.shape[0] * g.shape[1]
-    g, variances, covariances = (a.reshape(size, -1) for a in (g, variances, covariances))
-    return Crossings(points, g, variances, covariances, continuous)
+    F, v, value, rest = (array.reshape(n, -1) for array in (F, v, value, rest))
+    v, value, above = v**2, value**2, np.concatenate([rest[1:] ** 2, np.zeros_like(v[:1])])
+    return F, v, (v[:-1] + v[1:] - value[1:]) / 2, (v + v[-1:] - above) / 2
 
 
 def _checked(probabilities: object) -> Array:
@@ -254,33 +226,25 @@ def _checked(probabilities: object) -> Array:
     return np.array(given, dtype=float)
 
 
-def _errors_at(
-    source: AnswerSource,
-    attribute: str,
-    by: Sequence[str],
-    conditions: Sequence[RowFactor],
-    rows: Array,
-    std: Array,
-) -> LinearErrors:
+def _errors_at(groups: Groups, attribute: str, rows: Array, std: Array) -> LinearErrors:
     """Return the errors of quantiles; `rows` has an axis of groups, one of probabilities and one of values.
 
     Each row is g over the values of the attribute, at the estimated quantile of its group.
     """
-    schema = source.schema
-    groups, probabilities, size = rows.shape
-    sizes = schema.shape(by)
-    if rows.size * groups > MAX_ENTRIES:
+    schema = groups.source.schema
+    count, probabilities, size = rows.shape
+    if rows.size * count > MAX_ENTRIES:
         raise TooLargeError(
-            f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
+            f"{count * probabilities:,} quantiles over {size:,} values are too many to compare"
         )
-    spread = np.zeros((groups, probabilities, size, groups))
-    group = np.arange(groups)
+    spread = np.zeros((count, probabilities, size, count))
+    group = np.arange(count)
     spread[group, :, :, group] = rows
-    names = (attribute, *by)
+    names = (attribute, *groups.names)
     order = sorted(range(len(names)), key=lambda i: schema.position(names[i]))
-    tensor = spread.reshape(math.prod(rows.shape[:2]), size, *sizes).transpose(0, *(1 + i for i in order))
+    tensor = spread.reshape(count * probabilities, *schema.shape(names)).transpose(0, *(1 + i for i in order))
     factor = RowFactor.of((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
-    queries = select(schema, [factor, *conditions], (ROWS,))
-    errors = source.answer(queries.workload).std[queries.order]
+    queries = select(groups.source, [factor, *groups.conditions], (ROWS,))
+    _, errors = queries.answers
     scale = np.divide(std.ravel(), errors, out=np.zeros(errors.shape), where=errors > 0)
-    return LinearErrors.of(source, queries.workload, queries.order, -scale)
+    return LinearErrors.of(groups.source, queries.workload, queries.order, -scale)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import querysmasher as qs
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses, merged
+from querysmasher.planning.objectives.multipliers import (
+    Multipliers,
+    Scopes,
+    class_losses,
+    expectations,
+    merged,
+)
 from querysmasher.planning.objectives.sharing import Sharing
 from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peaks
 from tests.builders import COST, cps, plan_uniform
@@ -58,7 +64,7 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
     table = VarianceTable(plan, scopes.of_group)
     exact = np.split(variances(plan, workload), np.cumsum([g.rows for g in workload])[:-1])
     even = Multipliers.even(workload, scopes, np.full(len(workload.groups), 1 / len(workload.groups)))
-    expected = table.expected(even.by_column(table), table.variances)
+    expected = table.coefficients(expectations(table, even.rows)) @ table.variances
     for number, entry in enumerate(table.entries):
         for member in entry.members:
             assert expected[number] == pytest.approx(exact[member].mean(), rel=1e-6, abs=1e-12)
@@ -80,14 +86,14 @@ def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
     scopes = Scopes.of(workload)
     table = VarianceTable(plan, scopes.of_group)
     m = Multipliers.even(workload, scopes, np.full(len(workload.groups), 1 / len(workload.groups)))
-    by_column = m.by_column(table)
+    by_column = expectations(table, m.rows)
     weights = np.arange(1.0, len(table.entries) + 1)
-    slopes = table.slopes(by_column, weights, table.variances)
-    total = weights @ table.expected(by_column, table.variances)
+    slopes = table.slopes(by_column, weights)
+    total = weights @ table.coefficients(by_column) @ table.variances
     for number in range(len(table.columns)):
         moved = by_column.copy()
         moved[number] += 1e-3
-        gain = weights @ table.expected(moved, table.variances) - total
+        gain = weights @ table.coefficients(moved) @ table.variances - total
         assert gain == pytest.approx(1e-3 * slopes[number], rel=1e-6, abs=1e-9 * total)
     by_group = np.linspace(1, 3, len(workload.groups))
     stepped = m.stepped(by_group, m.row_slopes(table, slopes), 1e-3)

@@ -1,7 +1,7 @@
 """Rows that are measured whole, not split, beside residual measurements: one Schur complement on top.
 
 Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to
-rows R that were measured as they are, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
+rows R that were measured whole, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
 on what is known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the
 unknown ones. Its variance is
 
@@ -30,7 +30,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.lifting import along
-from querysmasher.planning.estimator.residual import AttributeSet, Residuals, Share
+from querysmasher.planning.estimator.residual import AttributeSet, QueryPart, Residuals
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import split_rows
@@ -44,7 +44,7 @@ UNKNOWN = 1e-11
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Rows that are measured as they are on one attribute set."""
+    """Rows that are measured whole on one attribute set."""
 
     attributes: AttributeSet
     maps: tuple[Integers, ...]
@@ -252,25 +252,25 @@ class WholeRows:
     def known(self, group: Group) -> Array:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
-        for subset, shares in self.residual.all_shares(group):
+        for subset, parts in self.residual.parts(group):
             if subset in self.parts:
                 part = self.parts[subset]
-                result[..., part.at] += _contracted(part.covaried, subset, self._tensors(shares))
+                result[..., part.at] += _contracted(part.covaried, subset, self._tensors(parts))
         return result
 
     def unknown(self, group: Group) -> tuple[Array, Array, Array]:
         """Return ⟨q_u, R_u⟩ of every query, and the squared lengths of q_u and of q."""
         products = np.zeros((*group.shape, self.count))
         left, lengths = np.zeros(group.shape), np.zeros(group.shape)
-        for subset, shares in self.residual.all_shares(group):
+        for subset, parts in self.residual.parts(group):
             measured = self.residual.measures(subset)
             if not measured and self.residual.lines.intersection(subset):
                 left += np.inf  # rows measured whole do not tell about lines
                 continue
-            tensors = list(self._tensors(shares))
+            tensors = list(self._tensors(parts))
             squares = self._squares(tensors)
             lengths += squares
-            left += self.residual.outside_squares(subset, shares, group) if measured else squares
+            left += self.residual.outside_squares(subset, parts, group) if measured else squares
             if not measured:
                 for number, rows in self._split.get(subset, {}).items():
                     folded = self._folded(tensors, self.wholes[number])
@@ -279,11 +279,11 @@ class WholeRows:
                 products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
-    def _tensors(self, shares: Sequence[Share]) -> Iterator[tuple[AttributeSet, Array]]:
+    def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
-        for share in shares:
-            sizes = (self.residual.schema.sizes[a] for a in share.kept)
-            yield share.kept, share.rows.reshape(len(share.rows), *sizes)
+        for part in parts:
+            sizes = (self.residual.schema.sizes[a] for a in part.kept)
+            yield part.kept, part.rows.reshape(len(part.rows), *sizes)
 
     def _squares(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
         """Return ⟨q, q⟩ of every product q of rows."""
@@ -348,29 +348,22 @@ def class_sums(rows: Array, classes: Integers, axis: int) -> Array:
     return np.asarray(np.add.reduceat(ordered, np.cumsum(counts) - counts, axis=axis))
 
 
-def answered(group: Group, tables: Array) -> Array:
-    """Answer the group's queries on tables, whose first axis numbers them; it becomes the last."""
-    result = np.moveaxis(tables, 0, -1)
+def summed(group: Group, table: Array) -> Array:
+    """Return the sums of cells that a group asks for, with an axis per family, after any further axes."""
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        result = np.moveaxis(family.answers(result), 0, -1)
-    return np.moveaxis(result, 0, -1)
+        table = np.moveaxis(family.answers(table), 0, -1)
+    return table
 
 
 def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
-    """Return Σ (q·T)² over the group's queries q and the tables T along the first axis."""
-    left = right = np.moveaxis(tables, 0, -1)
+    """Return Σ (q·T)² over the group's queries q and the tables T along the last axis."""
+    left = right = tables
     for _, family in group.parts():
-        axes = len(family.shape)
         if family.closed_form:
-            flat = right.reshape(family.cells, -1)
-            right = (family.gram() @ flat).reshape(right.shape)
+            right = np.tensordot((family if weighted else family.reweighted(None)).gram(), right, axes=1)
         else:
-            roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
-            left, right = (
-                side if roots is None else side * roots.reshape(-1, *[1] * (side.ndim - 1))
-                for side in (family.answers(left), family.answers(right))
-            )
-            axes = 1
-        ends = range(left.ndim - axes, left.ndim)
-        left, right = (np.moveaxis(side, range(axes), ends) for side in (left, right))
+            left, right = family.answers(left), family.answers(right)
+            if weighted and family.weights is not None:
+                right = (right.T * family.weights).T
+        left, right = np.moveaxis(left, 0, -1), np.moveaxis(right, 0, -1)
     return (group.weight if weighted else 1.0) * float(np.vdot(left, right))

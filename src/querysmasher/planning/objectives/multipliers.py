@@ -31,7 +31,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.workload.families import Weighted, by_length
+from querysmasher.workload.families import by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
@@ -147,7 +147,7 @@ class Multipliers:
                 (family,), u = group.families, self.rows[numbers[0]]
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
-                plain = replace(plain, families=(Weighted(family.shape, family, total),))
+                plain = replace(plain, families=(family.reweighted(total),))
             elif weight > 0:
                 further.append(self._priced(group, numbers, weight))
             groups.append(plain)
@@ -159,7 +159,7 @@ class Multipliers:
         return [
             scope.family
             if scope.fixed and scope.family.weights is None
-            else Weighted(scope.family.shape, scope.family, u * len(u))
+            else scope.family.reweighted(u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
@@ -168,11 +168,7 @@ class Multipliers:
         families = tuple(self._families[s] for s in numbers)
         return Group(group.attributes, families, weight / group.rows)
 
-    # --- expectations ---
-
-    def by_column(self, table: VarianceTable) -> Array:
-        """Return the expectation of every column of a table under these multipliers."""
-        return expectations(table, self.rows)
+    # --- the next multipliers ---
 
     def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
         """Return the derivative of a total by the multipliers of rows, given those by expectations."""
@@ -187,36 +183,29 @@ class Multipliers:
                     sums[scope] += slope * by_row
         return sums
 
-    # --- the next multipliers ---
-
     def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
         The rows' are relative to their mean; `floor` is their least, as a fraction of the average.
         """
-        moved, rate, logs = _grown(
-            self.groups, np.log(np.maximum(by_group, 1e-300)), self.rates[0], self.last[0]
-        )
+        moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0])
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
-        rows, paces = list(self.rows), list(zip(self.rates, self.last, strict=True))
-        paces[0] = rate, logs
-        for number, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True)):
+        rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
+        for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
-                logs = np.log(np.maximum(values, 1e-300) / float(u @ values))
-                moved, *pace = _grown(u, logs, *paces[number + 1])
-                paces[number + 1] = pace[0], pace[1]
+                moved, rates[n], last[n] = _grown(u, values / float(u @ values), rates[n], last[n])
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
                 moved = by_length(moved) if scope.by_length else moved
-                rows[number] = moved / moved.sum()
-        rates, last = map(tuple, zip(*paces, strict=True))
-        return replace(self, groups=groups, rows=tuple(rows), rates=rates, last=last)
+                rows[n - 1] = moved / moved.sum()
+        return replace(self, groups=groups, rows=tuple(rows), rates=tuple(rates), last=tuple(last))
 
 
-def _grown(u: Array, logs: Array, rates: Array, last: Array) -> tuple[Array, Array, Array]:
-    """Return multipliers that grow by powers of ratios, given their logarithms; these powers; the logarithms.
+def _grown(u: Array, ratios: Array, rates: Array, last: Array) -> tuple[Array, Array, Array]:
+    """Return multipliers that grow by powers of ratios; these powers; the logarithms of the ratios.
 
     The powers double where a ratio stays on the same side of one, and halve where it changes sides.
     """
+    logs = np.log(np.maximum(ratios, 1e-300))
     rates = np.minimum(rates * 2 ** np.sign(logs * last), MOST_RATE)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 

@@ -17,7 +17,7 @@ from querysmasher.planning.allocation import plan_around_best, plan_at
 from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import refusal
-from querysmasher.planning.options import Options
+from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload

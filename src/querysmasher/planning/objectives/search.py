@@ -31,6 +31,7 @@ from querysmasher.planning.objectives.multipliers import (
     Scopes,
     best_sum,
     class_losses,
+    expectations,
     merged,
     spread,
 )
@@ -176,12 +177,9 @@ class Search:
         """Share the budget of a plan anew, and keep it if it is the best, and its value is at most `most`."""
         table = trial.table
         best = math.inf if self.best is None else self.best.value
-        sharing = Sharing(
-            table,
-            self._of_entries(table),
-            trial.plan.budget.privacy_cost,
-            trial.multipliers.by_column(table),
-        )
+        aims = np.array([self.aims[entry.members[0]] for entry in table.entries])
+        by_column = expectations(table, trial.multipliers.rows)
+        sharing = Sharing(table, aims, trial.plan.budget.privacy_cost, by_column)
         with one_core():
             if self.mean:
                 x = sharing.least_loss(trial.losses)
@@ -194,20 +192,16 @@ class Search:
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
             self.best = replace(trial, plan=plan, value=value)
 
-    def _of_entries(self, table: VarianceTable) -> Array:
-        """Return the target of every entry of a table."""
-        return np.array([self.aims[entry.members[0]] for entry in table.entries])
-
     def _stepped(self, trial: Trial) -> Multipliers:
         """Return the next multipliers, which follow the expected variances of groups and of their rows."""
         table, multipliers = trial.table, trial.multipliers
-        by_column = multipliers.by_column(table)
+        by_column = expectations(table, multipliers.rows)
         by_group = np.ones(len(self.aims))
-        for value, entry in zip(table.expected(by_column, table.variances), table.entries, strict=True):
+        for value, entry in zip(table.coefficients(by_column) @ table.variances, table.entries, strict=True):
             by_group[list(entry.members)] = value
         by_group /= self.squares
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
-        slopes = table.slopes(by_column, self._weights(multipliers, table), table.variances)
+        slopes = table.slopes(by_column, self._weights(multipliers, table))
         floor = self._floor * min(1.0, 3 / (1 + self._weight))
         moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor)
         return self._of_best_sum(moved, trial)
@@ -225,7 +219,8 @@ class Search:
             return replace(multipliers, groups=groups / total)
         if len(table.sets) == 1:  # there is nothing to share
             return multipliers
-        added = self._weights(multipliers, table) @ table.coefficients(multipliers.by_column(table)) / total
+        by_column = expectations(table, multipliers.rows)
+        added = self._weights(multipliers, table) @ table.coefficients(by_column) / total
         best = best_sum(added, trial.losses, table, trial.plan.budget.privacy_cost)
         change = min(max(math.log(best / last) / 2, -MOST_STEP), MOST_STEP)
         return replace(multipliers, groups=groups * (last * math.exp(change) / total))

@@ -47,9 +47,8 @@ class Sharing:
         Expected variances count as queries: they keep to targets too, and depend on all classes.
         """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
-        loose = np.where(
-            np.isfinite(targets), self.squares, LOOSE * table.expected(by_column, table.variances)
-        )
+        expected = table.coefficients(by_column) @ table.variances
+        loose = np.where(np.isfinite(targets), self.squares, LOOSE * expected)
         self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
         """The terms of queries that joined, relative to target²."""
         self._classes: list[Integers] = [table.classes]
@@ -106,7 +105,7 @@ class Sharing:
 
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
-        bounds, best = self.table.bounds(x) / self.squares, 0.0
+        bounds, best = self.table.most @ x / self.squares, 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
+from querysmasher.planning.split import connected
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
@@ -138,7 +139,6 @@ class VarianceTable:
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-        self._most = np.array([c.max() for c in self.columns])
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
@@ -199,10 +199,11 @@ class VarianceTable:
                 for number, values in squares.items()
             )
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
-        listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
+        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.residual.measured_parts(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
-            clusters = _joined(len(group.families), [part.indices for _, parts in listed for part in parts])
+            families = ((family,) for family in range(len(group.families)))
+            clusters = tuple(connected([*families, *(part.indices for _, parts in listed for part in parts)]))
         terms = tuple(
             (self._class_of[id(m)], tuple(self._joint(parts, cluster, group, scopes) for cluster in clusters))
             for m, parts in listed
@@ -253,30 +254,26 @@ class VarianceTable:
 
     # --- expected variances ---
 
-    def expected(self, by_column: Array, variances: Array) -> Array:
-        """Return the expected variance of every entry, given the expectation of every column."""
-        return np.asarray((self._noise(variances) * self.expected_terms(by_column)).sum(axis=1))
-
     def coefficients(self, by_column: Array) -> Array:
-        """Return the expected variance of every entry at σ² = 1 on one class: entries × classes."""
+        """Return the expected variance of every entry at σ² = 1 on one class: entries × classes.
+
+        `by_column` is the expectation of every column.
+        """
         result = np.zeros((len(self.entries), len(self.sets) + 1))
         np.add.at(
             result, (np.arange(len(self.entries))[:, None], self.classes), self.expected_terms(by_column)
         )
         return result[:, :-1]
 
-    def slopes(self, by_column: Array, weights: Array, variances: Array) -> Array:
+    def slopes(self, by_column: Array, weights: Array) -> Array:
         """Return the derivative of Σ weight × expected variance by the expectation of every column."""
         values = np.append(by_column, 1.0)[self._column_of]
-        scale = weights[:, None] * self._noise(variances)
+        scale = weights[:, None] * np.append(self.variances, 0.0)[self.classes]
         result = np.zeros(len(self.columns) + 1)
         for cluster in range(values.shape[1]):
             others = np.delete(values, cluster, axis=1).prod(axis=1)
             np.add.at(result, self._column_of[:, cluster], scale * others)
         return result[:-1]
-
-    def _noise(self, variances: Array) -> Array:
-        return np.asarray(np.append(variances, 0.0)[self.classes])
 
     def expected_terms(self, by_column: Array) -> Array:
         """Return the expectation of every term of every entry."""
@@ -284,9 +281,10 @@ class VarianceTable:
 
     # --- largest variances ---
 
-    def bounds(self, variances: Array) -> Array:
-        """Return an upper bound on the largest variance of every entry."""
-        return np.asarray((self._noise(variances) * self.expected_terms(self._most)).sum(axis=1))
+    @cached_property
+    def most(self) -> Array:
+        """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
+        return self.coefficients(np.array([c.max() for c in self.columns]))
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
@@ -297,7 +295,8 @@ class VarianceTable:
     def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers]]:
         """Return the largest variances of an entry's queries, and the row of every cluster of each."""
         fronts = self._fronts_of(number)
-        values, chosen = peaks([matrix for _, matrix in fronts], self._noise_of(number, variances))
+        noise = np.append(variances, 0.0)[self.classes[number, : len(self.entries[number].terms)]]
+        values, chosen = peaks([matrix for _, matrix in fronts], noise)
         return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)]
 
     def terms(self, number: int, rows: Sequence[Integers], count: int) -> Array:
@@ -306,10 +305,6 @@ class VarianceTable:
         for term, (_, columns) in enumerate(self.entries[number].terms):
             result[:, term] = math.prod(self.columns[c][i] for c, i in zip(columns, rows, strict=True))
         return result
-
-    def _noise_of(self, number: int, variances: Array) -> Array:
-        terms = len(self.entries[number].terms)
-        return np.asarray(np.append(variances, 0.0)[self.classes[number, :terms]])
 
     def _fronts_of(self, number: int) -> list[tuple[Integers, Array]]:
         """Return indices of rows of every cluster of an entry, and these rows × terms.
@@ -330,16 +325,6 @@ class VarianceTable:
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]
-
-
-def _joined(count: int, ties: list[tuple[int, ...]]) -> Clusters:
-    """Return the clusters of `count` families, given the families that each component ties."""
-    sets = [{family} for family in range(count)]
-    for families in ties:
-        touched = [s for s in sets if not s.isdisjoint(families)]
-        if len(touched) > 1:
-            sets = [s for s in sets if s.isdisjoint(families)] + [set().union(*touched)]
-    return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))
 
 
 def front(table: Array) -> Integers:
