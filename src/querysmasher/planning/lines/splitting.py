@@ -1,13 +1,13 @@
-"""Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
+"""Splitting queries about lines and trees: attributes with a separate centre on every set.
 
-An attribute is one if its queries are too large to be written out, or if several families ask about it.
+An attribute is one if its queries are too large to be written out, if several families ask about it, or if a
+filter is near enough to the best for its only family.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
-the next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and
-what does not ask about a weighs κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f +
-κ11ᵀ. Around its own centre w a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. So
-the rest of the planner sees only other attributes, with queries that weigh as much as lines and trees make
-them cost.
+the next one in the queries. On T, every family f on a has a weight λ_f where a is kept, and queries without a
+weigh κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f + κ11ᵀ. Around the centre w of
+V a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. The rest of the planner sees
+only other attributes, with queries that weigh as much as lines and trees make them cost.
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
@@ -47,7 +47,7 @@ PUBLIC = 1e3
 
 
 def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float = 1e-3) -> Attributes:
-    """Return the attributes that are planned as lines or trees, with centres of their own.
+    """Return the attributes that are planned as lines or trees, with a separate centre on every set.
 
     If the mean error counts, fewer values suffice: several families on one attribute are planned quicker and
     better so than with one centre for all sets, and filters are near enough to the best for all prefixes or
@@ -157,7 +157,7 @@ class LineQueries:
 
 @dataclass(frozen=True, eq=False)
 class SplitSet:
-    """What is asked on a set: strategies on lines and trees, and terms on other attributes."""
+    """The queries on a set: strategies on lines and trees, and terms on other attributes."""
 
     others: Attributes
     """The other attributes."""

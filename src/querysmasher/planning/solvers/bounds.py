@@ -9,8 +9,8 @@ Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition:
 
-*Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them leaves the Gram matrix
-of every term as it is. The value of a design is concave in its weights p, so some best weights are equal on
+*Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them changes no term's Gram
+matrix. The value of a design is concave in its weights p, so some best weights are equal on
 all cells that exchanges turn into each other: one number for every combination of classes of values. With
 such weights P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every
 axis the basis has one vector per class that is constant on it, and for each class of k values k − 1 others,
@@ -149,13 +149,13 @@ def exchangeable_bound(block: Block) -> float | None:
     cells = counts.ravel().astype(float)
     matrices = list(_diagonal_matrices(block, labels, np.arange(cells.size).reshape(counts.shape)))
 
-    def at(shares: Array) -> Iterate:
+    def at(weights: Array) -> Iterate:
         leverages, value = np.zeros(len(cells)), 0.0
         for root, kinds, copies, graded in matrices:
-            design = Design.at(root, (shares / cells)[kinds], graded)
+            design = Design.at(root, (weights / cells)[kinds], graded)
             leverages[kinds] += copies * design.leverages
             value += copies * design.trace_root
-        return Iterate(shares, leverages / cells, value)
+        return Iterate(weights, leverages / cells, value)
 
     design, before = at(cells / cells.sum()), 0.0
     while design.value > (1 + 1e-5) * before:
@@ -220,7 +220,7 @@ def _classes(grams: Sequence[Array]) -> Integers:
 
 
 def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
-    """Return whether exchanging two values leaves Gram matrices with entries of at most 1 as they are."""
+    """Return whether exchanging two values changes Gram matrices, of entries up to 1, by rounding only."""
     difference = np.abs(grams[:, first] - grams[:, second])
     change = np.abs(grams[:, first, first] - grams[:, second, second])
     difference[:, [first, second]] = change[:, None]
