@@ -309,7 +309,7 @@ class LineSplitter:
         if self.public_total and not others and not kept:
             even = np.full(size, 1 / size)
             total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
-        solution = self._solve(LineGram.of(size, weighted, total))
+        solution = self._solve(size, weighted, total)
         strategy = solution.strategy
         centre = math.fsum(weight * square_sum(family, strategy.balance) for family, weight in weighted)
         rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
@@ -346,11 +346,13 @@ class LineSplitter:
             total = max(0.0, loss * (square / price) ** 2 - square)
         return weighted, total
 
-    def _solve(self, gram: LineGram) -> LineSolution:
-        scale, key = gram.scaled_key()
+    def _solve(self, size: int, weighted: list[WeightedFamily], total: float) -> LineSolution:
+        scale = math.fsum(weight for _, weight in weighted) or 1.0
+        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
+        key = (size, tuple(keys), f"{total / scale:.9e}")
         if key not in self._known:
-            unit = gram.scaled(1 / scale)
-            self._known[key] = solve_forest(unit, always=self.has_trees) or solve_line(unit)
+            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
+            self._known[key] = solve_forest(gram, always=self.has_trees) or solve_line(gram)
         known = self._known[key]
         return LineSolution(known.strategy, known.loss * scale, known.bound * scale)
 

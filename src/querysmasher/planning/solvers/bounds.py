@@ -240,15 +240,6 @@ class ProductSum:
     """The rows T (rows × cells)."""
     shape: tuple[int, ...]
 
-    def weighted(self, weights: Sequence[Array]) -> ProductSum:
-        """Return P^½GP^½ for weights p that are a product over the axes."""
-        roots = [np.sqrt(p / p.sum()) for p in weights]
-        products = tuple(
-            (c, tuple(g * np.outer(r, r) for g, r in zip(grams, roots, strict=True)))
-            for c, grams in self.products
-        )
-        return ProductSum(products, self.rows * reduce(np.multiply.outer, roots).ravel(), self.shape)
-
 
 def product_sum(block: Block) -> ProductSum:
     """Return the block as products over single axes and a few rows.
@@ -272,20 +263,24 @@ def product_sum(block: Block) -> ProductSum:
 
 def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
     """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
-    weighted = gram.weighted(weights)
+    roots = [np.sqrt(p / p.sum()) for p in weights]
+    rows = gram.rows * reduce(np.multiply.outer, roots).ravel()
     if not gram.products:
-        return _nuclear_norm(weighted.rows) if len(gram.rows) else 0.0
-    spectra = [(c, [np.linalg.eigh(g) for g in grams]) for c, grams in weighted.products]
+        return _nuclear_norm(rows) if len(rows) else 0.0
+    spectra = [
+        (c, [np.linalg.eigh(g * np.outer(r, r)) for g, r in zip(grams, roots, strict=True)])
+        for c, grams in gram.products
+    ]
     bases = [[vectors for _, vectors in factors] for _, factors in spectra]
-    best = max(_in_common_bases(spectra, weighted.rows, basis, gram.shape) for basis in bases)
-    if len(gram.rows):
+    best = max(_in_common_bases(spectra, rows, basis, gram.shape) for basis in bases)
+    if len(rows):
         alone = [
             c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
         ]
         strongest = alone.index(max(alone))
         rest = spectra[:strongest] + spectra[strongest + 1 :]
-        others = max(_in_common_bases(rest, gram.rows[:0], basis, gram.shape) for basis in bases)
-        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], weighted), others))
+        others = max(_in_common_bases(rest, rows[:0], basis, gram.shape) for basis in bases)
+        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], rows, gram.shape), others))
     return best
 
 
@@ -314,14 +309,14 @@ def _in_common_bases(
     return float(np.sqrt(total).sum())
 
 
-def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -> float:
+def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape: tuple[int, ...]) -> float:
     """Return tr (D + UᵀU)^½, slightly underestimated."""
     kept = [values > ROUNDING * values[-1] for values, _ in factors]
     D = coefficient * reduce(np.multiply.outer, [v[sure] for (v, _), sure in zip(factors, kept, strict=True)])
     D = D.ravel()
     # what rows ask of directions outside the product's space is left out, which only lowers the bound
     bases = [vectors[:, sure] for (_, vectors), sure in zip(factors, kept, strict=True)]
-    U = along_axes(gram.rows.reshape(-1, *gram.shape), 1, bases).reshape(len(gram.rows), -1)
+    U = along_axes(rows.reshape(-1, *shape), 1, bases).reshape(len(rows), -1)
     ends = 0.5 * math.log(D.min()) - 4, 0.5 * math.log(D.max() + np.square(U).sum()) + 8
     total = 0.0
     for t in np.exp(np.arange(*ends, STEP)).tolist():

@@ -68,10 +68,6 @@ class AxisStrategy(Strategy):
     def covary_whole(self, rows: Array) -> Array:
         """Return rows times V⁻¹."""
 
-    def transform_whole(self, rows: Array) -> Array:
-        """Return rows times B† = V⁻¹Bᵀ."""
-        return self.answers_whole(self.covary_whole(rows))
-
     def of_rows(self, rows: Array) -> Array:
         """Return q V⁻¹ qᵀ of any queries, given as rows."""
         step = max(1, CHUNK // self.shape[0])
@@ -129,7 +125,7 @@ class AxisStrategy(Strategy):
         return np.asarray(rows - (rows @ self.balance)[..., None])
 
     def transform(self, rows: Array) -> Array:
-        return self.transform_whole(self._balanced(rows))
+        return self.answers_whole(self.covary(rows))
 
     def covary(self, rows: Array) -> Array:
         return self.covary_whole(self._balanced(rows))
@@ -273,14 +269,10 @@ class MatrixAxis(LineStrategy):
         return np.asarray(np.square(self.matrix).sum(axis=0))
 
     @cached_property
-    def _inverse(self) -> Array:
-        """B⁻¹."""
-        return np.asarray(np.linalg.inv(self.matrix))
-
-    @cached_property
     def _covariance(self) -> Array:
         """V⁻¹."""
-        return self._inverse @ self._inverse.T
+        inverse = np.linalg.inv(self.matrix)
+        return np.asarray(inverse @ inverse.T)
 
     @cached_property
     def _cumulated(self) -> Array:
@@ -300,9 +292,6 @@ class MatrixAxis(LineStrategy):
 
     def covary_whole(self, rows: Array) -> Array:
         return rows @ self._covariance
-
-    def transform_whole(self, rows: Array) -> Array:
-        return rows @ self._inverse
 
     def orthonormal(self) -> MatrixAxis:
         return MatrixAxis(np.eye(self.shape[0]))
