@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import one_core
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import (
@@ -339,12 +339,8 @@ def compare(
     model: Model,
     phases: Phases,
     progress: bool | None = None,
-    seen: Callable[[Array], None] | None = None,
 ) -> ComparedPhase:
-    """Measure how far the table is from the estimates of some sets, at a privacy cost.
-
-    `seen` is called with every estimated table.
-    """
+    """Measure how far the table is from the estimates of some sets, at a privacy cost."""
     schema, budget = phases.schema, phases.budget
     change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
@@ -353,8 +349,6 @@ def compare(
     targets = new_store(sum(_cells(schema, attributes) for attributes in sets))
     for number, table in enumerate(model.tables(sets)):
         targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
-        if seen is not None:
-            seen(table)
 
     def target(number: int) -> Integers:
         shape = [schema.sizes[a] for a in sets[number]]
@@ -412,11 +406,9 @@ class Journal:
         self._known = None
         self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
-    def compare(
-        self, name: str, sets: Sequence[Place], cost: float, seen: Callable[[Array], None] | None = None
-    ) -> ComparedPhase:
-        """Measure how far tables are from their estimates; `seen` is called with every estimate."""
-        done = compare(name, sets, cost, self.model(), self.phases, self.progress, seen)
+    def compare(self, name: str, sets: Sequence[Place], cost: float) -> ComparedPhase:
+        """Measure how far tables are from their estimates."""
+        done = compare(name, sets, cost, self.model(), self.phases, self.progress)
         self._done.append(done)
         self._known = None
         return done

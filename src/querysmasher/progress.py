@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -24,59 +23,57 @@ class Bar:
 
     def __init__(self, title: str, steps: int | None, shown: bool | None = None) -> None:
         """Prepare the bar; it appears when entered."""
-        self._bar: Progress | None = None
-        self._outer = None if shown is False else _OUTER.get()
-        self._token: Token[Bar | None] | None = None
         self._title, self._steps, self._done, self._said = title, steps, 0, ""
-        if self._outer is not None or not (sys.stderr.isatty() if shown is None else shown):
-            return
+        self._outer = None if shown is False else _OUTER.get()
+        self._bar: Progress | None = None
+        self._token: Token[Bar | None] | None = None
+        if self._outer is None and (sys.stderr.isatty() if shown is None else shown):
+            self._bar = self._drawn()
+
+    def _drawn(self) -> Progress:
         from rich import progress  # noqa: PLC0415 - the same
         from rich.console import Console  # noqa: PLC0415 - only what is shown needs it
 
-        self._bar = progress.Progress(
+        bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
-            *(() if steps is None else (progress.MofNCompleteColumn(),)),
+            *(() if self._steps is None else (progress.MofNCompleteColumn(),)),
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
         )
-        self._bar.add_task(title, total=steps, note="")
+        bar.add_task(self._title, total=self._steps, note="")
+        return bar
 
     def __enter__(self) -> Self:
         """Show the bar, or its title beside the outer one."""
         if self._bar is not None:
             self._bar.start()
             self._token = _OUTER.set(self)
-        self._tell_outer()
+        self._show()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the bar."""
-        if self._bar is not None:
+        if self._bar is not None and self._token is not None:
             self._bar.stop()
-        if self._token is not None:
             _OUTER.reset(self._token)
 
     def advance(self, steps: int = 1) -> None:
         """Advance by some steps."""
         self._done += steps
-        if self._bar is not None:
-            self._bar.advance(self._bar.task_ids[0], steps)
-        self._tell_outer()
+        self._show()
 
     def note(self, text: str) -> None:
         """Show a note beside the bar."""
         self._said = text
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], note=text)
-        self._tell_outer()
+        self._show()
 
-    def _tell_outer(self) -> None:
-        """Show title, steps and note beside the outer bar, if there is one."""
+    def _show(self) -> None:
+        """Show steps and note, or title, steps and note beside the outer bar."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, note=self._said)
         if self._outer is not None:
             steps = "" if self._steps is None else f"{self._done:,}/{self._steps:,}"
             self._outer.note(" ".join(filter(None, (self._title.lower(), steps, self._said))))

@@ -18,17 +18,17 @@ class Records:
     records: list
 
 
-def open_records(rows, data, limits):
+def open_records(rows, data):
     """The file of the toy source."""
     if not isinstance(data, Records):
         return None
     check_columns(rows.columns, list(data.records[0]))
 
     def read():
-        for start in range(0, len(data.records), limits.read_rows):
-            yield pa.RecordBatch.from_pylist(data.records[start : start + limits.read_rows])
+        for start in range(0, len(data.records), rows.limits.read_rows):
+            yield pa.RecordBatch.from_pylist(data.records[start : start + rows.limits.read_rows])
 
-    return ScanCounter(rows, read, limits)
+    return ScanCounter(rows, read)
 
 
 def test_a_new_source_needs_one_line_in_one_registry(monkeypatch):

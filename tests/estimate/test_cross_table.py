@@ -6,7 +6,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import UnknownAttributeError, WorkloadError
-from querysmasher.estimate.estimated_answers import NOTE
+from querysmasher.estimate.estimate import NOTE
 from tests.estimate.test_estimate import release_of
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.estimated_answers import NOTE
+from querysmasher.estimate.estimate import NOTE, Estimate
 from tests.builders import COST
 from tests.estimate.tables import counted, people
 

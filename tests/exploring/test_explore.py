@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher import measuring
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
-from querysmasher.exploring.filling import DENSE, DENSEST, dense_fraction
+from querysmasher.exploring.explore import DENSE, DENSEST, dense_fraction
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce

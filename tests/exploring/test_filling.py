@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import querysmasher as qs
-from querysmasher.exploring.filling import Direct, Parts, Request, filled
+from querysmasher.exploring.explore import Direct, Request
+from querysmasher.exploring.filling import Parts, filled
 
 PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.exploring.explore import Course
-from querysmasher.exploring.filling import Request
+from querysmasher.exploring.explore import Course, Request
 from querysmasher.measuring import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source

@@ -115,7 +115,7 @@ def test_nor_where_a_custodian_looks_for_what_does_not_fit(engine, read, tmp_pat
         raise DataError("planted")
 
     monkeypatch.setattr(counting.Tally, "add", fail)
-    monkeypatch.setattr("querysmasher.data.check._inspected", fail)
+    monkeypatch.setattr("querysmasher.data.check._joined", fail)
     with pytest.raises(DataError, match="planted") as caught:
         read(ENGINES[engine](WHOLE, tmp_path))
     assert len(list(frames(caught.value))) > 2, "there is a way to look along"
@@ -141,7 +141,7 @@ def test_the_search_finds_records_that_are_shown():
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), DataError("data: no"), MemoryError()])
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(table_module, "OPENERS"), (counting, "_combined"), (MemoryStore, "put")],
+    [(table_module, "OPENERS"), (counting.Tally, "add"), (MemoryStore, "put")],
     ids=["opening", "counting", "storing"],
 )
 def test_what_an_error_was_raised_from_is_not_shown_either(module, name, error, monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.workload.families import Circular, Weighted, by_length
+from querysmasher.workload.families import Circular, by_length
 from tests.strategies import attributes, families
 
 
@@ -16,7 +16,7 @@ def test_the_weighted_gram_matrix_is_that_of_the_weighted_rows(data):
     family = data.draw(families(attribute))
     own = st.lists(st.floats(1e-3, 1e3), min_size=family.rows, max_size=family.rows)
     u = np.array(data.draw(own))
-    again = Weighted(family.shape, family, u)
+    again = family.reweighted(u)
     W = family.matrix()
     np.testing.assert_allclose(again.gram(), W.T @ (u[:, None] * W), rtol=1e-9, atol=1e-12 * u.sum())
     np.testing.assert_array_equal(again.matrix(), W)
@@ -28,23 +28,23 @@ def test_the_weighted_gram_matrix_is_that_of_the_weighted_rows(data):
 def test_circular_ranges_weighed_by_length_look_the_same_from_every_value(lengths):
     family = Circular((len(lengths),))
     u = np.tile(lengths, len(lengths))
-    again = Weighted(family.shape, family, u)
+    again = family.reweighted(u)
     W = family.matrix()
     assert again.looks_alike
     np.testing.assert_allclose(again.gram(), W.T @ (u[:, None] * W), rtol=1e-9)
     np.testing.assert_allclose(by_length(u), u, rtol=1e-12)
     uneven = u.copy()
     uneven[0] *= 2
-    assert Weighted(family.shape, family, uneven).looks_alike == (len(lengths) == 1)
+    assert family.reweighted(uneven).looks_alike == (len(lengths) == 1)
 
 
 def test_weights_distinguish_families():
     (family,) = qs.queries(qs.Schema.of(a=3), a="prefix").groups[0].families
     one, two = (
-        Weighted(family.shape, family, np.array([1.0, 2, 3])),
-        Weighted(family.shape, family, np.array([1.0, 2, 4])),
+        family.reweighted(np.array([1.0, 2, 3])),
+        family.reweighted(np.array([1.0, 2, 4])),
     )
-    assert one == Weighted(family.shape, family, np.array([1.0, 2, 3]))
+    assert one == family.reweighted(np.array([1.0, 2, 3]))
     assert len({one, two, family}) == 3
     assert one.key != family.key
     with pytest.raises(NotImplementedError):

@@ -166,23 +166,17 @@ def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draf
     folder = here or _beside(path, MARK)
     with held(folder):
         if here is None:
-            _copy(source, folder)
+            folder.mkdir()
+            try:
+                for name in filter(lambda name: (source / name).is_file(), (PLAN, RELEASE)):
+                    shutil.copyfile(source / name, folder / name)
+            except BaseException:
+                remove(folder)
+                raise
         for part in folder.iterdir():  # what a run that was killed had begun
             if part.name not in (PLAN, RELEASE):
                 part.unlink()
         yield Draft(folder, path, _identity(path), command)
-
-
-def _copy(source: Path, folder: Path) -> None:
-    """Copy what a run left behind to a new folder, or leave nothing there."""
-    folder.mkdir()
-    try:
-        for name in (PLAN, RELEASE):
-            if (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
-    except BaseException:
-        remove(folder)
-        raise
 
 
 def _identity(path: Path) -> object:
@@ -203,14 +197,13 @@ def _has_release(folder: Path) -> bool:
 
 def _keep_elsewhere(measured: Release) -> Path | None:
     """Save a release in a temporary folder and return its path, or None if that fails as well."""
+    spare = None
     with contextlib.suppress(OSError):
         spare = Path(tempfile.mkdtemp(prefix="querysmasher-"))
-        try:
-            measured.save(spare / RELEASE)
-        except BaseException:
-            remove(spare)
-            raise
+        measured.save(spare / RELEASE)
         return spare
+    if spare is not None:
+        remove(spare)
     return None
 
 

@@ -12,7 +12,6 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counting import Limits
 from querysmasher.data.encoding import sure_array
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.people import can_name
@@ -23,7 +22,7 @@ OBJECTS = ("object", "Object", "Int128", "UInt128")
 """Types of pandas and Polars that Arrow does not have: their values are read as Python objects."""
 
 
-def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
+def open_frame(rows: RowEncoder, data: object) -> ScanCounter | None:
     """Return a counter of a frame; a lazy one is collected when read, with needed columns only."""
     native = _without_doubles(data, rows.columns)
     frame: Any = quietly("opening the frame", nw.from_native, native, pass_through=True)
@@ -39,7 +38,7 @@ def open_frame(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | 
     if pandas_like:
         _check_labels(rows, frame)
     inferring = rows if pandas_like and rows.unknown == "drop" else None
-    return ScanCounter(rows, partial(_batches, frame, chosen, limits.read_rows, inferring), limits)
+    return ScanCounter(rows, partial(_batches, frame, chosen, rows.limits.read_rows, inferring))
 
 
 def _batches(frame: Any, names: list[str], size: int, inferring: RowEncoder | None) -> Generator[Batch]:
@@ -113,7 +112,7 @@ WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
 """DuckDB's integers that Arrow cannot hold: they are read as strings of digits."""
 
 
-def open_relation(rows: RowEncoder, data: Any, limits: Limits) -> ScanCounter | None:
+def open_relation(rows: RowEncoder, data: Any) -> ScanCounter | None:
     """Return a counter of a DuckDB relation, which is evaluated when it is read."""
     duckdb = sys.modules.get("duckdb")  # loaded, if there is a relation
     if duckdb is None or not isinstance(data, duckdb.DuckDBPyRelation):
@@ -125,7 +124,7 @@ def open_relation(rows: RowEncoder, data: Any, limits: Limits) -> ScanCounter | 
     wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
     casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
     selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
-    return ScanCounter(rows, partial(_relation_batches, data, selection, limits.read_rows), limits)
+    return ScanCounter(rows, partial(_relation_batches, data, selection, rows.limits.read_rows))
 
 
 def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any]:

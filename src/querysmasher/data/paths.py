@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
 from querysmasher.data.encoding import Texts
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
@@ -33,7 +32,7 @@ SUFFIXES = {
 }
 
 
-def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
+def open_path(rows: RowEncoder, data: object) -> ScanCounter | None:
     """Return a counter of a CSV or Parquet file, of a glob, or of a directory of Parquet files."""
     if not isinstance(data, str | os.PathLike | CSV):
         return None
@@ -43,14 +42,14 @@ def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | N
         root = Path(path)
         while not root.is_dir():  # the folder above a file, or above the first pattern of a glob
             root = root.parent
-        files = [_open_parquet(file, root, rows, limits.read_rows) for file in paths]
+        files = [_open_parquet(file, root, rows) for file in paths]
     else:
         for encoder in rows.encoders.values():
             if len(encoder.kinds) > 1:
                 _ = encoder.labels  # which refuses those that are the same string
         dialect, drop = data if isinstance(data, CSV) else CSV(data), rows.unknown == "drop"
         files = [open_csv(file, dialect, rows.columns, rows.person, drop).batches for file in paths]
-    return ScanCounter(rows, partial(_chained, files), limits)
+    return ScanCounter(rows, partial(_chained, files))
 
 
 def _chained(files: Iterable[Callable[[], Generator[Batch]]]) -> Generator[Batch]:
@@ -88,8 +87,8 @@ def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-def _open_parquet(path: str, root: Path, rows: RowEncoder, size: int) -> Callable[[], Generator[Batch]]:
-    """Return a reader of `size` rows at a time; folders (`year=2024/`) below `root` may give columns."""
+def _open_parquet(path: str, root: Path, rows: RowEncoder) -> Callable[[], Generator[Batch]]:
+    """Return a reader of a file; folders (`year=2024/`) below `root` may give columns that it lacks."""
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
     folders = Path(path).parent.parts[len(root.parts) :]
     stated = {key: unquote(value) for key, sign, value in (f.partition("=") for f in folders) if sign}
@@ -98,6 +97,7 @@ def _open_parquet(path: str, root: Path, rows: RowEncoder, size: int) -> Callabl
     needed = [name for name in rows.columns if name not in given]
     check_columns(needed, columns, source=f"file {Path(path).name!r}", person=rows.person)
     chosen = needed or columns[:1]  # one, to know the number of rows
+    size = rows.limits.read_rows
 
     def batches() -> Generator[Batch]:
         with quietly("reading the table", pa.parquet.ParquetFile, path) as file:

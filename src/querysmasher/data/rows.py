@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,12 +70,14 @@ class RowEncoder:
         unknown: how to treat a record with a missing value, or one outside the domain, in any of these
             attributes: "refuse" raises an error, "drop" omits the whole record from every count.
         bound: how many records of each person are counted, if persons are distinguished.
+        limits: how much is held in memory at a time.
     """
 
     schema: Schema
     names: tuple[str, ...]
     unknown: str = "refuse"
     bound: Bound | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         """Check the names and the option."""
@@ -159,10 +161,9 @@ class RowEncoder:
 class TableCounter:
     """What all engines have in common: exact counts of the records that `rows` encodes."""
 
-    def __init__(self, rows: RowEncoder, limits: Limits) -> None:
+    def __init__(self, rows: RowEncoder) -> None:
         """Count nothing yet."""
         self.rows = rows
-        self._limits = limits
         self._records: int | None = None
         self._out = rows.nothing_left_out
 
@@ -177,7 +178,7 @@ class TableCounter:
         for name in {name for names in checked for name in names} - set(self.rows.names):
             msg = f"sets: {name!r} is not among the attributes the table was opened for: {self.rows.names!r}"
             raise DataError(msg)
-        parts = batches(checked, cells, self._limits.batch_cells)
+        parts = batches(checked, cells, self.rows.limits.batch_cells)
         return (table for part in parts for table in self._tables(part))
 
     def records(self) -> int:
@@ -203,9 +204,9 @@ class TableCounter:
 class ScanCounter(TableCounter):
     """Counts batches of rows, reading them once if their codes fit in memory."""
 
-    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
+    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]]) -> None:
         """Count what `read` yields: Arrow record batches, the same rows at each call."""
-        super().__init__(rows, limits)
+        super().__init__(rows)
         self._read = read
         self._kept: list[Codes] | None = None
 
@@ -231,7 +232,7 @@ class ScanCounter(TableCounter):
     def _encoded(self) -> Generator[Codes]:
         """Iterate over all records."""
         with closing(self._read()) as read:  # or a refused scan would keep its source open
-            yield from self.rows.chunks(read, self._limits.chunk_rows)
+            yield from self.rows.chunks(read, self.rows.limits.chunk_rows)
 
     def _chunks(self) -> Generator[Codes]:
         """Iterate over the records that are counted, and keep their codes if they fit in memory.
@@ -243,14 +244,14 @@ class ScanCounter(TableCounter):
             return
         kept: list[Codes] = []
         size, bound = 0, self.rows.bound
-        counted = self._encoded() if bound is None else bounded(bound, self._encoded, self._limits)
+        counted = self._encoded() if bound is None else bounded(bound, self._encoded, self.rows.limits)
         with closing(counted) as read:
             for codes in read:
                 size += codes.size
-                if size <= self._limits.keep_bytes:
+                if size <= self.rows.limits.keep_bytes:
                     kept.append(codes)
                 else:
                     kept.clear()
                 yield codes
-        if size <= self._limits.keep_bytes:
+        if size <= self.rows.limits.keep_bytes:
             self._kept = kept

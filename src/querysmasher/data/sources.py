@@ -16,7 +16,7 @@ from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counter
 from querysmasher.schema import Schema
 
-Opener = Callable[[RowEncoder, object, Limits], Counter | None]
+Opener = Callable[[RowEncoder, object], Counter | None]
 """Returns a counter of a table, or None if the data is of another kind."""
 
 OPENERS: tuple[Opener, ...] = (open_path, open_relation, open_spark, open_frame)
@@ -51,10 +51,10 @@ def open_table(
     ScanCounter(a)
     """
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    rows = RowEncoder(schema, names, unknown, bound)
+    rows = RowEncoder(schema, names, unknown, bound, limits or Limits())
     native = nw.to_native(data, pass_through=True)
     for opener in OPENERS:
-        counter = opener(rows, native, limits or Limits())
+        counter = opener(rows, native)
         if counter is not None:
             return counter
     raise DataError(

@@ -39,7 +39,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counting import Codes, Limits, Tally
+from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.people import bounded_in_order, cut
 from querysmasher.data.rows import Look, RowEncoder, TableCounter
@@ -86,18 +86,18 @@ SENT = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary"
 """Spark's names of the types of what tasks send."""
 
 
-def open_spark(rows: RowEncoder, data: object, limits: Limits) -> SparkCounter | None:
+def open_spark(rows: RowEncoder, data: object) -> SparkCounter | None:
     """Return a counter of a PySpark frame, classic or Connect, without importing PySpark."""
     is_spark = any(cls.__module__.startswith("pyspark.sql") for cls in type(data).__mro__)
-    return SparkCounter(rows, data, limits) if is_spark and hasattr(data, "mapInArrow") else None
+    return SparkCounter(rows, data) if is_spark and hasattr(data, "mapInArrow") else None
 
 
 class SparkCounter(TableCounter):
     """Encodes a Spark frame once, and counts it in one job per batch of marginals."""
 
-    def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
+    def __init__(self, rows: RowEncoder, frame: Any) -> None:
         """Select the needed columns; nothing is computed yet."""
-        super().__init__(rows, limits)
+        super().__init__(rows)
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(_ask("reading the types of the columns", lambda: frame.dtypes))
@@ -134,7 +134,7 @@ class SparkCounter(TableCounter):
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self.rows))
-        encode = partial(rows.encode, self._limits.read_rows)
+        encode = partial(rows.encode, self.rows.limits.read_rows)
         tasks = ENCODING_TASKS * _tasks(self._frame)
         if self.rows.bound is None:
             joined = self._frame.coalesce(tasks)
@@ -157,7 +157,7 @@ class SparkCounter(TableCounter):
         """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
         rows = EncodedRows(self.rows)
-        count = partial(count_partition, rows, tuple(batch), self._limits.chunk_rows)
+        count = partial(count_partition, rows, tuple(batch), self.rows.limits.chunk_rows)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))

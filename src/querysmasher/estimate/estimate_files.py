@@ -13,8 +13,7 @@ from typing import Any
 from querysmasher.arrays import Array
 from querysmasher.endings import check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.estimated_answers import EstimateTidy
+from querysmasher.estimate.estimate import Estimate, EstimateTidy
 from querysmasher.fields import items, text, whole
 from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count, one_line

@@ -37,8 +37,9 @@ from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, arranged, fitted, quotient
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.estimator.whole import summed
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
-from querysmasher.release.reconstruction import Reconstruction, summed
+from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.workload.family import Family
@@ -246,7 +247,7 @@ class Sums:
 
     def _possible(self, group: Group, answers: Array) -> Array:
         """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
-        families = [family.original for family in group.families]
+        families = group.families
         if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
             answers = plausible(answers, [i for i, family in enumerate(families) if family.is_growing])
         public_total = self._release.public_total
@@ -272,7 +273,7 @@ def largest_count(release: Release) -> float:
     counts = [
         _answered(release, release.reconstruction, group).max()
         for group in release.workload
-        if group.rows <= LARGEST and all(_counts(family.original) for family in group.families)
+        if group.rows <= LARGEST and all(map(_counts, group.families))
     ]
     return float(max(counts, default=0.0))
 
@@ -284,7 +285,7 @@ def of_cells(group: Group, positions: AttributeSet, values: Array) -> Array:
 
 def with_total(group: Group, answers: Array, total: float) -> Array:
     """Return answers of which those about all records are exactly the public number."""
-    often = reduce(np.multiply.outer, (_often(family.original) for family in group.families))
+    often = reduce(np.multiply.outer, map(_often, group.families))
     return np.where(np.isnan(often), answers, often * total)
 
 

@@ -1,17 +1,12 @@
-"""How an exploration spends its budget: public rules, and the prior of a table given its noisy distance.
+"""Water-filling: which parts of tables are measured how precisely, for the least error of the tables.
 
-The constants were chosen on tables of several kinds, real and made up. The error changes little around them.
-
-Parts of tables are measured so that the tables have the least expected error. The expected distance E_k of
-part k from its estimate falls with its precision (`fill`). Errors of parts are independent, so that those
-of a table on the set A add up like √Σ_{k⊆A} E_k². We minimise Σ_A w_A √Σ_{k⊆A} E_k², which is
-convex in the precisions: E_k is, and the norm increases in each. At the optimum, the derivative with
-respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also the optimum of Σ_k ω_k E_k
-with these weights held fixed, which water-filling solves. A few rounds of both find it. (Where tables are
-noise alone, E_k is in proportion to b_k^(-1/2), and each round divides the logarithms of what is wrong by
-three.)
-
-With very many records, nothing is better than the plan of least error, which an exploration then follows.
+The expected distance E_k of part k from its estimate falls with its precision (`fill`). Errors of parts are
+independent, so that those of a table on the set A add up like √Σ_{k⊆A} E_k². We minimise
+Σ_A w_A √Σ_{k⊆A} E_k², which is convex in the precisions: E_k is, and the norm increases in each. At the
+optimum, the derivative with respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also
+the optimum of Σ_k ω_k E_k with these weights held fixed, which water-filling solves. A few rounds of both
+find it. (Where tables are noise alone, E_k is in proportion to b_k^(-1/2), and each round divides the
+logarithms of what is wrong by three.)
 
 Water-filling divides a budget among tables whose cells have prior variances, at the least expected absolute
 error. A cell with prior variance v that is measured at precision b (one divided by the variance of the
@@ -26,21 +21,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, Remedy, TooLargeError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import quotient
-from querysmasher.estimate.table_model import LARGEST, Model
-from querysmasher.planning.allocation import plan_at
-from querysmasher.planning.centre import uniform
-from querysmasher.planning.mechanisms import Options
-from querysmasher.privacy.budget import Budget
-from querysmasher.workload.workload import Workload
+from querysmasher.estimate.table_model import Model
 
 EXACT = 1e-10
 """Relative accuracy of precisions."""
@@ -96,113 +85,11 @@ def _precisions(roots: Array, variances: Array, start: Array, level: float, gues
     return b
 
 
-TOTAL = 0.02
-"""Fraction of the budget for the number of records."""
-
-ROUGH, AGAIN = 0.01, 0.15
-"""If the number of records has a larger relative error, it gets this fraction of the next phase again."""
-
-PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
-"""Fractions of the budget for the distances of pairs and triples from what is known before them."""
-
-DENSE, DENSEST = 0.006, 0.003
-"""The ‖error‖₁/N of unbiased tables at which exploring starts to spend as the plan of least error does, and
-at which it does nothing else."""
-
-FLOOR = 0.25
-"""A pair or triple without visible signal may still be this many standard errors from what is expected."""
-
-VISIBLE, CLEAR = 0.02, 0.001
-"""The noise on the distances of triples, as a fraction of the records, below which they are measured, and
-below which they are clear."""
-
 CLASSES, DECADES = 24, 8
 """Cells are classed by their expected counts, from 10^-8 of the largest to the largest."""
 
 MEAN = math.sqrt(2 / math.pi)
 """The expected absolute value of a standard normal number."""
-
-MOST_TRIPLES = 20_000
-"""Maximum number of sets of three attributes whose distances are measured."""
-
-PLAN = Remedy("use plan() and measure()", "use `querysmasher release`")
-
-
-class Request:
-    """The tables of a workload, and their parts on one, two and three attributes."""
-
-    def __init__(self, workload: Workload) -> None:
-        """Refuse queries other than cells of tables, and tables that are too large."""
-        self.workload = workload
-        self.schema = schema = workload.schema
-        self.weights: dict[AttributeSet, float] = {}
-        """The weight of every table, of groups on the same attributes together, in the workload's order."""
-        for group in workload:
-            if not group.is_marginal:
-                msg = (
-                    f"workload: expected marginals only, got {group.describe()}; other queries are answered "
-                    "best from an unbiased release"
-                )
-                raise PlanError(msg, PLAN)
-            if group.rows > LARGEST:
-                names = ", ".join(group.attributes)
-                msg = f"workload: the table on ({names}) has {group.rows:,} cells; at most {LARGEST:,} are"
-                raise TooLargeError(f"{msg} allowed")
-            subset = tuple(sorted(schema.positions(group.attributes)))
-            self.weights[subset] = self.weights.get(subset, 0.0) + group.weight
-        self.singles, self.pairs = self._parts(1), self._parts(2)
-        if not self.singles:
-            msg = "workload: expected tables on attributes with at least two values, got none"
-            raise PlanError(msg)
-        several = sum(math.comb(len(subset), 3) for subset in self.weights) <= 10 * MOST_TRIPLES
-        triples = self._parts(3) if several else []
-        self.triples = triples if len(triples) <= MOST_TRIPLES else []
-        """The sets of three attributes that tables consist of: none if there are too many."""
-        self.counted = [
-            tuple(schema.names[a] for a in subset)
-            for subset in (*self.weights, *self.singles, *self.pairs, *self.triples)
-        ]
-        """The attribute sets, by name, that some phase may count: all others follow from them."""
-
-    def _parts(self, order: int) -> list[AttributeSet]:
-        """Return the sets of so many attributes inside tables; attributes of one value carry nothing."""
-        varying = ([a for a in subset if self.schema.sizes[a] > 1] for subset in self.weights)
-        return list(dict.fromkeys(part for subset in varying for part in combinations(subset, order)))
-
-
-def first_fraction(total: float, cost: float, sizes: Sequence[int]) -> float:
-    """Return the fraction of the budget for a first look at single attributes.
-
-    The more records there are for each value, relative to the noise, the smaller it is. More follows if it
-    pays.
-    """
-    signal = max(total, 1.0) * math.sqrt(cost) / sum(sizes)
-    return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
-
-
-def dense_fraction(expected: float) -> float:
-    """Return the fraction of the budget to be spent as the plan of least error spends it.
-
-    `expected` is the mean of ‖error‖₁/N over the unbiased tables of that plan. If it is tiny, all parts of
-    all tables are worth measuring, and distances have nothing to say.
-    """
-    return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
-
-
-def later_fraction(noise: float, total: float) -> float:
-    """Return the fraction of what is left for pairs that waits until the distances of triples are known.
-
-    It is zero if these would drown in noise.
-    """
-    if noise > VISIBLE * total:
-        return 0.0
-    return 0.7 if noise < CLEAR * total else 0.5
-
-
-def by_size(sizes: Mapping[AttributeSet, int], cost: float) -> dict[AttributeSet, float]:
-    """Divide a privacy cost among attributes, in proportion to the roots of their numbers of values."""
-    roots = {subset: math.sqrt(size) for subset, size in sizes.items()}
-    return {subset: cost * root / sum(roots.values()) for subset, root in roots.items()}
 
 
 def profile(table: Array) -> Array:
@@ -293,39 +180,3 @@ def filled(parts: Parts, tables: Mapping[AttributeSet, float], costs: Array, bud
             break
         contributions = quotient(errors, whole)
     return precisions
-
-
-SURELY = 10
-"""The plan of least error is at most this many times better than measuring every table evenly, by itself."""
-
-
-@dataclass(frozen=True)
-class Direct:
-    """What the plan of least error would spend on each attribute set, and how much of it to follow."""
-
-    weight: float = 0.0
-    """The fraction of the budget that is spent in this way."""
-    costs: Mapping[AttributeSet, float] = field(default_factory=dict)
-    """The privacy cost of each set in the plan."""
-
-    @classmethod
-    def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
-        """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
-        schema, unit = request.schema, budget.unit
-        sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.weights]
-        per_record = MEAN * math.fsum(sizes) / max(total, 1.0)
-        if per_record * math.sqrt(unit.change() / (len(sizes) * cost)) > SURELY * DENSE:
-            return cls()
-        best = plan_at(uniform(schema), request.workload, budget, Options.of(centering="uniform"))
-        scale = cost / budget.privacy_cost
-        weight = dense_fraction(per_record * best.rmse / len(sizes) / math.sqrt(scale))
-        return cls(
-            weight, {m.attributes: scale * unit.change(m.attributes) / m.variance for m in best.measured}
-        )
-
-    def missing(self, spent: Mapping[AttributeSet, float], cost: float) -> dict[AttributeSet, float]:
-        """Divide a privacy cost among the sets that the plan spends more on than was spent already."""
-        missing = {subset: planned - spent.get(subset, 0.0) for subset, planned in self.costs.items()}
-        short = {subset: more for subset, more in missing.items() if more > 0 and cost > 0}
-        whole = math.fsum(short.values())
-        return {subset: more * cost / whole for subset, more in short.items()}

@@ -111,12 +111,16 @@ class Bound:
         order = np.lexsort((*words[::-1], persons))
         persons, words = persons[order], [word[order] for word in words]
         numbers, inverse = np.unique(persons, return_inverse=True)
-        digests = (hashlib.blake2b(name(p), key=self.key, digest_size=8).digest() for p in numbers.tolist())
-        priority = np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)[inverse]
+        seeds = np.array([self.number(name(person)) for person in numbers.tolist()], dtype=np.uint64)
+        priority = seeds[inverse]
         for word in (*words, _runs(persons, *words).astype(np.uint64)):
             priority = _mixed(priority ^ word)
         best = np.lexsort((priority, persons))  # stable: equal priorities stay in the order of rows
         return order[best[_runs(persons) < self.most]]
+
+    def number(self, name: bytes) -> int:
+        """Return a keyed hash of a person's name: 64 bits."""
+        return int.from_bytes(hashlib.blake2b(name, key=self.key, digest_size=8).digest(), "little")
 
 
 def _words(columns: Sequence[NDArray[Any]]) -> list[Words]:

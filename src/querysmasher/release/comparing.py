@@ -36,9 +36,6 @@ from querysmasher.workload.workload import Group
 
 OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
 
-Columns = Mapping[str, Any]
-"""The values of each column, as an Arrow array or a list."""
-
 WRITER = "software"
 """What a file says about itself that may differ on another machine."""
 
@@ -209,7 +206,7 @@ def difference(given: Path, expected: Path) -> str:
         return f"it cannot be read ({type(error).__name__})"
 
 
-def _same(name: str, given: Columns, expected: Columns) -> bool:
+def _same(name: str, given: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     sheet, within, column = name.rpartition(WITHIN)
     if column not in NUMERIC:
         return bool(given[name] == expected[name])

@@ -20,7 +20,8 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.lifting import along, subsets
+from querysmasher.planning.estimator.lifting import centred, subsets
+from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.store import Store, combined_answers, repeats
@@ -58,7 +59,8 @@ class Reconstruction:
         numbers = self._numbers.get(attributes)
         if numbers is None:
             return None
-        self._kept[attributes] = residual = self._rebuild(numbers)
+        residual = centred(self._estimated(numbers), [self.centres[a] for a in attributes])
+        self._kept[attributes] = residual = np.ascontiguousarray(residual)
         while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
         return residual
@@ -98,14 +100,7 @@ class Reconstruction:
     @cached_property
     def _table(self) -> Array:
         """Estimated counts of all cells, from which answers to the only measurement's queries follow."""
-        (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
-        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        return self._undone(number, self.store[0].astype(float)).reshape(sizes)
-
-    def _undone(self, number: int, answers: Array) -> Array:
-        """Estimate cells, along the last axis, from answers to a strategy, along the first."""
-        return self.estimator.strategies[number].undone(self.plan.strategies[number], answers)
+        return self._estimated((0,))
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
@@ -130,22 +125,18 @@ class Reconstruction:
             return self.estimator.residual.is_full(attributes)
         return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
-    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
+    def _estimated(self, numbers: tuple[int, ...]) -> Array:
+        """Return the cells that fit the answers of repeated measurements, with an axis per attribute."""
         measured = self.plan.measured[numbers[0]]
         answers = combined_answers(self.plan, self.store, numbers)
         strategies = [self.plan.strategies[number] for _, number in measured.blocks]
         tensor = answers.reshape([math.prod(strategy.rows) for strategy in strategies])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for (axes, number), strategy in zip(measured.blocks, strategies, strict=True):
-            tensor = self._undone(number, tensor)
+            tensor = self.estimator.strategies[number].undone(strategy, tensor)
             tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
             labels += axes
-        residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        for axis, attribute in enumerate(measured.attributes):  # C r sums to zero along every axis, as r does
-            if not self.centres[attribute].is_uniform:  # if all centres are uniform
-                total = residual.sum(axis=axis, keepdims=True)
-                residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
-        return np.ascontiguousarray(residual)
+        return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
 
 def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
@@ -159,13 +150,6 @@ def answered(group: Group, table: Array, std: Array, public_total: int | None) -
         return answers
     often = summed(group, np.ones(table.shape)) / table.size
     return np.where(std == 0, often * float(public_total or 0), answers)
-
-
-def summed(group: Group, table: Array) -> Array:
-    """Return the sums of the cells of a table that a group asks for, with an axis per family."""
-    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        table = np.moveaxis(family.answers(table), 0, -1)
-    return table
 
 
 MAX_COVARIANCE = 10_000

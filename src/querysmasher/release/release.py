@@ -26,6 +26,7 @@ from querysmasher.guarantees import ALL, Counted, LeftOut, record_words, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.whole import class_sums
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import AxisStrategy, has_own_centre, strategy_of_integers
@@ -407,16 +408,14 @@ class CoarseRelease(Statistical):
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
         given = self.workload if workload is None else as_workload(self.coarsening.schema, workload)
         estimator, coarsening, parts = self._pruned
-        axis, counts = estimator.schema.position(coarsening.attribute), np.bincount(parts)
-        order, starts = np.argsort(parts, kind="stable"), np.cumsum(counts) - counts
+        axis = estimator.schema.position(coarsening.attribute)
 
         def answer_group(group: Group) -> tuple[Array, Array]:
             std = np.sqrt(estimator.variances(group))
             attributes = estimator.schema.positions(group.attributes)
             table = self.release.reconstruction.marginal(attributes, complete=False)
-            if axis in attributes and len(counts) < len(parts):
-                along = attributes.index(axis)
-                table = np.add.reduceat(np.take(table, order, axis=along), starts, axis=along)
+            if axis in attributes:
+                table = class_sums(table, parts, attributes.index(axis))
             return answered(group, table, std, self.release.public_total), std
 
         answers = Answers.of(coarsening.fine(given), answer_group)

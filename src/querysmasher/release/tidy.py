@@ -14,7 +14,7 @@ see, if values have labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, ClassVar
 
@@ -131,7 +131,7 @@ class AttributeColumns:
         """Whether every query is about a single value, or all values up to one."""
         kind = value_type(attribute.values)
         is_text = kind == pa.string()
-        self._values = self._texts(attribute.labels) if is_text else pa.array(attribute.values, kind)
+        self._values = pa.array(map(safe, attribute.labels) if is_text else attribute.values, kind)
         roles = {VALUE: WORD if is_text or not self.single else kind}
         if attribute.value_labels is not None:
             roles[LABEL] = WORD
@@ -190,10 +190,7 @@ class AttributeColumns:
                 other if text is None else text
                 for text, other in zip(family.counted(self.attribute), ranges, strict=True)
             ]
-        return self._texts(said).dictionary_encode()
-
-    def _texts(self, texts: Sequence[str]) -> Any:
-        return pa.array([self._safe(one_line(text)) for text in texts], pa.string())
+        return pa.array(map(self._safe, said), pa.string()).dictionary_encode()
 
 
 def _spans(family: Family) -> NDArray[np.int64] | None:
@@ -240,8 +237,8 @@ class Tidy:
         self.rules = rules or Rules()
         self.queries = queries
         self.exact = exact
-        self.safe = safe
-        self.columns = _columns(workload, safe, (*ABOUT, *self.numbers))
+        self._safe: Callable[[str], str] = lambda text: safe(one_line(text))
+        self.columns = _columns(workload, self._safe, (*ABOUT, *self.numbers))
         self.schema = pa.schema(
             [
                 *((name, WORD) for name in ABOUT[:-1]),
@@ -258,7 +255,7 @@ class Tidy:
         # the columns of attributes may say exactly what each query counts
         stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
         words = (family.predicates([self.workload.schema[n] for n in names]) for names, family in parts)
-        predicates = [] if stated else [self._texts(texts) for texts in words]
+        predicates = [] if stated else [pa.array(map(self._safe, texts), pa.string()) for texts in words]
         for start in range(0, group.rows, BATCH):
             batch = slice(start, min(group.rows, start + BATCH))
             size = batch.stop - start
@@ -273,9 +270,9 @@ class Tidy:
             elif said:
                 query = said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
             else:
-                query = repeated(self._text("total"), size).cast(pa.string())
+                query = repeated(self._safe("total"), size).cast(pa.string())
             names = " × ".join(group.attributes) or "total"
-            about = [repeated(self._text(names), size), repeated(self._text(group.kind), size), query]
+            about = [repeated(self._safe(names), size), repeated(self._safe(group.kind), size), query]
             counted = {
                 name: (family, queries)
                 for (names_of, family), queries in zip(parts, rows, strict=True)
@@ -302,12 +299,6 @@ class Tidy:
         level = np.where(hidden, len(flags) - 1, level).astype(np.int32)
         yield pa.DictionaryArray.from_arrays(pa.array(level), pa.array(flags, pa.string()))
 
-    def _text(self, text: str) -> str:
-        return self.safe(one_line(text))
-
-    def _texts(self, texts: Iterable[str]) -> Any:
-        return pa.array(map(self._text, texts), pa.string())
-
 
 def _columns(
     workload: Workload, safe: Callable[[str], str], reserved: Sequence[str]
@@ -320,7 +311,7 @@ def _columns(
                 families.setdefault(name, {})[id(family)] = family
     taken = list(reserved)
     used = [a for a in workload.schema if a.name in families]
-    stems = column_names([safe(one_line(a.name)) for a in used], taken)
+    stems = column_names([safe(a.name) for a in used], taken)
     made = []
     for attribute, stem in zip(used, stems, strict=True):
         columns = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)

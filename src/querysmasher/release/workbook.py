@@ -108,6 +108,7 @@ def _title(name: str, taken: set[str]) -> str:
 def read_workbook(path: Path) -> Content:
     """Return the columns of all sheets, and the notes; a row that lacks a cell has None."""
     columns: dict[str, list[Any]] = {}
+    notes: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             shared = "xl/sharedStrings.xml"
@@ -117,6 +118,11 @@ def read_workbook(path: Path) -> Content:
             files = {link.attrib["Id"]: "xl/" + link.attrib["Target"].removeprefix("/xl/") for link in links}
             for sheet in _read(archive, "xl/workbook.xml").iter(f"{_SHEET}sheet"):
                 title, rows = sheet.attrib["name"], _rows(archive, files[sheet.attrib[_ID]], strings)
+                if title == NOTES:
+                    notes = {row.pop("A"): row.pop("B") for row in rows}
+                    if any(rows):
+                        raise ValueError("a note has more than two cells")
+                    continue
                 header = rows[0] if rows else {}
                 for letters, column in header.items():
                     columns[f"{title}{WITHIN}{column}"] = [row.get(letters) for row in rows[1:]]
@@ -125,13 +131,7 @@ def read_workbook(path: Path) -> Content:
                     columns[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
     except (zipfile.BadZipFile, ET.ParseError, KeyError) as error:
         raise ValueError("not a workbook") from error
-    notes = [
-        [name.removeprefix(NOTES + WITHIN), *columns.pop(name)]
-        for name in [*columns]
-        if name.startswith(NOTES + WITHIN)
-    ]
-    keys, words = notes  # the sheet has two columns and no header
-    return columns, dict(zip(keys, words, strict=True))
+    return columns, notes
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:

@@ -7,6 +7,7 @@ being redrawn.
 from __future__ import annotations
 
 import math
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -58,28 +59,24 @@ def check_charts() -> None:
         raise MissingExtraError(msg)
 
 
-def altair() -> Any:
-    """Return altair, which describes charts, and load it on first use."""
+def _library(module: str) -> Any:
     check_charts()
-    return import_module("altair")
+    return import_module(module)
 
 
-def vl_convert() -> Any:
-    """Return vl-convert, which provides the scripts of charts, and load it on first use."""
-    check_charts()
-    return import_module("vl_convert")
+altair, vl_convert = partial(_library, "altair"), partial(_library, "vl_convert")
+"""Load the library that describes charts, and the one that provides their scripts, on first use."""
 
 
 def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
     """Error against ε on logarithmic axes: the average query, between the best and the worst group."""
     alt = altair()
-    title = "standard error of a count"
-    scale, axis = alt.Scale(type="log", nice=False), _log_axis(alt, points, "low", "high")
-    x = alt.X("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
-    curve = alt.Chart(alt.InlineData(points))
-    low = alt.Y("low:Q", title=title, scale=scale, axis=axis)
+    x, curve = _logarithmic(alt.X, points, "epsilon", "ε"), alt.Chart(alt.InlineData(points))
+    low, y = (
+        _logarithmic(alt.Y, points, name, "standard error of a count", "low", "high")
+        for name in ("low", "error")
+    )
     band = curve.mark_area(color=ACCENT, opacity=0.14).encode(x=x, y=low, y2="high:Q")
-    y = alt.Y("error:Q", title=title, scale=scale, axis=axis)
     line = curve.mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
     planned, here = _mark(alt, "epsilon", epsilon, "planned"), _movable(alt, "epsilon", "error")
     rule = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x="epsilon:Q", y=alt.Undefined)
@@ -89,9 +86,7 @@ def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
 def cost_curve(points: Rows, target: float, epsilon: float, title: str, planned: float) -> dict[str, Any]:
     """Draw ε against the target on logarithmic axes, and mark the target asked for."""
     alt = altair()
-    scale = alt.Scale(type="log", nice=False)
-    x = alt.X("target:Q", title=title, scale=scale, axis=_log_axis(alt, points, "target", "target"))
-    y = alt.Y("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
+    x, y = _logarithmic(alt.X, points, "target", title), _logarithmic(alt.Y, points, "epsilon", "ε")
     line = alt.Chart(alt.InlineData(points)).mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
     wish, here = _mark(alt, "target", planned, "as stated"), _movable(alt, "target", "epsilon")
     across = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x=alt.Undefined, y="epsilon:Q")
@@ -226,13 +221,15 @@ def _sparse(alt: Any) -> Any:
     return alt.Axis(labelOverlap="greedy", labelAngle=0, labelLimit=110, labelSeparation=6, ticks=False)
 
 
-def _log_axis(alt: Any, points: Rows, low: str, high: str) -> Any:
-    """An axis with labels at 1, 2, 5, 10, … from the smallest value of `low` to the largest of `high`."""
-    least, most = min(p[low] for p in points), max(p[high] for p in points)
+def _logarithmic(channel: Any, points: Rows, name: str, title: str, *ends: str) -> Any:
+    """A logarithmic scale, with labels at 1, 2, 5, 10, … from the smallest to the largest value of `ends`."""
+    values = [point[end] for point in points for end in ends or (name,)]
+    least, most = min(values), max(values)
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
     inside = [t for t in ticks if least * 0.999 <= t <= most * 1.001]
-    return alt.Axis(values=inside, format=",~r", labelOverlap="greedy", labelSeparation=6)
+    axis = altair().Axis(values=inside, format=",~r", labelOverlap="greedy", labelSeparation=6)
+    return channel(f"{name}:Q", title=title, scale=altair().Scale(type="log", nice=False), axis=axis)
 
 
 def _plain(chart: Any) -> dict[str, Any]:

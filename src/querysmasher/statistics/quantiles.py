@@ -23,7 +23,6 @@ of the distribution function. Correlations do not depend on f.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,17 +42,7 @@ from querysmasher.statistics.ratios import (
     numbers,
     with_unit,
 )
-from querysmasher.statistics.selection import (
-    ROWS,
-    Grouped,
-    RowFactor,
-    among,
-    described,
-    family_on,
-    grouped,
-    groups_by,
-    select,
-)
+from querysmasher.statistics.selection import ROWS, Groups, RowFactor, family_on, select
 from querysmasher.workload.families import Identity, Intervals, Prefix
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
@@ -147,47 +136,41 @@ def quantile(  # noqa: D417 - a method of the release
         bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points. The
             interval accounts only for the noise, not for either assumption.
     """
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
         raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
     middles = numbers(given)
     if (np.diff(middles) <= 0).any():
         raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
-    names = groups_by(schema, by, besides=[attribute])
-    conditions = among(schema, where)
+    groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else middles
-    answers, between, with_all = _distribution(source, attribute, names, conditions)
-    crossings = _crossings(answers.values, answers.variances, between, with_all, p, points, continuous)
-    D, sd = answers.values[-1], np.sqrt(answers.variances[-1])
-    trusted = (TOO_CLOSE * sd < D).repeat(len(p))
+    F, variances, between, with_all = _distribution(groups, attribute)
+    crossings = _crossings(F, variances, between, with_all, p, points, continuous)
     low, high = crossings.interval(1.0)
-    values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
-    groups = values.size // len(p)
+    values = np.where(F[-1].repeat(len(p)) > 0, crossings.estimate(), np.nan)
     columns = (
-        *answers.columns(len(p)),
-        Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
+        *groups.columns(len(p)),
+        Column("probability", tuple(p.tolist()), tuple(range(len(p))) * F.shape[1]),
     )
     std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
     def linear() -> LinearErrors:
-        x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
+        x = np.nan_to_num(values, nan=points[0]).reshape(-1, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
-        return _errors_at(source, attribute, names, conditions, inside - p[:, None], std)
+        return _errors_at(groups, attribute, inside - p[:, None], std)
 
     how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
-    title = described(f"Quantiles of {with_unit(given)}", names, where)
     return Figures(
-        title,
+        f"Quantiles of {with_unit(given)}{groups.words}",
         columns,
         values,
         std,
         f"{how} {STD}",
         linear=linear,
         ends=crossings.interval,
-        trusted=trusted,
+        trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
         number=figure if continuous else _as_it_is,
     )
 
@@ -197,22 +180,21 @@ def _as_it_is(value: float, std: float) -> str:
     return f"{value:,.12g}" if np.isfinite(value) else figure(value, std)
 
 
-def _distribution(
-    source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
-) -> tuple[Grouped, Array, Array]:
-    """Return F by value and group, and its covariances with F at the next value and with D.
+def _distribution(groups: Groups, attribute: str) -> tuple[Array, Array, Array, Array]:
+    """Return F by value and group, its variances, and its covariances with F at the next value and with D.
 
     F at the next value differs from F by the count of one value, and D by that of all values above: these
     are ranges, whose variances are known without writing any query out.
     """
-    n = source.schema[attribute].size
-    prefix, value, rest = (
-        grouped(source, family_on(source.schema, attribute, ROWS, family), names, conditions)
+    schema = groups.source.schema
+    n = schema[attribute].size
+    (F, v), (_, value), (_, rest) = (
+        groups.queries(family_on(schema, attribute, ROWS, family)).answers
         for family in (Prefix((n,)), Identity((n,)), Intervals((n,), np.arange(n), np.full(n, n - 1)))
     )
-    v = prefix.variances
-    above = np.concatenate([rest.variances[1:], np.zeros_like(v[:1])])
-    return prefix, (v[:-1] + v[1:] - value.variances[1:]) / 2, (v + v[-1:] - above) / 2
+    F, v, value, rest = (array.reshape(n, -1) for array in (F, v, value, rest))
+    v, value, above = v**2, value**2, np.concatenate([rest[1:] ** 2, np.zeros_like(v[:1])])
+    return F, v, (v[:-1] + v[1:] - value[1:]) / 2, (v + v[-1:] - above) / 2
 
 
 def _crossings(
@@ -254,33 +236,25 @@ def _checked(probabilities: object) -> Array:
     return np.array(given, dtype=float)
 
 
-def _errors_at(
-    source: AnswerSource,
-    attribute: str,
-    by: Sequence[str],
-    conditions: Sequence[RowFactor],
-    rows: Array,
-    std: Array,
-) -> LinearErrors:
+def _errors_at(groups: Groups, attribute: str, rows: Array, std: Array) -> LinearErrors:
     """Return the errors of quantiles; `rows` has an axis of groups, one of probabilities and one of values.
 
     Each row is g over the values of the attribute, at the estimated quantile of its group.
     """
-    schema = source.schema
-    groups, probabilities, size = rows.shape
-    sizes = schema.shape(by)
-    if rows.size * groups > MAX_ENTRIES:
+    schema = groups.source.schema
+    count, probabilities, size = rows.shape
+    if rows.size * count > MAX_ENTRIES:
         raise TooLargeError(
-            f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
+            f"{count * probabilities:,} quantiles over {size:,} values are too many to compare"
         )
-    spread = np.zeros((groups, probabilities, size, groups))
-    group = np.arange(groups)
+    spread = np.zeros((count, probabilities, size, count))
+    group = np.arange(count)
     spread[group, :, :, group] = rows
-    names = (attribute, *by)
+    names = (attribute, *groups.names)
     order = sorted(range(len(names)), key=lambda i: schema.position(names[i]))
-    tensor = spread.reshape(math.prod(rows.shape[:2]), size, *sizes).transpose(0, *(1 + i for i in order))
+    tensor = spread.reshape(count * probabilities, *schema.shape(names)).transpose(0, *(1 + i for i in order))
     factor = RowFactor.of((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
-    queries = select(schema, [factor, *conditions], (ROWS,))
-    errors = source.answer(queries.workload).std[queries.order]
+    queries = select(groups.source, [factor, *groups.conditions], (ROWS,))
+    _, errors = queries.answers
     scale = np.divide(std.ravel(), errors, out=np.zeros(errors.shape), where=errors > 0)
-    return LinearErrors.of(source, queries.workload, queries.order, -scale)
+    return LinearErrors.of(groups.source, queries.workload, queries.order, -scale)

@@ -23,15 +23,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
 from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
-from querysmasher.statistics.selection import (
-    ROWS,
-    Grouped,
-    RowFactor,
-    among,
-    described,
-    grouped,
-    groups_by,
-)
+from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
@@ -159,17 +151,14 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
     """
     # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
     # of one size; the mean and Fieller's interval follow the change of scale.
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     values = numbers(given)
-    names = groups_by(schema, by, besides=[attribute])
+    groups = Groups(source, by, where, attribute)
     shift = float(values.max() + values.min()) / 2
     scale = float(values.max() - values.min()) / 2 or 1.0
-    conditions = among(schema, where)
-    title = described(f"Mean of {with_unit(given)}", names, where)
-    above = RowFactor.of((), (schema.position(attribute),), (values - shift) / scale)
+    above = RowFactor.of((), (source.schema.position(attribute),), (values - shift) / scale)
     note = MIDPOINTS if given.edges is not None else ""
-    return _per_record(source, above, names, conditions, title, scale, shift, note)
+    return _per_record(groups, above, f"Mean of {with_unit(given)}", scale, shift, note)
 
 
 @explained("release.total_of('age', by='sex')")
@@ -178,61 +167,39 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
 
     Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
     """
-    schema = source.schema
-    given = schema[attribute]
+    given = source.schema[attribute]
     values = numbers(given)
-    names = groups_by(schema, by, besides=[attribute])
+    groups = Groups(source, by, where, attribute)
     scale = float(np.abs(values).max()) or 1.0
-    rows = RowFactor.of((ROWS,), (schema.position(attribute),), values[None] / scale)
-    answers = grouped(source, rows, names, among(schema, where))
-    return Figures(
-        described(f"Total of {with_unit(given)}", names, where),
-        answers.columns(),
-        scale * answers.values[0],
-        scale * np.sqrt(answers.variances[0]),
-        MIDPOINTS if given.edges is not None else "",
-        linear=lambda: answers.errors(0, scale),
-    )
+    rows = RowFactor.of((ROWS,), (source.schema.position(attribute),), values[None] / scale)
+    title = f"Total of {with_unit(given)}{groups.words}"
+    note = MIDPOINTS if given.edges is not None else ""
+    return groups.queries(rows).figures(slice(None), title, groups.columns(), note, scale)
 
 
 @explained("release.share('age >= 65', of=\"sex == 'F'\")")
 def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Figures:
     """Return the fraction of the records with `of` that also satisfy a predicate, by group."""
-    schema = source.schema
-    names = groups_by(schema, by)
-    conditions = among(schema, predicate, "predicate")
+    groups = Groups(source, by, of, name="of")
+    conditions = among(source.schema, predicate, "predicate")
     if not conditions:
         raise PredicateError(
             f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
         )
-    among_these = among(schema, of, "of")
-    title = described(f"Share of {predicate.strip()}", names, of)
-    return _per_record(source, reduce(RowFactor.times, conditions), names, among_these, title)
+    return _per_record(groups, reduce(RowFactor.times, conditions), f"Share of {predicate.strip()}")
 
 
 def _per_record(
-    source: AnswerSource,
-    above: RowFactor,
-    by: tuple[str, ...],
-    conditions: Sequence[RowFactor],
-    title: str,
-    scale: float = 1.0,
-    shift: float = 0.0,
-    note: str = "",
+    groups: Groups, above: RowFactor, what: str, scale: float = 1.0, shift: float = 0.0, note: str = ""
 ) -> Figures:
     """Return shift + scale × N / D: N sums `above` over the records of each group, and D counts them."""
     N, D = above.rows, np.ones_like(above.rows)
-
-    def answers_to(*rows: Array) -> Grouped:
-        return grouped(source, RowFactor.of((ROWS,), above.positions, np.stack(rows)), by, conditions)
-
-    def part(row: int) -> Figures:
-        std = np.sqrt(answers.variances[row])
-        return Figures("", (), answers.values[row], std, linear=lambda: answers_to(N, D).errors(row))
-
-    answers = answers_to(N, D, N + D)
-    numerator, denominator, both = part(0), part(1), answers.variances[2]
-    covariance = (both - numerator.std**2 - denominator.std**2) / 2
+    each, both = (
+        groups.queries(RowFactor.of((ROWS,), above.positions, np.stack(rows))) for rows in ([N, D], [N + D])
+    )
+    numerator, denominator = map(each.figures, np.arange(each.order.size).reshape(2, -1))
+    _, joint_std = both.answers
+    covariance = (joint_std.ravel() ** 2 - numerator.std**2 - denominator.std**2) / 2
     correlation = correlations(covariance, numerator.std, denominator.std)
-    columns = answers.columns()
-    return ratios_of(title, columns, numerator, denominator, correlation, note, scale, shift)
+    title = f"{what}{groups.words}"
+    return ratios_of(title, groups.columns(), numerator, denominator, correlation, note, scale, shift)

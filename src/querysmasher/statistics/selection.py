@@ -19,7 +19,7 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import PredicateError, TooLargeError, WorkloadError, as_given
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import AnswerSource, Column, LinearErrors, cell_columns
+from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors, cell_columns
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
 from querysmasher.workload.joint import Rows
@@ -78,19 +78,20 @@ class RowFactor:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Factors on disjoint attributes; `axes` is the order in which answers are arranged."""
+    """Queries of a release: factors on disjoint attributes; `axes` is the order of the axes of answers."""
 
-    schema: Schema
+    source: AnswerSource
     factors: tuple[RowFactor, ...]
     axes: tuple[str, ...]
 
     @cached_property
     def workload(self) -> Workload:
         """The queries, as one group."""
-        names = tuple(self.schema.names[p] for factor in self.factors for p in factor.positions)
-        return Workload(self.schema, (Group(names, tuple(factor.family for factor in self.factors)),))
+        schema = self.source.schema
+        names = tuple(schema.names[p] for factor in self.factors for p in factor.positions)
+        return Workload(schema, (Group(names, tuple(factor.family for factor in self.factors)),))
 
-    def arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
+    def _arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
         """Return answers to the workload with an axis per name of `axes`."""
         axes = [axis for factor in self.factors for axis in factor.axes]
         shape = [n for factor in self.factors for n in factor.shape]
@@ -98,12 +99,34 @@ class Selection:
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """The index in the workload of each arranged answer."""
-        return self.arranged(np.arange(self.workload.query_count)).ravel()
+        """The index in the workload of each answer, in row-major order."""
+        return self._arranged(np.arange(self.workload.query_count)).ravel()
+
+    @cached_property
+    def answers(self) -> tuple[Array, Array]:
+        """Values and standard errors, with an axis per name of `axes`."""
+        answers = self.source.answer(self.workload)
+        return self._arranged(answers.values), self._arranged(answers.std)
+
+    def figures(
+        self,
+        which: NDArray[np.int64] | slice,
+        title: str = "",
+        columns: tuple[Column, ...] = (),
+        note: str = "",
+        scale: float = 1.0,
+    ) -> Figures:
+        """Return scale × the answers with some indexes in row-major order as figures."""
+        values, std = (scale * array.ravel()[which] for array in self.answers)
+
+        def linear() -> LinearErrors:
+            return LinearErrors.of(self.source, self.workload, self.order[which], scale)
+
+        return Figures(title, columns, values, std, note, linear=linear)
 
 
-def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) -> Selection:
-    """Return a selection, with factors that share attributes multiplied."""
+def select(source: AnswerSource, factors: Iterable[RowFactor], axes: Sequence[str]) -> Selection:
+    """Return a selection, with factors that have attributes in common multiplied."""
     separate: list[RowFactor] = []
     for given in factors:
         merged = given
@@ -111,7 +134,7 @@ def select(schema: Schema, factors: Iterable[RowFactor], axes: Sequence[str]) ->
             separate.remove(other)
             merged = other.times(merged)
         separate.append(merged)
-    return Selection(schema, tuple(separate), tuple(axes))
+    return Selection(source, tuple(separate), tuple(axes))
 
 
 def family_on(schema: Schema, name: str, axis: str, family: Family) -> RowFactor:
@@ -128,57 +151,40 @@ def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Ro
     return [RowFactor.of((), on, mask.astype(float)) for on, mask in conditions(schema, predicate)]
 
 
-def groups_by(
-    schema: Schema, by: str | Sequence[str] | None, *, besides: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
-    if by is not None and not isinstance(by, str | Sequence):
-        raise WorkloadError(f"by: expected the name of an attribute or a list of names, got {as_given(by)}")
-    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
-    schema.positions(names)
-    for name in names:
-        if name in besides:
-            raise WorkloadError(f"by: {name!r} is the attribute of the statistic itself; group by others")
-    return names
+class Groups:
+    """The records that a statistic is about: by group, among those of a condition."""
 
+    def __init__(
+        self,
+        source: AnswerSource,
+        by: str | Sequence[str] | None,
+        where: str | None,
+        attribute: str | None = None,
+        name: str = "where",
+    ) -> None:
+        """Refuse repeated grouping attributes and that of the statistic; `name` is the argument `where`."""
+        self.source = source
+        schema = source.schema
+        if by is not None and not isinstance(by, str | Sequence):
+            msg = f"by: expected the name of an attribute or a list of names, got {as_given(by)}"
+            raise WorkloadError(msg)
+        self.names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        schema.positions(self.names)
+        if attribute in self.names:
+            msg = f"by: {attribute!r} is the attribute of the statistic itself; group by others"
+            raise WorkloadError(msg)
+        self.conditions = among(schema, where, name)
+        by_names = f" by {', '.join(self.names)}" if self.names else ""
+        self.words = by_names + (f", among {where.strip()}" if where else "")
+        """The end of the title of a statistic, such as " by sex, among age >= 18"."""
 
-@dataclass(frozen=True, eq=False)
-class Grouped:
-    """Answers to the rows of a factor by group: a line per row and a column per group."""
-
-    source: AnswerSource
-    selection: Selection
-    by: tuple[str, ...]
-    values: Array
-    variances: Array
-
-    def errors(self, row: int, scale: float = 1.0) -> LinearErrors:
-        """Return scale × the errors of the answers to one row, by group."""
-        index = self.selection.order.reshape(len(self.values), -1)[row]
-        return LinearErrors.of(self.source, self.selection.workload, index, scale)
+    def queries(self, factor: RowFactor) -> Selection:
+        """Return the queries of a factor, whose only axis is `ROWS`, by group."""
+        schema = self.source.schema
+        values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in self.names)
+        return select(self.source, [factor, *values, *self.conditions], (ROWS, *self.names))
 
     def columns(self, repeats: int = 1) -> tuple[Column, ...]:
         """Return what each group is about, each group `repeats` times in a row."""
-        attributes = [self.source.schema[name] for name in self.by]
-        return cell_columns(attributes, self.source.schema.shape(self.by), repeats)
-
-
-def grouped(
-    source: AnswerSource, factor: RowFactor, by: tuple[str, ...], conditions: Sequence[RowFactor]
-) -> Grouped:
-    """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
-    schema = source.schema
-    values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in by)
-    selection = select(schema, [factor, *values, *conditions], (ROWS, *by))
-    answers = source.answer(selection.workload)
-    counts, std = (selection.arranged(a).reshape(*factor.shape, -1) for a in (answers.values, answers.std))
-    return Grouped(source, selection, by, counts, std**2)
-
-
-def described(what: str, by: Sequence[str], where: str | None) -> str:
-    """Return the title of a statistic.
-
-    >>> described("Mean of age", ["sex"], "age >= 18")
-    'Mean of age by sex, among age >= 18'
-    """
-    return what + (f" by {', '.join(by)}" if by else "") + (f", among {where.strip()}" if where else "")
+        schema = self.source.schema
+        return cell_columns([schema[name] for name in self.names], schema.shape(self.names), repeats)

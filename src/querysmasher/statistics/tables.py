@@ -22,11 +22,11 @@ from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.tidy import NUMBERS, frame, frame_of
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors, cell_columns
+from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, cell_columns
 from querysmasher.statistics.ratios import correlations, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
-from querysmasher.statistics.selection import RowFactor, Selection, select
-from querysmasher.workload.builders import marginals, queries
+from querysmasher.statistics.selection import RowFactor, Selection, family_on, select
+from querysmasher.workload.families import Identity
 
 MAX_ROWS, MAX_COLUMNS = 40, 16
 """Maximum number of rows and columns printed."""
@@ -264,16 +264,12 @@ def cells(source: AnswerSource, attributes: Sequence[str]) -> Figures:
     Without attributes, there is one cell: all records.
     """
     schema = source.schema
-    families = dict.fromkeys(attributes, "identity")
-    workload = queries(schema, families) if families else marginals(schema, 0)
-    answers = source.answer(workload)
+    factors = [family_on(schema, name, name, Identity((schema[name].size,))) for name in attributes]
     shape = schema.shape(attributes)
-    return Figures(
+    return select(source, factors, attributes).figures(
+        np.arange(math.prod(shape)).reshape(shape),
         f"Count by {', '.join(attributes)}" if attributes else "Count",
         cell_columns([schema[name] for name in attributes], shape),
-        answers.values.reshape(shape),
-        answers.std.reshape(shape),
-        linear=lambda: LinearErrors.of(source, workload, np.arange(answers.values.size)),
     )
 
 
@@ -315,7 +311,10 @@ def denominators(cells: NDArray[Any], percent: str) -> NDArray[Any]:
 
 
 def _cells(
-    schema: Schema, names: Sequence[str], kept: Sequence[Sequence[int] | None] = (), added: int | None = None
+    source: AnswerSource,
+    names: Sequence[str],
+    kept: Sequence[Sequence[int] | None] = (),
+    added: int | None = None,
 ) -> Selection:
     """Return the queries of all cells and totals, or those with the `kept` indexes on the first attributes.
 
@@ -323,36 +322,27 @@ def _cells(
     """
     factors: list[RowFactor] = []
     for number, (name, chosen) in enumerate(zip_longest(names, kept)):
-        n = schema[name].size
+        n = source.schema[name].size
         rows = np.concatenate([np.eye(n), np.ones((1, n))]) + (number == added)
         rows = rows if chosen is None else rows[list(chosen)]
-        factors.append(RowFactor.of((name,), (schema.position(name),), rows))
-    return select(schema, factors, names)
+        factors.append(RowFactor.of((name,), (source.schema.position(name),), rows))
+    return select(source, factors, names)
 
 
 def _with_totals(
     source: AnswerSource, names: Sequence[str], shape: tuple[int, ...], percent: str | None, totals: bool
 ) -> Figures:
     """Return counts or percentages of all cells, and of totals if they are shown."""
-    schema = source.schema
-    queries = _cells(schema, names)
-    answers = source.answer(queries.workload)
-    values, std = (queries.arranged(array) for array in (answers.values, answers.std))
-    numbers = np.arange(values.size).reshape(shape)
+    queries = _cells(source, names)
+    numbers = np.arange(math.prod(shape)).reshape(shape)
     shown = tuple(slice(None) if totals else slice(-1) for _ in shape)
-    columns = cell_columns([schema[name] for name in names], numbers[shown].shape)
-
-    def counts(which: NDArray[np.int64], title: str = "") -> Figures:
-        def linear() -> LinearErrors:
-            return LinearErrors.of(source, queries.workload, queries.order[which])
-
-        return Figures(title, columns, values.ravel()[which], std.ravel()[which], linear=linear)
-
+    columns = cell_columns([source.schema[name] for name in names], numbers[shown].shape)
     if percent is None:
-        return counts(numbers[shown], f"Count by {', '.join(names)}")
+        return queries.figures(numbers[shown], f"Count by {', '.join(names)}", columns)
     below = denominators(numbers, percent)
+    _, std = queries.answers
     covariance = _with_denominators(source, names, percent, std**2, std.ravel()[below] ** 2)
-    N, D = counts(numbers[shown]), counts(below[shown])
+    N, D = queries.figures(numbers[shown]), queries.figures(below[shown])
     correlation = correlations(covariance[shown], N.std, D.std)
     title = f"Percent {OF[percent]} by {', '.join(names)}"
     return ratios_of(title, columns, N, D, correlation, scale=100.0)
@@ -362,20 +352,20 @@ def _with_denominators(
     source: AnswerSource, names: Sequence[str], percent: str, above: Array, under: Array
 ) -> Array:
     """Return the covariance of each cell with its denominator, from the variances of both."""
-    schema, shape = source.schema, above.shape
+    shape = above.shape
     if not under.any():
         return np.zeros(shape)
     if percent == "row" or (percent == "column" and len(names) == 2):  # cell + denominator is a product
-        sums = _cells(schema, names, added=len(names) - 1 if percent == "row" else 0)
-        return (sums.arranged(source.answer(sums.workload).std) ** 2 - above - under) / 2
-    below = _cells(schema, names, [*([-1] for _ in names[:-1]), None if percent == "column" else [-1]])
+        _, sums = _cells(source, names, added=len(names) - 1 if percent == "row" else 0).answers
+        return (sums**2 - above - under) / 2
+    below = _cells(source, names, [*([-1] for _ in names[:-1]), None if percent == "column" else [-1]])
     width = 1 if percent == "total" else shape[-1]
     denominator = np.arange(math.prod(shape[1:])) % width
     result = np.zeros(shape)
     step = max(1, CHUNK // math.prod(shape[1:]) - 1)
     for start in range(0, shape[0], step):  # a few rows at a time
         first = range(start, min(start + step, shape[0]))
-        cells = _cells(schema, names, [first])
+        cells = _cells(source, names, [first])
         covariance = source.covariance(cells.workload, below.workload)[cells.order]
         shared = covariance[np.arange(len(covariance)), np.tile(below.order[denominator], len(first))]
         result[first] = shared.reshape(len(first), *shape[1:])

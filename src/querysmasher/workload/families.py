@@ -1,7 +1,6 @@
-"""Families of queries on one attribute: identity, prefix, range, circular, chosen ranges; and other weights.
+"""Families of queries on one attribute: identity, prefix, range, circular, and chosen ranges.
 
-Planning for an objective other than the mean error is planning with other weights (`Weighted`). Their Gram
-matrices are known in closed form where those of the families are.
+The Gram matrices of the first four are known in closed form, also with other weights.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _OneAttribute(_Spans):
         return self.cells
 
     def gram(self) -> Array:
-        return self.weighted_gram(np.ones(self.rows))
+        return self.weighted_gram(np.ones(self.rows) if self.weights is None else self.weights)
 
 
 class Identity(_OneAttribute):
@@ -157,6 +156,10 @@ class Circular(_OneAttribute):
 
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:  # noqa: ARG002
         return _rows_of(*self._spans_of(numbers), self.cells)
+
+    @cached_property
+    def looks_alike(self) -> bool:
+        return self.weights is None or _by_length_only(self.weights, self.cells)
 
     def weighted_gram(self, weights: Array) -> Array:
         if not _by_length_only(weights, self.cells):
@@ -271,59 +274,6 @@ def _indexes(name: str, given: Any, size: int) -> NDArray[np.int64]:
         msg = f"{name}: expected indexes from 0 to {size - 1}, got {array.min()} to {array.max()}"
         raise WorkloadError(msg)
     return array.astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Weighted(Family):
-    """The queries of another family with new weights, which replace its own."""
-
-    base: Family
-    row_weights: Array
-
-    name: ClassVar[str] = "weighted"
-
-    def __post_init__(self) -> None:
-        """Copy the structure of the family."""
-        object.__setattr__(self, "structure", self.base.structure)
-        object.__setattr__(self, "closed_form", self.base.closed_form)
-
-    @cached_property
-    def looks_alike(self) -> bool:
-        return self.structure is Structure.CIRCLE and _by_length_only(self.row_weights, self.cells)
-
-    @property
-    def original(self) -> Family:
-        return self.base
-
-    @property
-    def rows(self) -> int:
-        return self.base.rows
-
-    @property
-    def is_symmetric(self) -> bool:
-        return self.base.is_symmetric
-
-    def _matrix(self) -> Array:
-        return self.base.matrix()
-
-    def gram(self) -> Array:
-        return self.base.weighted_gram(self.row_weights)
-
-    def spans(self) -> tuple[Indexes, Indexes] | None:
-        return None if self.closed_form else self.base.spans()
-
-    def answers(self, table: Array) -> Array:
-        return self.base.answers(table)
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        return self.base.labels(attributes)
-
-    def to_json(self) -> dict[str, Any]:
-        raise NotImplementedError  # a plan stores the workload that was asked
-
-    def __str__(self) -> str:
-        """Name the family itself."""
-        return str(self.base)
 
 
 def by_length(weights: Array) -> Array:

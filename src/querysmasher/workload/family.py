@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +60,8 @@ class Family:
     """Whether the Gram matrix is known without the rows."""
     is_growing: ClassVar[bool] = False
     """Whether each query counts all that the one before it counts."""
+    instead: ClassVar[Array | None] = None
+    """Weights that replace the family's own, for planning; see `reweighted`."""
 
     @property
     def rows(self) -> int:
@@ -73,7 +76,8 @@ class Family:
     @cached_property
     def key(self) -> Hashable:
         """A key that two families share if and only if they have the same queries with the same weights."""
-        return (self.name, *(_hashable(getattr(self, f.name)) for f in fields(self) if f.compare))
+        parts = [self.instead, *(getattr(self, f.name) for f in fields(self) if f.compare)]
+        return (self.name, *map(_hashable, parts))
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, words included."""
@@ -97,20 +101,26 @@ class Family:
         """Whether exchanging axes preserves the queries."""
         return False
 
-    @property
+    @cached_property
     def looks_alike(self) -> bool:
         """Whether the queries are known to look the same from every value."""
-        return self.structure in (Structure.VALUES, Structure.CIRCLE)
+        return self.structure is Structure.VALUES and self.weights is None
 
     @property
     def weights(self) -> Array | None:
         """Weights of the queries, or None if all are 1."""
-        return getattr(self, "row_weights", None)
+        return getattr(self, "row_weights", None) if self.instead is None else self.instead
 
-    @property
-    def original(self) -> Family:
-        """The family itself, or the one whose queries these are with other weights."""
-        return self
+    def reweighted(self, weights: Array | None) -> Self:
+        """Return the same queries with other weights, or with None the family's own.
+
+        Planning for an objective other than the mean error is planning with other weights.
+        """
+        made = copy(self)
+        vars(made).update(instead=weights)
+        for name in ("key", "looks_alike"):
+            vars(made).pop(name, None)
+        return made
 
     @property
     def fits_memory(self) -> bool:
@@ -218,6 +228,8 @@ class Family:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, possibly with arrays: every field by its name."""
+        if self.instead is not None:
+            raise NotImplementedError  # a plan stores the workload as the user stated it
         return {"family": self.name} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod

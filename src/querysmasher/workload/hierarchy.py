@@ -100,7 +100,8 @@ class Hierarchy(Family):
         return sum(self.sizes)
 
     @cached_property
-    def weights(self) -> Array | None:
+    def row_weights(self) -> Array | None:
+        """The weight of every query, or None if all are 1."""
         return None if self.level_weights is None else np.repeat(self.level_weights, self.sizes)
 
     @cached_property

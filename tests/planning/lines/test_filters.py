@@ -9,7 +9,7 @@ from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.families import Circular, Identity, Prefix, Range, Weighted
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
 
 LINE = 200
 
@@ -54,7 +54,7 @@ def smooth(kind):
         ([(Prefix((LINE,)), 1.0)], 4_000.0, 0.01),
         ([(Range((LINE,)), 2 / LINE)], 400.0, 0.01),
         *(
-            ([(Weighted(Prefix((LINE,)).shape, Prefix((LINE,)), smooth(kind)), 1.0)], 0.0, 0.01)
+            ([(Prefix((LINE,)).reweighted(smooth(kind)), 1.0)], 0.0, 0.01)
             for kind in ("rising", "step", "bump", "falling")
         ),
     ],
@@ -121,7 +121,7 @@ def test_filters_of_moving_sums_are_no_smooth_functions(width, smooth, limit_pla
 
 @pytest.mark.parametrize("fewer", [{"waves": 2}, {"wave_entries": 2 * LINE}])
 def test_low_frequencies_that_adapt_gain_percents(fewer):
-    asked = [(Weighted(Prefix((LINE,)).shape, Prefix((LINE,)), smooth("bump")), 1.0)]
+    asked = [(Prefix((LINE,)).reweighted(smooth("bump")), 1.0)]
     with limited(line_matrix=0):
         _, many, _ = line(*asked, total=400.0)
         with limited(**fewer):

@@ -18,7 +18,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.lifting import centred, lifted
 from querysmasher.planning.estimator.residual import AttributeSet, Residuals
-from querysmasher.planning.estimator.whole import Whole, WholeRows, answer_squares, answered, class_centres
+from querysmasher.planning.estimator.whole import Whole, WholeRows, answer_squares, class_centres, summed
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
@@ -86,8 +86,8 @@ class Estimator:
         base = self.residual.variances(group, known=True)
         if self.residual.knows(group):
             for tables in self._tables(group):
-                gains = answered(group, tables)
-                base -= np.einsum("...r,...r->...", gains, gains)
+                gains = summed(group, tables)
+                base -= np.einsum("r...,r...->...", gains, gains)
             return np.maximum(base, 0.0)
         return np.maximum(base + self.whole.change(*self._checked(group)), 0.0)
 
@@ -169,14 +169,15 @@ class Estimator:
         return tuple(self.centres[attribute] for attribute in subset)
 
     def _tables(self, group: Group) -> Iterator[Array]:
-        """Iterate over tables on the group's attributes made of the gains, some numbers of them at a time."""
+        """Iterate over tables on the group's attributes made of the gains, some at a time: the last axis."""
         attributes, count = self.schema.positions(group.attributes), self.whole_rows.root.shape[1]
         cells = math.prod(self.schema.sizes[a] for a in attributes)
         step = max(1, CHUNK // max(cells, group.rows))
         for start in range(0, count, step):
             lead = (min(step, count - start),)
             gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
-            yield lifted(gains.get, attributes, self.schema.sizes, self.residual.centre, lead)
+            tables = lifted(gains.get, attributes, self.schema.sizes, self.residual.centre, lead)
+            yield np.moveaxis(tables, 0, -1)
 
     # --- tables ---
 

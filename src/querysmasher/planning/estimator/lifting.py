@@ -38,11 +38,11 @@ def lifted(
         values = residual(kept)
         if values is None:
             continue
-        share = values.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
+        values = values.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
         for axis, attribute in enumerate(ordered, start=len(lead)):
             if attribute not in kept:
-                share = share * along(centre(attribute, kept), axis, result.ndim)
-        result += share
+                values = values * along(centre(attribute, kept), axis, result.ndim)
+        result += values
     order = [len(lead) + ordered.index(a) for a in attributes]
     return result.transpose([*range(len(lead)), *order])
 

@@ -348,29 +348,22 @@ def class_sums(rows: Array, classes: Integers, axis: int) -> Array:
     return np.asarray(np.add.reduceat(ordered, np.cumsum(counts) - counts, axis=axis))
 
 
-def answered(group: Group, tables: Array) -> Array:
-    """Answer the group's queries on tables, whose first axis numbers them; it becomes the last."""
-    result = np.moveaxis(tables, 0, -1)
+def summed(group: Group, table: Array) -> Array:
+    """Return the sums of cells that a group asks for, with an axis per family, after any further axes."""
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        result = np.moveaxis(family.answers(result), 0, -1)
-    return np.moveaxis(result, 0, -1)
+        table = np.moveaxis(family.answers(table), 0, -1)
+    return table
 
 
 def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
-    """Return Σ (q·T)² over the group's queries q and the tables T along the first axis."""
-    left = right = np.moveaxis(tables, 0, -1)
+    """Return Σ (q·T)² over the group's queries q and the tables T along the last axis."""
+    left = right = tables
     for _, family in group.parts():
-        axes = len(family.shape)
         if family.closed_form:
-            flat = right.reshape(family.cells, -1)
-            right = (family.gram() @ flat).reshape(right.shape)
+            right = np.tensordot((family if weighted else family.original).gram(), right, axes=1)
         else:
-            roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
-            left, right = (
-                side if roots is None else side * roots.reshape(-1, *[1] * (side.ndim - 1))
-                for side in (family.answers(left), family.answers(right))
-            )
-            axes = 1
-        ends = range(left.ndim - axes, left.ndim)
-        left, right = (np.moveaxis(side, range(axes), ends) for side in (left, right))
+            left, right = family.answers(left), family.answers(right)
+            if weighted and family.weights is not None:
+                right = (right.T * family.weights).T
+        left, right = np.moveaxis(left, 0, -1), np.moveaxis(right, 0, -1)
     return (group.weight if weighted else 1.0) * float(np.vdot(left, right))

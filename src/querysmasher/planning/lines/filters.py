@@ -175,7 +175,7 @@ def _windows(gram: LineGram) -> tuple[list[WeightedFamily], list[WeightedFamily]
     """Return the families of ranges without a closed form, and the other families without one."""
     windows, others = list[WeightedFamily](), list[WeightedFamily]()
     for family, weight in gram.others:
-        spans = family.original.spans()
+        spans = family.spans()
         around = spans is None or bool(np.any(spans[0] > spans[1]))
         (others if around else windows).append((family, weight))
     return windows, others
@@ -184,7 +184,7 @@ def _windows(gram: LineGram) -> tuple[list[WeightedFamily], list[WeightedFamily]
 def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
     """Iterate over the first values, the lengths and the weights of the ranges of each family."""
     for family, coefficient in families:
-        first, last = family.original.spans() or (np.zeros(0, int),) * 2
+        first, last = family.spans() or (np.zeros(0, int),) * 2
         yield first, last - first + 1, coefficient * weights_of(family)
 
 

@@ -121,7 +121,7 @@ class LineGram:
             if family.structure in every and family.weights is None:
                 every[family.structure] += coefficient
                 continue
-            spans = None if family.structure in every else family.original.spans()
+            spans = None if family.structure in every else family.spans()
             if spans is None:
                 others.append((family, coefficient))
                 continue
@@ -171,7 +171,7 @@ class LineGram:
         result += np.cumsum((np.cumsum(rows, axis=-1) * path)[..., ::-1], axis=-1)[..., ::-1]
         for family, coefficient in self.others:
             answers = family.answers(rows.T) * (coefficient * weights_of(family))[:, None]
-            result += family.original.spread(answers).T
+            result += family.spread(answers).T
         return result
 
     @property
@@ -194,9 +194,10 @@ def is_implicit(family: Family) -> bool:
 
 def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float:
     """Return the sum over the family's queries q of (weight ×) (q·centre)², without listing all queries."""
-    if not weighted and family.original.weights is not None:
-        return float(np.square(family.original.answers(centre)).sum())
-    gram = LineGram.of(centre.size, [(family if weighted else family.original, 1.0)])
+    family = family if weighted else family.reweighted(None)
+    if not weighted and family.weights is not None:
+        return float(np.square(family.answers(centre)).sum())
+    gram = LineGram.of(centre.size, [(family, 1.0)])
     return float(gram.times(centre[None])[0] @ centre)
 
 
@@ -204,7 +205,7 @@ def _boundaries(family: Family) -> Array:
     """Return the weight of the queries that have an end between each value and the next."""
     n = family.cells
     weights = weights_of(family)
-    spans = family.original.spans()
+    spans = family.spans()
     if spans is None:
         steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))
         return np.asarray(weights @ steps)

@@ -52,7 +52,7 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
         if not is_nested(family):
             return None
         queries = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
-        for groups, size in family.original.levels() or ():
+        for groups, size in family.levels() or ():
             levels.append((np.arange(size) if groups is None else groups, queries[:size]))
             queries = queries[size:]
     cells = levels[0][0].size
@@ -83,7 +83,7 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
 
 def is_nested(family: Family) -> bool:
     """Return whether a family asks about groups of values that nest."""
-    return family.original.levels() is not None
+    return family.levels() is not None
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
-from querysmasher.workload.families import Weighted, by_length
+from querysmasher.workload.families import by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
@@ -148,7 +148,7 @@ class Multipliers:
                 (family,), u = group.families, self.rows[numbers[0]]
                 weights = np.ones(len(u)) if family.weights is None else family.weights
                 total = weights + weight / group.weight / group.rows * u * len(u)
-                plain = replace(plain, families=(Weighted(family.shape, family, total),))
+                plain = replace(plain, families=(family.reweighted(total),))
             elif weight > 0:
                 further.append(self._priced(group, numbers, weight))
             groups.append(plain)
@@ -160,7 +160,7 @@ class Multipliers:
         return [
             scope.family
             if scope.fixed and scope.family.weights is None
-            else Weighted(scope.family.shape, scope.family, u * len(u))
+            else scope.family.reweighted(u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 

@@ -85,7 +85,7 @@ class AxisStrategy(Strategy):
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
         """Return the sum over the family's queries of (weight ×) q V⁻¹ qᵀ."""
         weights = family.weights if weighted else None
-        variances = self.whole_variances(family.original)
+        variances = self.whole_variances(family)
         return float(variances.sum() if weights is None else weights @ variances)
 
     @cached_property
@@ -117,7 +117,7 @@ class AxisStrategy(Strategy):
 
     def query_variances(self, family: Family) -> Array:
         """Return the variances of what the queries of a family leave on the attribute."""
-        shares = family.original.answers(self.balance)
+        shares = family.answers(self.balance)
         return np.maximum(self.whole_variances(family) - self.total_variance * shares**2, 0.0)
 
     def loss(self, family: Family, *, weighted: bool = True) -> float:
@@ -230,7 +230,7 @@ class LineStrategy(AxisStrategy):
                 f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
                 "memory; ask for fewer at a time"
             )
-        spans = family.original.spans()
+        spans = family.spans()
         if spans is None:
             return self.of_rows(family.matrix())
         return self.of_spans(*spans) if spans[0].any() else self.prefixes[spans[1]]

@@ -131,16 +131,15 @@ class TreeStrategy(OnForest, AxisStrategy):
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
 
     def whole_variances(self, family: Family) -> Array:
-        base = family.original
-        levels = base.levels()
+        levels = family.levels()
         if levels is not None:
             return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
-        if base.rows * len(self.nodes) > limits().merged_entries:
+        if family.rows * len(self.nodes) > limits().merged_entries:
             raise TooLargeError(
-                f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
+                f"{family}: the variances of {family.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
             )
-        rows = base.matrix()
+        rows = family.matrix()
         if not self.contains([((0,), rows)]):
             self._refuse()
         return self.of_rows(rows)
