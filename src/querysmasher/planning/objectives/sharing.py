@@ -23,7 +23,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, in_order
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -103,7 +103,7 @@ class Sharing:
             square = self.squares[number]
             values, rows = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            near = np.argsort(-values)[:MOST]
+            near = in_order(-values)[:MOST]
             near = near[values[near] >= least * square]
             terms = self.table.terms(number, [index[near] for index in rows], len(near)) / square
             fresh = {key: row for row in terms if (key := (number, row.tobytes())) not in self._seen}
