@@ -32,7 +32,6 @@ from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.guarantees import ALL, Counted, LeftOut
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
-    Place,
     check_error_share,
     joined,
     residual_plan,
@@ -41,6 +40,7 @@ from querysmasher.planning.estimating import (
     tables,
 )
 from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.residual import AttributeSet
 from querysmasher.planning.integer import integer_plan, rounded_up
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE, Distance, Distances, Dropped, check_budget, rest
@@ -271,7 +271,7 @@ class Access:
             raise
 
 
-def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
+def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]:
     """Return the attribute sets whose tables have errors measured; refuse what cannot be measured."""
     check_error_share(error_share)
     if not error_share:
@@ -334,7 +334,7 @@ MULTIPLE = 2**10
 
 def compare(
     name: str,
-    sets: Sequence[Place],
+    sets: Sequence[AttributeSet],
     cost: float,
     model: Model,
     phases: Phases,
@@ -357,7 +357,7 @@ def compare(
     return ComparedPhase(name, distances, phases.distances(distances, target, progress))
 
 
-def _cells(schema: Schema, attributes: Place) -> int:
+def _cells(schema: Schema, attributes: AttributeSet) -> int:
     return math.prod(schema.sizes[a] for a in attributes)
 
 
@@ -373,7 +373,7 @@ class Journal:
     entry: Entry | None = None
     counted: Counted = ALL
     public_total: int | None = None
-    spent: dict[Place, float] = field(default_factory=dict)
+    spent: dict[AttributeSet, float] = field(default_factory=dict)
     """The privacy cost spent on each set."""
     _plans: list[IntegerPlan] = field(default_factory=list)
     _store: MemoryStore = field(default_factory=MemoryStore)
@@ -394,7 +394,7 @@ class Journal:
         self.measure("number of records", {(): cost})
         return self.model().total
 
-    def measure(self, name: str, costs: Mapping[Place, float]) -> None:
+    def measure(self, name: str, costs: Mapping[AttributeSet, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
         plan = residual_plan(self.workload.schema, self.budget, costs, self.phases.max_records)
         for attributes, cost in costs.items():
@@ -406,14 +406,14 @@ class Journal:
         self._known = None
         self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
-    def compare(self, name: str, sets: Sequence[Place], cost: float) -> ComparedPhase:
+    def compare(self, name: str, sets: Sequence[AttributeSet], cost: float) -> ComparedPhase:
         """Measure how far tables are from their estimates."""
         done = compare(name, sets, cost, self.model(), self.phases, self.progress)
         self._done.append(done)
         self._known = None
         return done
 
-    def ended(self, sets: Sequence[Place], cost: float) -> Release:
+    def ended(self, sets: Sequence[AttributeSet], cost: float) -> Release:
         """Return everything that was measured, with the errors of some tables if these are to cost a bit."""
         if not cost:
             return self.release()
@@ -445,11 +445,11 @@ class Journal:
         )
 
 
-def _answerable(plan: IntegerPlan) -> list[Place]:
+def _answerable(plan: IntegerPlan) -> list[AttributeSet]:
     """Return the sets of which every part was measured, so that the release answers their tables."""
     measured = {m.attributes for m in plan.measured}
 
-    def follows(attributes: Place) -> bool:
+    def follows(attributes: AttributeSet) -> bool:
         return all(subset in measured for subset in subsets(attributes) if subset)
 
     sets = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
@@ -472,7 +472,7 @@ def size_options(plan: Plan, cost: float) -> dict[str, float]:
     return {"size_share": size_share(plan.budget)}
 
 
-def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
+def measure_sized(journal: Journal, compared: Sequence[AttributeSet]) -> Release:
     """Measure the number of records, then what is best for such a table, then errors of the estimate.
 
     Formal guarantee: that of `privacy.phases`. The number of records is measured with noise at its share of

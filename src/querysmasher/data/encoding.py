@@ -340,17 +340,17 @@ class Encoder:
         known, codes = self._known.get(rule, (column[:0], np.empty(0, self.dtype)))
         if len(known) > MOST_KNOWN:
             known, codes = known[:0], codes[:0]
-        found = pc.index_in(column, value_set=known)
-        if found.null_count:
-            new = column.filter(found.is_null()).unique()
+        positions = pc.index_in(column, value_set=known)
+        if positions.null_count:
+            new = column.filter(positions.is_null()).unique()
             texts = kind_of(new.type) is str  # what is not UTF-8 matches nothing
             values = (new.cast(pa.large_binary()) if texts else new).to_pylist()
             decoded = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in values)
             more = [self.missing if value is None else code(value) for value in decoded]
             known, codes = pa.concat_arrays([known, new]), np.append(codes, np.array(more, self.dtype))
-            found = pc.index_in(column, value_set=known)
+            positions = pc.index_in(column, value_set=known)
         self._known[rule] = known, codes
-        return codes.take(np.asarray(found))
+        return codes.take(np.asarray(positions))
 
     @cached_property
     def _known(self) -> dict[Any, tuple[Any, Code]]:

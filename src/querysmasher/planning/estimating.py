@@ -28,6 +28,7 @@ from itertools import combinations
 from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimator.residual import AttributeSet
 from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options
@@ -39,11 +40,8 @@ from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
-Place = tuple[int, ...]
-"""An attribute set: increasing indexes of attributes."""
 
-
-def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
+def tables(schema: Schema, sets: Sequence[AttributeSet]) -> Workload:
     """Return the workload of all cells of the marginals on some sets."""
     names, sizes = schema.names, schema.sizes
     groups = (
@@ -53,12 +51,12 @@ def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
     return Workload(schema, tuple(groups))
 
 
-def directions(schema: Schema, subset: Place) -> int:
+def directions(schema: Schema, subset: AttributeSet) -> int:
     """Return the number of directions of the residual of a set: zero if an attribute has one value."""
     return math.prod(schema.sizes[a] - 1 for a in subset)
 
 
-def cell_cost(schema: Schema, subset: Place, budget: Budget) -> float:
+def cell_cost(schema: Schema, subset: AttributeSet, budget: Budget) -> float:
     """Return the privacy cost at which the noise on every cell of a residual has variance 1.
 
     With variance s² in every direction of the residual, it costs Π(1 - 1/n)/s² for each change of a record,
@@ -69,7 +67,7 @@ def cell_cost(schema: Schema, subset: Place, budget: Budget) -> float:
 
 
 def residual_plan(
-    schema: Schema, budget: Budget, costs: Mapping[Place, float], max_records: int
+    schema: Schema, budget: Budget, costs: Mapping[AttributeSet, float], max_records: int
 ) -> IntegerPlan:
     """Return a plan in integers that measures the residual of each set at its privacy cost, or a little less.
 
@@ -84,7 +82,7 @@ def residual_plan(
     return integer_plan(_at_costs(tables(schema, list(costs)), spent, costs), total, max_records)
 
 
-def _at_costs(workload: Workload, budget: Budget, costs: Mapping[Place, float]) -> Plan:
+def _at_costs(workload: Workload, budget: Budget, costs: Mapping[AttributeSet, float]) -> Plan:
     """Return a plan that measures the residual of each set at its privacy cost."""
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     measured = tuple(
@@ -177,7 +175,7 @@ def size_share(budget: Budget) -> float:
     return 0.0 if budget.unit.total_is_public else limits().size_share
 
 
-def sized_costs(workload: Workload, budget: Budget, records: float, cost: float) -> dict[Place, float]:
+def sized_costs(workload: Workload, budget: Budget, records: float, cost: float) -> dict[AttributeSet, float]:
     """Return a privacy cost for each set after a table turned out to have about so many records.
 
     The costs add up to `cost`. The number of records is measured again, unless it is public.
@@ -185,7 +183,9 @@ def sized_costs(workload: Workload, budget: Budget, records: float, cost: float)
     return _costs(workload.schema, budget, estimate_shares(workload, budget, max(records, 1.0)), cost)
 
 
-def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: float) -> dict[Place, float]:
+def _costs(
+    schema: Schema, budget: Budget, shares: Mapping[AttributeSet, float], cost: float
+) -> dict[AttributeSet, float]:
     """Return the costs of sets that have something to measure, in proportion to their shares."""
     measured = {
         subset: share
@@ -196,7 +196,7 @@ def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: 
     return {subset: share / total * cost for subset, share in measured.items()}
 
 
-def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[Place, float]:
+def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[AttributeSet, float]:
     """Return the share of the budget for each set that is worth measuring, given about so many records."""
     sets = _sets(workload)
     levels = level_shares(workload.schema, sets, budget.privacy_cost, records)
@@ -220,7 +220,9 @@ def direct_weight(best: Plan, records: float) -> float:
     return weight if weight >= limits().table_share else 0.0
 
 
-def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], max_records: int) -> Plan:
+def plan_shares(
+    schema: Schema, budget: Budget, shares: Mapping[AttributeSet, float], max_records: int
+) -> Plan:
     """Return a plan that measures the residuals of some sets, each with a share of the budget.
 
     Every subset of a set must have a share as well. Shares need not sum to one; what a set does not need,
@@ -234,7 +236,7 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     return made
 
 
-def level_shares(schema: Schema, sets: list[Place], cost: float, records: float) -> dict[int, float]:
+def level_shares(schema: Schema, sets: list[AttributeSet], cost: float, records: float) -> dict[int, float]:
     """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
     attributes = {a for subset in sets for a in subset}
     u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in attributes))
@@ -244,9 +246,9 @@ def level_shares(schema: Schema, sets: list[Place], cost: float, records: float)
     return {order: share for order, share in shares.items() if order in orders}
 
 
-def _sets(workload: Workload) -> list[Place]:
+def _sets(workload: Workload) -> list[AttributeSet]:
     """Return all sets of up to two attributes inside the workload's; refuse a workload of other queries."""
-    sets: dict[Place, None] = {(): None}
+    sets: dict[AttributeSet, None] = {(): None}
     for group in workload:
         if group.target is not None or not group.is_marginal:
             what = "a target" if group.target is not None else f"queries of kind {group.kind}"

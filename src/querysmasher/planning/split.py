@@ -16,7 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial, reduce
+from functools import cache, cached_property, partial
 from operator import attrgetter
 
 import numpy as np
@@ -193,7 +193,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Subworkload:
-    """The share of one attribute set (increasing indices in the schema): terms over its axes."""
+    """What a workload leaves on one attribute set (increasing indices in the schema): terms over its axes."""
 
     attributes: tuple[int, ...]
     terms: tuple[Term, ...]
@@ -220,7 +220,7 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
     blocks = []
     rest = terms
     left = set(range(len(terms[0].shape)))
-    for axes in _tied_axes(len(left), terms):
+    for axes in connected(piece.axes for term in terms for piece in term.pieces):
         inside = [term.on(axes) for term in rest]
         others = [term.on(left.difference(axes)) for term in rest]
         row_of = {key: i for i, key in enumerate(dict.fromkeys(inside))}
@@ -242,15 +242,13 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
     return scale * factor, (*blocks, PlacedBlock(axes, block))
 
 
-def _tied_axes(count: int, terms: tuple[Term, ...]) -> list[tuple[int, ...]]:
-    """Partition the axes so that no piece of any term crosses two classes."""
-    classes = [{axis} for axis in range(count)]
-    for term in terms:
-        for piece in term.pieces:
-            touched = [c for c in classes if not c.isdisjoint(piece.axes)]
-            if len(touched) > 1:
-                classes = [c for c in classes if c.isdisjoint(piece.axes)] + [reduce(set.union, touched)]
-    return [tuple(sorted(c)) for c in classes]
+def connected(ties: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
+    """Partition the members of all ties so that no tie crosses two classes; they are in order."""
+    classes: list[set[int]] = []
+    for tie in map(set, ties):
+        touching = [c for c in classes if not c.isdisjoint(tie)]
+        classes = [c for c in classes if c.isdisjoint(tie)] + [tie.union(*touching)]
+    return sorted(tuple(sorted(c)) for c in classes if c)
 
 
 def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
@@ -300,18 +298,6 @@ class PlacedFamily:
         return self.tensor(weighted=True)
 
 
-def split_axis(rows: Array, centre: Centre, axis: int, *, keep: bool) -> Array:
-    """Multiply `rows` along `axis` by C if `keep`, else by the centre, which removes the axis."""
-    mean = _mean(rows, centre, axis)
-    return rows - np.expand_dims(mean, axis) if keep else mean
-
-
-def _mean(rows: Array, centre: Centre, axis: int) -> Array:
-    # the plain mean is exact for counts, so that equivalent attributes get bitwise equal parts
-    uniform = centre.is_uniform
-    return np.asarray(rows.mean(axis=axis) if uniform else np.tensordot(rows, centre.weights, axes=(axis, 0)))
-
-
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
     """Return what a Gram matrix on one attribute leaves on none, and on its own (None for one value)."""
     on_centre = gram @ centre.weights
@@ -332,7 +318,12 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
         if centre is None:
             left = {(axis, *already): rows for already, rows in left.items()}
             continue
-        means = {already: _mean(rows, centre, axis + 1) for already, rows in left.items()}
+        # the plain mean is exact for counts, so that equivalent attributes get bitwise equal parts
+        weights = None if centre.is_uniform else centre.weights
+        means = {
+            already: rows.mean(axis + 1) if weights is None else np.tensordot(rows, weights, (axis + 1, 0))
+            for already, rows in left.items()
+        }
         rest = {
             (axis, *already): rows - np.expand_dims(means[already], axis + 1)
             for already, rows in left.items()

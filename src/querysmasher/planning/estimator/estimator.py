@@ -110,7 +110,7 @@ class Estimator:
         elif self.is_single:
             self.variances(group)
         else:
-            next(self.residual.shares(group), None)
+            next(self.residual.measured_parts(group), None)
 
     def images(
         self, group: Group, only: Collection[AttributeSet] | None = None

@@ -22,7 +22,7 @@ from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
+from querysmasher.planning.split import Kept, PlacedFamily, connected, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -49,7 +49,7 @@ class LineRows:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Share:
+class QueryPart:
     """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
 
     index: int
@@ -83,25 +83,22 @@ class Tied:
     """The only family, if it is about an attribute with a centre of its own."""
 
 
-def tied(measured: Measured, shares: list[Share]) -> Iterator[Tied]:
+def tied(measured: Measured, parts: list[QueryPart]) -> Iterator[Tied]:
     """Iterate over the sets of families that no strategy on an attribute set ties to others."""
     axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
-    classes = [set(axes) for axes, _ in measured.blocks]
-    for share in shares:
-        axes = {axis_of[a] for a in share.kept}
-        if not axes:
-            yield Tied((share.index,), (((), share.rows),), (), (share.key, ()))
-        classes = [c for c in classes if not c & axes] + [set().union(*(c for c in classes if c & axes))]
-    for axes in filter(None, classes):
-        members = [s for s in shares if s.kept and axis_of[s.kept[0]] in axes]
+    for part in parts:
+        if not part.kept:
+            yield Tied((part.index,), (((), part.rows),), (), (part.key, ()))
+    kept = [[axis_of[a] for a in part.kept] for part in parts]
+    for axes in connected([*(axes for axes, _ in measured.blocks), *kept]):
+        members = [s for s in parts if s.kept and axis_of[s.kept[0]] in axes]
         blocks = tuple(block for block in measured.blocks if block[0][0] in axes)
         if len(members) == 1 and isinstance(members[0].content, LineRows):
-            (share,) = members
-            yield Tied((share.index,), (), blocks, (share.key, ()), members[0].content)
+            (part,) = members
+            yield Tied((part.index,), (), blocks, (part.key, ()), members[0].content)
             continue
-        order = sorted(axes)
-        factors = tuple((tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
-        placed = tuple((tuple(map(order.index, on)), number) for on, number in blocks)
+        factors = tuple((tuple(axes.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
+        placed = tuple((tuple(map(axes.index, on)), number) for on, number in blocks)
         keys = tuple((s.key, on) for s, (on, _) in zip(members, factors, strict=True))
         yield Tied(tuple(s.index for s in members), factors, placed, (keys, placed))
 
@@ -157,9 +154,9 @@ class Residuals:
 
     # --- what queries leave on attribute sets ---
 
-    def shares(
+    def measured_parts(
         self, group: Group, *, summed: bool = False, known: bool = False
-    ) -> Iterator[tuple[Measured, list[Share]]]:
+    ) -> Iterator[tuple[Measured, list[QueryPart]]]:
         """Iterate over the measured attribute sets on which the group leaves something.
 
         With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
@@ -168,8 +165,8 @@ class Residuals:
         Raises `OutsideMeasuredSpaceError`, which names all missing sets, unless `known`.
         """
         left, missing = [], []
-        for attributes, shares in self.all_shares(group, summed=summed):
-            left += [(noise, shares) for noise in self.measured.get(attributes, ())]
+        for attributes, parts in self.parts(group, summed=summed):
+            left += [(noise, parts) for noise in self.measured.get(attributes, ())]
             if not self.measures(attributes):
                 missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and not known:
@@ -183,7 +180,7 @@ class Residuals:
     def knows(self, group: Group) -> bool:
         """Return whether everything is measured of the group's queries."""
         return all(
-            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.all_shares(group)
+            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.parts(group)
         )
 
     def measures(self, attributes: AttributeSet) -> bool:
@@ -197,12 +194,12 @@ class Residuals:
         ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
         return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
 
-    def all_shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[AttributeSet, list[Share]]]:
+    def parts(self, group: Group, *, summed: bool = False) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
         if self.whole_set is not None:
             yield self._unsplit(group, self.whole_set)
             return
-        options: list[list[Share]] = []
+        options: list[list[QueryPart]] = []
         later: list[tuple[int, int, Family]] = []
         for index, (names, family) in enumerate(group.parts()):
             positions = self.schema.positions(names)
@@ -213,47 +210,50 @@ class Residuals:
             key, split = self._split(positions, family, summed)
             ordered = sorted(positions)
             options.append(
-                [Share(index, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in split.items()]
+                [
+                    QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows)
+                    for on, rows in split.items()
+                ]
             )
         later.sort(key=itemgetter(0))
-        for shares in product(*options):
-            kept = tuple(sorted(a for share in shares for a in share.kept if a not in self.lines))
-            yield from self._with_lines(kept, {share.index: share for share in shares}, later, summed)
+        for parts in product(*options):
+            kept = tuple(sorted(a for part in parts for a in part.kept if a not in self.lines))
+            yield from self._with_lines(kept, {part.index: part for part in parts}, later, summed)
 
-    def _unsplit(self, group: Group, measured: AttributeSet) -> tuple[AttributeSet, list[Share]]:
+    def _unsplit(self, group: Group, measured: AttributeSet) -> tuple[AttributeSet, list[QueryPart]]:
         """Return the group's families as they are, and ones on the other measured attributes."""
-        shares = []
+        parts = []
         for index, (names, family) in enumerate(group.parts()):
             queries = PlacedFamily.on(self.schema.positions(names), family)
             rows = np.ascontiguousarray(queries.tensor(weighted=False).reshape(family.rows, -1))
             kept = tuple(sorted(self.schema.positions(names)))
-            shares.append(Share(index, kept, (family.key, queries.order, kept), rows))
-        attributes = {a for share in shares for a in share.kept}
+            parts.append(QueryPart(index, kept, (family.key, queries.order, kept), rows))
+        attributes = {a for part in parts for a in part.kept}
         rest = tuple(a for a in measured if a not in attributes)
         if rest:
             ones = np.ones((1, math.prod(self.schema.sizes[a] for a in rest)))
-            shares.append(Share(len(shares), rest, rest, ones))
-        return tuple(sorted(attributes.union(measured))), shares
+            parts.append(QueryPart(len(parts), rest, rest, ones))
+        return tuple(sorted(attributes.union(measured))), parts
 
     def _with_lines(
         self,
         kept: AttributeSet,
-        shares: Mapping[int, Share],
+        parts: Mapping[int, QueryPart],
         later: Sequence[tuple[int, int, Family]],
         summed: bool,
-    ) -> Iterator[tuple[AttributeSet, list[Share]]]:
+    ) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
         """Split families on attributes that have a centre for every set of others, one after the other."""
         if not later:
-            if all(isinstance(s.content, LineRows) or s.content.any() for s in shares.values()):
-                yield tuple(sorted(kept)), [shares[index] for index in sorted(shares)]
+            if all(isinstance(s.content, LineRows) or s.content.any() for s in parts.values()):
+                yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
             return
         (attribute, index, family), *rest = later
         strategy = self._lines.get((attribute, tuple(sorted(kept))))
         if strategy is None:  # nothing is measured there
-            yield tuple(sorted((*kept, attribute))), list(shares.values())
+            yield tuple(sorted((*kept, attribute))), list(parts.values())
             return
-        if index in shares:
-            split = list(self._split_line(shares[index], attribute, strategy))
+        if index in parts:
+            split = list(self._split_line(parts[index], attribute, strategy))
         else:
             key = (family.key, id(strategy), summed)
             if summed:
@@ -261,20 +261,20 @@ class Residuals:
             else:
                 dropped = family.answers(strategy.centre)
             split = [
-                Share(index, (), (key, ()), dropped[:, None]),
-                Share(index, (attribute,), (key, (0,)), LineRows(family, strategy, summed)),
+                QueryPart(index, (), (key, ()), dropped[:, None]),
+                QueryPart(index, (attribute,), (key, (0,)), LineRows(family, strategy, summed)),
             ]
-        for share in split:
-            more = (*kept, attribute) if attribute in share.kept else kept
-            yield from self._with_lines(more, {**shares, index: share}, rest, summed)
+        for part in split:
+            more = (*kept, attribute) if attribute in part.kept else kept
+            yield from self._with_lines(more, {**parts, index: part}, rest, summed)
 
-    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> Iterator[Share]:
+    def _split_line(self, part: QueryPart, attribute: int, strategy: AxisStrategy) -> Iterator[QueryPart]:
         """Iterate over what rows on several attributes leave without and with one of them."""
-        centres = [Centre(strategy.centre) if a == attribute else None for a in share.kept]
-        tensor = share.rows.reshape(-1, *(self.schema.sizes[a] for a in share.kept))
+        centres = [Centre(strategy.centre) if a == attribute else None for a in part.kept]
+        tensor = part.rows.reshape(-1, *(self.schema.sizes[a] for a in part.kept))
         for on, rows in split_rows(tensor, centres).items():
-            kept = tuple(share.kept[axis] for axis in on)
-            yield Share(share.index, kept, (share.key, id(strategy), on), rows)
+            kept = tuple(part.kept[axis] for axis in on)
+            yield QueryPart(part.index, kept, (part.key, id(strategy), on), rows)
 
     def _split(
         self, positions: tuple[int, ...], family: Family, summed: bool
@@ -285,7 +285,7 @@ class Residuals:
         key = (family.key, queries.order, centres, summed)
         if key not in self._split_families:
             if summed and family.closed_form:
-                split = _closed_form(family.original, self.centres[positions[0]])
+                split = _closed_form(family.reweighted(None), self.centres[positions[0]])
             else:
                 split = split_rows(queries.tensor(weighted=False), centres)
             self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
@@ -299,16 +299,18 @@ class Residuals:
         With `known`, what is not measured counts as zero; else it is refused.
         """
         result = np.zeros(group.shape)
-        for measured, shares in self.shares(group, known=known):
-            result += self.variances_on(measured, shares, group, strict=not known).reshape(group.shape)
+        for measured, parts in self.measured_parts(group, known=known):
+            result += self.variances_on(measured, parts, group, strict=not known).reshape(group.shape)
         return result
 
-    def variances_on(self, measured: Measured, shares: list[Share], group: Group, *, strict: bool) -> Array:
+    def variances_on(
+        self, measured: Measured, parts: list[QueryPart], group: Group, *, strict: bool
+    ) -> Array:
         """Return the variances of parts on one set; `strict` refuses parts outside its strategies."""
-        term = np.full((1,) * len(shares), measured.variance)
-        for families in tied(measured, shares):
+        term = np.full((1,) * len(parts), measured.variance)
+        for families in tied(measured, parts):
             variances = self.tied_variances(families, group, strict=strict)
-            spread = [1] * len(shares)
+            spread = [1] * len(parts)
             for index, size in zip(families.indices, variances.shape, strict=True):
                 spread[index] = size
             term = term * variances.reshape(spread)
@@ -318,8 +320,8 @@ class Residuals:
         """Return the sum of the variances of the group's queries, without writing them out."""
         return math.fsum(
             measured.variance
-            * math.prod(float(self.tied_variances(t, group).sum()) for t in tied(measured, shares))
-            for measured, shares in self.shares(group, summed=True)
+            * math.prod(float(self.tied_variances(t, group).sum()) for t in tied(measured, parts))
+            for measured, parts in self.measured_parts(group, summed=True)
         )
 
     def tied_variances(self, families: Tied, group: Group, *, strict: bool = True) -> Array:
@@ -384,17 +386,17 @@ class Residuals:
 
         With `only`, other attribute sets may be left out; with `known`, what is not measured counts as zero.
         """
-        for measured, shares in self.shares(group, known=known):
+        for measured, parts in self.measured_parts(group, known=known):
             if only is not None and measured.attributes not in only:
                 continue
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
-            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in shares if s.kept]
+            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in parts if s.kept]
             image = self.image(factors, measured.blocks, group, strict=not known)
-            image = image.reshape(*(len(s.rows) if s.kept else 1 for s in shares), image.shape[-1])
-            for share in shares:
-                if not share.kept:
-                    spread = [-1 if s is share else 1 for s in (*shares, None)]
-                    image = image * share.rows[:, 0].reshape(spread)
+            image = image.reshape(*(len(s.rows) if s.kept else 1 for s in parts), image.shape[-1])
+            for part in parts:
+                if not part.kept:
+                    spread = [-1 if s is part else 1 for s in (*parts, None)]
+                    image = image * part.rows[:, 0].reshape(spread)
             yield measured, image.reshape(group.rows, -1)
 
     # --- beside whole rows ---
@@ -415,15 +417,15 @@ class Residuals:
         """Return what is left of tensors outside a measured set's strategies; None if these span all."""
         return None if self.is_full(attributes) else rows - self._projector.covary(attributes, rows)
 
-    def outside_squares(self, attributes: AttributeSet, shares: list[Share], group: Group) -> Array:
+    def outside_squares(self, attributes: AttributeSet, parts: list[QueryPart], group: Group) -> Array:
         """Return the squared lengths of what product queries leave outside a measured set's strategies."""
         if self.is_full(attributes):
-            return np.zeros((1,) * len(shares))
+            return np.zeros((1,) * len(parts))
         length = np.ones(())
-        for share in shares:
-            length = np.multiply.outer(length, (share.rows**2).sum(axis=1))
+        for part in parts:
+            length = np.multiply.outer(length, (part.rows**2).sum(axis=1))
         (projector,) = self._projector.measured[attributes]
-        return np.maximum(length - self._projector.variances_on(projector, shares, group, strict=False), 0.0)
+        return np.maximum(length - self._projector.variances_on(projector, parts, group, strict=False), 0.0)
 
     @cached_property
     def _projector(self) -> Residuals:

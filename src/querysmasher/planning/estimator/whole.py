@@ -30,7 +30,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.lifting import along
-from querysmasher.planning.estimator.residual import AttributeSet, Residuals, Share
+from querysmasher.planning.estimator.residual import AttributeSet, QueryPart, Residuals
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import split_rows
@@ -252,25 +252,25 @@ class WholeRows:
     def known(self, group: Group) -> Array:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
-        for subset, shares in self.residual.all_shares(group):
+        for subset, parts in self.residual.parts(group):
             if subset in self.parts:
                 part = self.parts[subset]
-                result[..., part.at] += _contracted(part.covaried, subset, self._tensors(shares))
+                result[..., part.at] += _contracted(part.covaried, subset, self._tensors(parts))
         return result
 
     def unknown(self, group: Group) -> tuple[Array, Array, Array]:
         """Return ⟨q_u, R_u⟩ of every query, and the squared lengths of q_u and of q."""
         products = np.zeros((*group.shape, self.count))
         left, lengths = np.zeros(group.shape), np.zeros(group.shape)
-        for subset, shares in self.residual.all_shares(group):
+        for subset, parts in self.residual.parts(group):
             measured = self.residual.measures(subset)
             if not measured and self.residual.lines.intersection(subset):
                 left += np.inf  # rows measured whole do not tell about lines
                 continue
-            tensors = list(self._tensors(shares))
+            tensors = list(self._tensors(parts))
             squares = self._squares(tensors)
             lengths += squares
-            left += self.residual.outside_squares(subset, shares, group) if measured else squares
+            left += self.residual.outside_squares(subset, parts, group) if measured else squares
             if not measured:
                 for number, rows in self._split.get(subset, {}).items():
                     folded = self._folded(tensors, self.wholes[number])
@@ -279,11 +279,11 @@ class WholeRows:
                 products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
-    def _tensors(self, shares: Sequence[Share]) -> Iterator[tuple[AttributeSet, Array]]:
+    def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
-        for share in shares:
-            sizes = (self.residual.schema.sizes[a] for a in share.kept)
-            yield share.kept, share.rows.reshape(len(share.rows), *sizes)
+        for part in parts:
+            sizes = (self.residual.schema.sizes[a] for a in part.kept)
+            yield part.kept, part.rows.reshape(len(part.rows), *sizes)
 
     def _squares(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
         """Return ⟨q, q⟩ of every product q of rows."""
@@ -360,7 +360,7 @@ def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
     left = right = tables
     for _, family in group.parts():
         if family.closed_form:
-            right = np.tensordot((family if weighted else family.original).gram(), right, axes=1)
+            right = np.tensordot((family if weighted else family.reweighted(None)).gram(), right, axes=1)
         else:
             left, right = family.answers(left), family.answers(right)
             if weighted and family.weights is not None:

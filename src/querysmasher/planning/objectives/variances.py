@@ -34,6 +34,7 @@ from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
+from querysmasher.planning.split import connected
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
@@ -198,10 +199,11 @@ class VarianceTable:
                 for number, values in squares.items()
             )
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
-        listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
+        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.residual.measured_parts(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
-            clusters = _joined(len(group.families), [part.indices for _, parts in listed for part in parts])
+            families = ((family,) for family in range(len(group.families)))
+            clusters = tuple(connected([*families, *(part.indices for _, parts in listed for part in parts)]))
         terms = tuple(
             (self._class_of[id(m)], tuple(self._joint(parts, cluster, group, scopes) for cluster in clusters))
             for m, parts in listed
@@ -323,16 +325,6 @@ class VarianceTable:
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]
-
-
-def _joined(count: int, ties: list[tuple[int, ...]]) -> Clusters:
-    """Return the clusters of `count` families, given the families that each component ties."""
-    sets = [{family} for family in range(count)]
-    for families in ties:
-        touched = [s for s in sets if not s.isdisjoint(families)]
-        if len(touched) > 1:
-            sets = [s for s in sets if s.isdisjoint(families)] + [set().union(*touched)]
-    return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))
 
 
 def front(table: Array) -> Integers:
