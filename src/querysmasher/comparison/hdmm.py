@@ -102,10 +102,10 @@ class _AxisStrategy:
 
 
 def _kronecker(workload: Workload) -> Outcome:
-    asked_of, sizes = _on_all_attributes(workload), workload.schema.sizes
-    families = list({family.key: family for row in asked_of for family in row}.values())
+    products, sizes = _on_all_attributes(workload), workload.schema.sizes
+    families = list({family.key: family for row in products for family in row}.values())
     numbers = {family.key: number for number, family in enumerate(families)}
-    used = np.array([[numbers[family.key] for family in row] for row in asked_of])
+    used = np.array([[numbers[family.key] for family in row] for row in products])
     grams = [family.gram() for family in families]
     weights = np.log([group.weight for group in workload])
     axes = [_AxisStrategy(np.full(n, 1.0 / n), np.eye(n)) for n in sizes]
@@ -116,8 +116,8 @@ def _kronecker(workload: Workload) -> Outcome:
         before = total
         for a, axis in enumerate(axes):
             rest = weights + losses.sum(axis=1) - losses[:, a]
-            shares = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
-            blend = sum(shares[k] * grams[k] for k in np.flatnonzero(shares)) / shares.max()
+            weight = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
+            blend = sum(weight[k] * grams[k] for k in np.flatnonzero(weight)) / weight.max()
             axes[a] = _AxisStrategy.best(np.asarray(blend), axis.weights)
             by_family = {k: math.log(axes[a].loss(grams[k])) for k in set(used[:, a].tolist())}
             losses[:, a] = [by_family[k] for k in used[:, a].tolist()]
@@ -159,8 +159,8 @@ def _marginals(workload: Workload) -> Outcome:
         )
     splits: dict[object, tuple[float, float]] = {}
     energy = np.zeros([2] * d)  # of the queries, without and with each attribute
-    asked_of = _on_all_attributes(workload)
-    for group, families in zip(workload, asked_of, strict=True):
+    products = _on_all_attributes(workload)
+    for group, families in zip(workload, products, strict=True):
         for family in families:
             if family.key not in splits:
                 gram = family.gram()
@@ -179,7 +179,7 @@ def _marginals(workload: Workload) -> Outcome:
         theta /= theta.sum()
     variances = 1 / np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)  # of residual A per unit
     loss = float((energy * variances).sum())
-    return loss, lambda: max(_largest(variances, families) for families in asked_of)
+    return loss, lambda: max(_largest(variances, families) for families in products)
 
 
 def _largest(variances: Array, families: list[Family]) -> float:
