@@ -19,7 +19,7 @@ from functools import reduce
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
+from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, solve_design
@@ -169,15 +169,16 @@ def _marginals(workload: Workload) -> Outcome:
         energy += group.weight * _outer([splits[family.key] for family in families])
     scale = _outer([(n, 1) for n in sizes])  # cells that a marginal sums over
     theta = np.full([2] * d, 2.0**-d)
+    above, below = [np.array([[1.0, 0], [1, 1]])] * d, [np.array([[1.0, 1], [0, 1]])] * d
     for _ in range(3_000):  # multiplicative: a fixed point exactly where the derivative is level
-        lam = _along(theta * scale, [[1, 1], [0, 1]])  # λ_A = Σ over B ⊇ A of θ_B × cells
-        slope = _along(energy / np.maximum(lam, 1e-150) ** 2, [[1, 0], [1, 1]]) * scale
+        lam = along_axes(theta * scale, 0, above)  # λ_A = Σ over B ⊇ A of θ_B × cells
+        slope = along_axes(energy / np.maximum(lam, 1e-150) ** 2, 0, below) * scale
         level = float((theta * slope).sum())
         if slope.max() <= level * (1 + 1e-5):
             break
         theta *= np.sqrt(slope / level)
         theta /= theta.sum()
-    variances = 1 / np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)  # of residual A per unit
+    variances = 1 / np.maximum(along_axes(theta * scale, 0, above), 1e-150)  # of residual A per unit
     loss = float((energy * variances).sum())
     return loss, lambda: max(_largest(variances, families) for families in products)
 
@@ -195,13 +196,6 @@ def _largest(variances: Array, families: list[Family]) -> float:
 def _outer(parts: Sequence[tuple[float, float]]) -> Array:
     """Return the products of all choices of one number per pair."""
     return reduce(np.multiply.outer, [np.array(pair, dtype=float) for pair in parts])
-
-
-def _along(values: Array, matrix: list[list[int]]) -> Array:
-    """Multiply every axis by a matrix."""
-    for axis in range(values.ndim):
-        values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
-    return values
 
 
 TEMPLATES: dict[str, Callable[[Workload], Outcome]] = {
