@@ -133,7 +133,7 @@ def _number(data: bytes) -> int:
 
 
 def _other(data: bytes, number: int) -> bytes:
-    """Return what stands for a number if it is another one."""
+    """Return the bytes of a number, or none if it is the expected one."""
     return b"" if _number(data) == number else data
 
 

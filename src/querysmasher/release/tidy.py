@@ -125,7 +125,7 @@ class AttributeColumns:
         self.attribute = attribute
         self.name = name
         self.suffixes = ""
-        """What distinguishes the names of further columns from others."""
+        """Underscores that keep the names of further columns distinct."""
         self._safe = safe
         self.single = all(_single_values(f) is not None for f in families)
         """Whether every query is about a single value, or all values up to one."""

@@ -19,6 +19,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
@@ -122,13 +123,11 @@ class Verdict:
         lines += [f"  {f.status:<12}  {f.name:<{width}}  {f.text}" for f in self.findings]
         lines += [f"{RELEASE}: sha256 {self.digest}"] if self.digest else []
         lines += [f"Guarantee: {self.guarantee}"] if self.guarantee else []
-        names = {s: [f.name for f in self.findings if f.status == s] for s in (OK, FAILED, OPEN)}
-        results = {FAILED: "failed", OPEN: "could not be made"}
-        counts = [
-            f"{len(names[s])} {word} ({', '.join(names[s])})" for s, word in results.items() if names[s]
-        ]
-        conclusion = ", ".join([f"{count(len(names[OK]), 'check')} passed", *counts])
-        return shown("\n".join([*lines, BEYOND, f"{verdict}: {conclusion}"]))
+        counts = [f"{count(sum(f.status == OK for f in self.findings), 'check')} passed"]
+        for status, word in ((FAILED, "failed"), (OPEN, "could not be made")):
+            names = [f.name for f in self.findings if f.status == status]
+            counts += [f"{len(names)} {word} ({', '.join(names)})"] if names else []
+        return shown("\n".join([*lines, BEYOND, f"{verdict}: {', '.join(counts)}"]))
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
@@ -181,10 +180,9 @@ def _files(folder: Path) -> list[str]:
 def _folder(release: Release, folder: Path) -> Iterator[Finding]:
     """Check everything that is in a folder."""
     there = _files(folder)
-    try:
+    stated: dict[str, str] = {}
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         stated = dict(read_json((folder / SUMMARY).read_bytes())["digests"].items())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        stated = {}
     plan, planned = check_plan(release, folder / PLAN) if PLAN in there else (None, None)
     yield _digests(folder, stated)
     yield check_summary(release, plan, folder / SUMMARY)

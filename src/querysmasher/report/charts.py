@@ -46,7 +46,7 @@ CONFIG: dict[str, Any] = {
 
 BELOW = ("5% are below", "25% are below", "half are below", "75% are below", "95% are below")
 TIPS = {**{f"q{i}": words for i, words in enumerate(BELOW)}, "rmse": "RMSE"}
-"""What the errors of a kind of queries are, by their names."""
+"""Tooltips of the errors of a kind of queries, by field."""
 
 Rows = list[dict[str, Any]]
 

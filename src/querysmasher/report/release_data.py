@@ -47,7 +47,7 @@ BARS = 120
 """Maximum number of values of an attribute that the page opens on."""
 
 CLEAR = 10.0
-"""Least mean square of counts, over that of the noise, of a table on two attributes shown first."""
+"""Least ratio of mean squared counts to mean squared noise of a table on two attributes shown first."""
 
 CROSS = 12
 """Maximum number of rows and of columns of a cross-table with percentages."""

@@ -285,7 +285,7 @@ class Residuals:
         key = (family.key, queries.order, centres, summed)
         if key not in self._split_families:
             if summed and family.closed_form:
-                split = _closed_form(family.original, self.centres[positions[0]])
+                split = _closed_form(family.reweighted(None), self.centres[positions[0]])
             else:
                 split = split_rows(queries.tensor(weighted=False), centres)
             self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split

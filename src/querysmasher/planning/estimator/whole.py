@@ -360,7 +360,7 @@ def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
     left = right = tables
     for _, family in group.parts():
         if family.closed_form:
-            right = np.tensordot((family if weighted else family.original).gram(), right, axes=1)
+            right = np.tensordot((family if weighted else family.reweighted(None)).gram(), right, axes=1)
         else:
             left, right = family.answers(left), family.answers(right)
             if weighted and family.weights is not None:
