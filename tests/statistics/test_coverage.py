@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.statistics.contrasts import difference_ends
 from querysmasher.statistics.figures import Figures
-from querysmasher.statistics.quantiles import _crossings
+from querysmasher.statistics.quantiles import Crossings
 from querysmasher.statistics.ratios import ratios_of
 from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
@@ -101,7 +101,7 @@ def test_quantiles_within_bins(p, level):
     truth = np.interp(p * COUNTS.sum(), np.concatenate([[0], COUNTS.cumsum()]), edges)
     draws = 40_000
     cells = normal(COUNTS, 25 * np.eye(8), draws, seed=int(100 * p))
-    crossings = _crossings(*prefix_answers(cells), np.array([p]), edges, True)
+    crossings = Crossings(*prefix_answers(cells), np.array([p]), edges, True)
     low, high = crossings.interval(pointwise(level))
     covered = ((low <= truth) & (truth <= high)).mean()
     assert abs(covered - level) < 0.01
@@ -113,7 +113,7 @@ def test_quantiles_of_separate_values_cover_at_least_as_often(p):
     values = np.arange(8.0)
     truth = np.searchsorted(COUNTS.cumsum(), p * COUNTS.sum())
     cells = normal(COUNTS, 25 * np.eye(8), 40_000, seed=int(100 * p))
-    low, high = _crossings(*prefix_answers(cells), np.array([p]), values, False).interval(pointwise(0.8))
+    low, high = Crossings(*prefix_answers(cells), np.array([p]), values, False).interval(pointwise(0.8))
     assert ((low <= truth) & (truth <= high)).mean() > 0.79
 
 
@@ -150,7 +150,7 @@ def test_simultaneous_intervals_of_quantiles_hold_together():
     held = np.ones(len(cells), dtype=bool)
     for group in range(2):
         answers = prefixes(cells[:, group], 25 * np.eye(8) + 4)
-        crossings = _crossings(*answers, p, edges, True)
+        crossings = Crossings(*answers, p, edges, True)
         low, high = (end.reshape(-1, 9) for end in crossings.interval(reach))
         F = np.concatenate([[0], mean.reshape(2, 8)[group].cumsum()])
         truth = np.interp(p * F[-1], F, edges)

@@ -35,8 +35,13 @@ from querysmasher.workload.builders import as_workload, check_workload
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
+if TYPE_CHECKING:
+    from querysmasher.estimate.microdata import Microdata
+
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
+
+MAX_ANSWERS = 500_000_000
 
 
 class EstimateTidy(Tidy):
@@ -145,12 +150,6 @@ class EstimatedCrossTable(LabelledTable):
     def _texts(self, part: slice) -> Iterable[str]:
         unit = "%" if self.percent else ""
         return ("·" if math.isnan(v) else f"{v:,.1f}{unit}" for v in self.values.ravel()[part].tolist())
-
-
-if TYPE_CHECKING:
-    from querysmasher.estimate.microdata import Microdata
-
-MAX_ANSWERS = 500_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)

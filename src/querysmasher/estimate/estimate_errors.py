@@ -2,8 +2,8 @@
 
 The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
 workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
-assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
-truth, measured again with the same noise, and estimated again. That is post-processing. It shows what noise
+assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables stand for the
+truth, and are measured with the same noise and estimated again. That is post-processing. It shows what noise
 and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
 an interval.
 """
@@ -27,7 +27,7 @@ from querysmasher.estimate.risk import settled
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.release import Release
-from querysmasher.release.tidy import frame_of
+from querysmasher.release.tidy import frame
 from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
@@ -139,7 +139,7 @@ class EstimateErrors:
             "kind": [error.kind for error in self.each],
             "unbiased": pa.array([error.unbiased for error in self.each], numbers),
         }
-        return frame_of(pa.table(columns), backend)
+        return frame(columns, backend)
 
     def __len__(self) -> int:
         """Count the tables."""
@@ -155,7 +155,7 @@ def errors_of(
 ) -> EstimateErrors:
     """Return the errors of the tables on sets of increasing attributes: measured, or else rehearsed.
 
-    `planned` are the sets of the tables that the estimate was asked for.
+    `planned` are the sets of the tables in the workload of the estimate.
     """
     figures: dict[AttributeSet, tuple[float, float | None]] = {}
     measured = None if release.exploration is None else release.exploration.errors

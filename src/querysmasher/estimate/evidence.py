@@ -1,12 +1,12 @@
-"""What is known of a table: noisy residuals of attribute sets, and structural zeros.
+"""What a release says about a table: noisy residuals of attribute sets, and structural zeros.
 
 The residual of a set B is what is left of its marginal after the means along every axis are taken off; the
 marginal on A is the sum over B ⊆ A of residual B divided by the number of cells of A∖B. A noisy residual is
 unbiased, with noise that is equally strong in every direction of the residual space. The residual of the
 empty set is the total.
 
-With uniform centres, and all directions of a residual space measured, they are what a release stores.
-Otherwise they are taken from its consistent marginals. Their noise is then not equally strong in all
+With uniform centres, and all directions of a residual space measured, a release stores them. Otherwise they
+follow from its consistent marginals. Their noise is then not equally strong in all
 directions; we take its mean, which follows from the expected squared errors of marginals: these are Σ_{B⊆A}
 e_B / n_{A∖B}, with e_B that of residual B and n_{A∖B} the number of cells of the other attributes.
 """
@@ -68,7 +68,7 @@ class Evidence:
 
     def noisy(self, attributes: AttributeSet) -> Noisy | None:
         """Return the noisy residual of a set, or None if it is not measured in all directions."""
-        is_small = len(attributes) <= 2  # pairs and single attributes are asked for again and again
+        is_small = len(attributes) <= 2  # pairs and single attributes are read again and again
         return self._kept(attributes) if is_small else self._measured(attributes)
 
     def replaced(self, values: Callable[[Noisy], Array]) -> Evidence:
@@ -104,7 +104,7 @@ def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
         return float(strategy.variances(centring).sum())
 
     def stored_error(attributes: AttributeSet) -> float:
-        """Return the expected squared error of a residual that is stored as it is."""
+        """Return the expected squared error of a residual that the release stores."""
         return math.fsum(
             m.variance * math.prod(trace(number) for _, number in m.blocks)
             for m in estimator.measured[attributes]

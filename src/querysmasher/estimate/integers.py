@@ -43,8 +43,6 @@ class IntegerModel:
         """Take the estimate and a seed."""
         self._model = model
         self._seed = seed
-        self.schema = model.schema
-        self.zeros = model.zeros
         self._known: dict[AttributeSet, Array] = {}
 
     @property
@@ -87,7 +85,7 @@ class IntegerModel:
         Integer margins may put a record where the estimate has none: it is then divided as all records are.
         """
         cells = table.reshape(*table.shape[:2], -1)
-        allowed = self.zeros.mask(subset).reshape(cells.shape)
+        allowed = self._model.zeros.mask(subset).reshape(cells.shape)
         likely = cells.sum(axis=(0, 1)) * allowed
         for spread in (likely, allowed, np.ones(cells.shape)):  # the first that has any
             lost = (cells.sum(axis=2) <= 0) & (pair > 0)
@@ -97,7 +95,7 @@ class IntegerModel:
     def _pair(self, subset: AttributeSet, table: Array, rng: np.random.Generator) -> Array:
         """Return the integers of a pair, with the integers of its attributes as margins."""
         if table.size > LARGEST_PAIR:
-            names = ", ".join(self.schema.names[a] for a in subset)
+            names = ", ".join(self._model.schema.names[a] for a in subset)
             msg = (
                 f"attributes: the pair ({names}) has {table.size:,} cells; integers() allows at most "
                 f"{LARGEST_PAIR:,}"
@@ -105,7 +103,7 @@ class IntegerModel:
             raise TooLargeError(msg)
         rows, columns = (self.table((a,)) for a in subset)
         moved = moved_to(table, rows, columns)
-        possible = self.zeros.possible(subset)
+        possible = self._model.zeros.possible(subset)
         if possible is None:
             return within_margins(moved, rng)
         moved = moved * possible
@@ -118,7 +116,7 @@ class IntegerModel:
 
 
 def moved_to(table: Array, rows: Array, columns: Array) -> Array:
-    """Return a table with other margins near to its own: linear in these if that is non-negative.
+    """Return a table with other margins near to the given ones: linear in these if that is non-negative.
 
     It is x·(1 + α_i + β_j) with α, β the solution of the normal equations of least squares weighted by 1/x.
     Being linear, it has the expectation x if the margins have the expectation of those of x.

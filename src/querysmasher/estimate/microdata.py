@@ -145,11 +145,7 @@ class Microdata:
     @cached_property
     def _strengths(self) -> Array:
         """How far each pair is from independence, as a fraction of the records."""
-        result = np.zeros((len(self._sizes),) * 2)
-        for pair, table in zip(self._pairs, self.model.tables(self._pairs), strict=True):
-            distance = np.abs(table - self.model.independent(pair)).sum()
-            result[pair] = result[pair[::-1]] = distance / max(self.model.total, 1e-300)
-        return result
+        return self.model.strengths(zip(self._pairs, self.model.tables(self._pairs), strict=True))
 
     @cached_property
     def _order(self) -> list[tuple[int, AttributeSet]]:

@@ -9,12 +9,12 @@ weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B asked for. With g = z − b, 
     v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
 have an expected weighted squared error of at most 1.02 times that of z, as docs/concepts/estimates.md shows
-by Stein's identity. Where the model is any good, a is 1, and its tables are taken as they are; where its
-estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
-estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
-do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
-its own a allows or, if that is farther, by the root of 0.003 of its noise (limited translation, Efron and
-Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a set jumps once.
+by Stein's identity. Where the model is any good, a is 1, and its tables remain unchanged; where its estimated
+risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are estimated by
+moving all residuals a little, at random. Sets of the same number of attributes have one a in common, as do
+all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
+its separate a allows or, if that is farther, by the root of 0.003 of its noise (limited translation, Efron
+and Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a set jumps once.
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative, and the total.
 The true ones are among these, and the projection onto a convex set never increases the distance to any of its
@@ -59,12 +59,12 @@ ROUNDS, CLOSE = 200, 1e-3
 Indexes = NDArray[np.int64]
 
 
-def settled(model: Model, asked_for: Iterable[AttributeSet]) -> Model:
+def settled(model: Model, wanted: Iterable[AttributeSet]) -> Model:
     """Return a model whose tables are no farther from the unbiased ones than their estimated risk allows.
 
-    `asked_for` are the sets whose tables are asked for.
+    `wanted` are the sets whose tables are asked for.
     """
-    sets = _small(model.schema.sizes, set(asked_for))
+    sets = _small(model.schema.sizes, set(wanted))
     tables = _measured(model, sets)
     if not tables:
         return model
@@ -98,16 +98,11 @@ def _measured(model: Model, sets: set[AttributeSet]) -> list[AttributeSet]:
 
     @cache
     def follows(subset: AttributeSet) -> bool:
-        is_known = model.evidence.noisy(subset) is not None or not math.prod(sizes[a] - 1 for a in subset)
-        return is_known and all(map(follows, combinations(subset, len(subset) - 1 if subset else 1)))
+        if subset and not all(map(follows, combinations(subset, len(subset) - 1))):
+            return False
+        return model.evidence.noisy(subset) is not None or not math.prod(sizes[a] - 1 for a in subset)
 
-    known: set[AttributeSet] = set()
-    for subset in sets:
-        level: set[AttributeSet] = set(filter(follows, [()]))
-        while level:  # up from the empty set, as far as measured sets go
-            known |= level
-            larger = {(*part, a) for part in level for a in subset if a > max(part, default=-1)}
-            level = set(filter(follows, larger))
+    known = {part for subset in sets for part in subsets(subset) if follows(part)}
     inside = {part for subset in known for part in subsets(subset) if part != subset}
     largest = known - inside - {()}
     return sorted(largest | (known & sets)) if largest else []
@@ -198,7 +193,7 @@ class Space:
     def blocks(self) -> list[list[int]]:
         """Numbers of attributes whose sets are moved together.
 
-        Each has many directions, if possible. The smallest tables asked for consist of sets of their own size
+        Each has many directions, if possible. The smallest tables asked for consist of sets of their size
         and of all smaller ones, so that these are moved together.
         """
         blocks: list[list[int]] = []

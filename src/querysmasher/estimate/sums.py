@@ -1,11 +1,11 @@
 """Unbiased answers shrunk around the estimate, in the space of what was measured.
 
 Sums of many cells, such as prefixes and ranges, are measured far better than their cells. A release measures
-y = Bx + noise of equal variance σ² on each attribute set. Let ŷ = B·target, where the target is what the
-other sets say about this one. With B = USVᵀ, and M the Gram matrix of the queries asked for, an error e in
+y = Bx + noise of equal variance σ² on each attribute set. Let ŷ = B·target, where the target is the table as
+other sets predict it. With B = USVᵀ, and M the Gram matrix of the queries to answer, an error e in
 the basis U has the squared error eᵀS⁻¹VᵀMVS⁻¹e in the answers. In the basis of the eigenvectors of this
 matrix the noise is still white, and its eigenvalues l are what each direction weighs. (Where B is best for
-the queries, these are the squared singular values of B; they are taken if M is no product over attributes.)
+the queries, these are the squared singular values of B, which serve if M is no product over attributes.)
 Directions whose weights l differ by less than a factor of two form a block. With e the part of y − ŷ in
 a block, the rule of James and Stein,
 
@@ -13,12 +13,12 @@ a block, the rule of James and Stein,
 
 has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
 of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
-reconstructs them. Queries that are measured whole, not split, share their noise with the tables that a
+reconstructs them. Queries that are measured whole, not split, have noise in common with the tables that a
 target would be made of: they are not shrunk.
 
-Then the nearest answers that counts can be are taken: non-negative, and non-decreasing along prefixes. Every
-step is a projection onto a convex set that contains the true answers, so that none increases the
-distance to them. The last step only removes what the projections along several axes leave, which is tiny.
+Finally, answers move to the nearest ones that counts can have: non-negative, and non-decreasing along
+prefixes. Every step is a projection onto a convex set that contains the true answers, so that none increases
+the distance to them. The last step only removes what the projections along several axes leave, which is tiny.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.fitting import Axes, arranged, fitted, quotient
 from querysmasher.estimate.table_model import Model
-from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import Reconstruction
@@ -97,7 +96,7 @@ def rotation_of(
 ) -> Rotation:
     """Return the bases of a set's strategies.
 
-    `grams` are the Gram matrices of the queries asked for, by axis, as they act on residuals.
+    `grams` are the Gram matrices of the queries to answer, by axis, as these act on residuals.
     """
     axes, matrices, bases, weights, multiples = [], [], [], np.ones(()), np.ones(())
     for (on, _), strategy in zip(measured.blocks, strategies, strict=True):
@@ -107,7 +106,7 @@ def rotation_of(
             if strategy.multipliers is None:
                 gram = None if len(inner) > 1 else (grams or {}).get(on[inner[0]])
                 basis, lengths = _directions(matrix, gram)
-            else:  # rows with different noise stay as they are
+            else:  # rows with different noise are not rotated
                 basis, lengths = np.eye(len(matrix)), (matrix**2).sum(axis=1)
             axes.append(tuple(on[a] for a in inner))
             matrices.append(matrix)
@@ -147,10 +146,10 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
 
 
 class ShrunkStore(MemoryStore):
-    """The answers of a release, shrunk around the estimate when they are asked for."""
+    """The answers of a release, shrunk around the estimate when they are read."""
 
     def __init__(self, release: Release, model: Model, families: Mapping[int, Family | None]) -> None:
-        """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
+        """Take the noisy answers, the estimate, and the families of the queries by attribute, if known."""
         self._release = release
         self._model = model
         self._families = families
@@ -177,7 +176,10 @@ class ShrunkStore(MemoryStore):
         centres = [self._release.centres[a] for a in measured.attributes]
         key = (measured.blocks, *((axis, family.key, centres[axis]) for axis, family in known.items()))
         if key not in self._rotations:
-            grams = {axis: _gram(family, centres[axis]) for axis, family in known.items()}
+            grams = {}
+            for axis, family in known.items():  # as queries act on residuals around a centre
+                around = np.eye(family.cells) - centres[axis].weights[:, None]
+                grams[axis] = around.T @ family.gram() @ around
             self._rotations[key] = rotation_of(measured, strategies, grams)
         rotation = self._rotations[key]
         predicted = rotation.predicted(self._target(measured.attributes))
@@ -187,7 +189,7 @@ class ShrunkStore(MemoryStore):
         return (predicted + rotation.rotated_back(kept)).ravel()
 
     def _target(self, subset: AttributeSet) -> Array:
-        """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
+        """Return a table as other sets predict it, with the margins of shrunk tables on one attribute."""
         target = self._model.target(subset)
         if len(subset) == 1:
             return target
@@ -202,12 +204,6 @@ class ShrunkStore(MemoryStore):
         sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
         sums[-1] = self._model.total
         return np.diff(sums, prepend=0.0)
-
-
-def _gram(family: Family, centre: Centre) -> Array:
-    """Return the Gram matrix of queries, as they act on residuals around a centre."""
-    around = np.eye(family.cells) - centre.weights[:, None]
-    return np.asarray(around.T @ family.gram() @ around)
 
 
 class Sums:
@@ -228,7 +224,7 @@ class Sums:
         return self._possible(group, _answered(self._release, self._reconstruction(group), group))
 
     def _reconstruction(self, group: Group) -> Reconstruction:
-        """Return what answers a group; groups that ask for the same of each attribute share it."""
+        """Return what answers a group: the same for groups with the same families on each attribute."""
         release = self._release
         if not release.estimator.is_split:
             return release.reconstruction

@@ -1,6 +1,6 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
-1. The total is public, the noisy one or, if that is rough, a better one. Each table on one attribute
+1. The total is public, or noisy; if it is rough, single attributes improve it. Each table on one attribute
    (`shrinkage`) is non-negative with this sum.
 2. Pairs are shrunk towards independence or the best chain, and projected onto the non-negative tables with
    these margins.
@@ -15,15 +15,16 @@ was not measured takes the strongest chain there is, through one attribute or al
 links. If its distance from independence was measured, and is smaller than that of the chain, it takes the
 mixture of both that is as far from independence.
 
-Everything is computed when it is asked for, in batches of tables of one shape.
+Tables are computed on demand, in batches of one shape.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,8 @@ WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
 
 KEPT = 2**24
-"""Maximum number of cells of tables on three and more attributes that are kept for when they are asked for
-again, 8 bytes each."""
+"""Maximum number of cells of tables on three and more attributes that are kept once they are computed,
+8 bytes each."""
 
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
@@ -81,7 +82,7 @@ class Model:
     ) -> None:
         """Take what was measured; `least` is the number of records if that was not measured.
 
-        `known` are tables that are taken as they are, with all their margins: consistent and non-negative.
+        `known` are tables that stay unchanged, with all their margins: consistent and non-negative.
         `weights` say how far tables were moved from the unbiased ones to those of a model (`risk`).
         """
         self.evidence = evidence
@@ -287,14 +288,18 @@ class Model:
             links.update(zip(batch, self._around(batch, targets, FEWER_STEPS), strict=True))
         return links
 
-    @cached_property
-    def _strengths(self) -> Array:
-        """Distance of each measured pair from independence, as a fraction of the records; of others, zero."""
+    def strengths(self, pairs: Iterable[tuple[AttributeSet, Array]]) -> Array:
+        """Return how far pairs are from independence, as fractions of the records; zero for others."""
         result = np.zeros((len(self._sizes),) * 2)
-        for pair, table in self._links.items():
+        for pair, table in pairs:
             distance = float(np.abs(table - self.independent(pair)).sum())
             result[pair] = result[pair[::-1]] = distance / max(self.total, 1e-300)
         return result
+
+    @cached_property
+    def _strengths(self) -> Array:
+        """The strengths of the measured pairs."""
+        return self.strengths(self._links.items())
 
     def _pair_target(self, pair: AttributeSet) -> Array:
         """Return the best target of a pair: independence or a chain.
@@ -338,26 +343,20 @@ class Model:
         return self._possible((path[0], path[-1]), result)
 
     @cached_property
-    def _neighbours(self) -> list[list[int]]:
-        """The tree of the strongest links."""
-        count = len(self._sizes)
-        neighbours: list[list[int]] = [[] for _ in range(count)]
-        part = list(range(count))
-        for i, j in sorted(self._links, key=lambda pair: -self._strengths[pair]):
-            if part[i] != part[j] and self._strengths[i, j] > 0:
-                part = [part[i] if p == part[j] else p for p in part]
-                neighbours[i].append(j)
-                neighbours[j].append(i)
-        return neighbours
+    def _tree(self) -> Any:
+        """The tree of the strongest links, as a sparse matrix; strengths are at most 2."""
+        from scipy.sparse.csgraph import minimum_spanning_tree  # noqa: PLC0415 - loads slowly
+
+        return minimum_spanning_tree(np.where(self._strengths > 0, 3 - self._strengths, 0))
 
     def _path(self, i: int, j: int) -> list[int]:
-        """Return the path from i to j in the tree, or nothing."""
-        open_paths = [[i]]
-        for path in open_paths:
-            if path[-1] == j:
-                return path
-            open_paths += [[*path, k] for k in self._neighbours[path[-1]] if k not in path]
-        return []
+        """Return the path from i to j in the tree, or only j."""
+        from scipy.sparse.csgraph import breadth_first_order  # noqa: PLC0415 - loads slowly
+
+        path, before = [j], breadth_first_order(self._tree, i, directed=False)[1].tolist()
+        while before[path[0]] >= 0:
+            path.insert(0, before[path[0]])
+        return path
 
 
 def _increasing(table: Array, order: AttributeSet) -> Array:

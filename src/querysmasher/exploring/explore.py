@@ -189,16 +189,6 @@ class Request:
         return list(dict.fromkeys(part for subset in varying for part in combinations(subset, order)))
 
 
-def first_fraction(total: float, cost: float, sizes: Sequence[int]) -> float:
-    """Return the fraction of the budget for a first look at single attributes.
-
-    The more records there are for each value, relative to the noise, the smaller it is. More follows if it
-    pays.
-    """
-    signal = max(total, 1.0) * math.sqrt(cost) / sum(sizes)
-    return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
-
-
 def dense_fraction(expected: float) -> float:
     """Return the fraction of the budget to be spent as the plan of least error spends it.
 
@@ -206,16 +196,6 @@ def dense_fraction(expected: float) -> float:
     all tables are worth measuring, and distances have nothing to say.
     """
     return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
-
-
-def later_fraction(noise: float, total: float) -> float:
-    """Return the fraction of what is left for pairs that waits until the distances of triples are known.
-
-    It is zero if these would drown in noise.
-    """
-    if noise > VISIBLE * total:
-        return 0.0
-    return 0.7 if noise < CLEAR * total else 0.5
 
 
 def by_size(sizes: Mapping[AttributeSet, int], cost: float) -> dict[AttributeSet, float]:
@@ -283,7 +263,9 @@ class Course:
         elif not self.request.pairs:
             journal.measure("single attributes", by_size(sizes, spare))
         else:
-            first = first_fraction(total, budget, list(sizes.values())) * budget
+            # the more records there are for each value, relative to the noise, the smaller is the first look
+            signal = max(total, 1.0) * math.sqrt(budget) / sum(sizes.values())
+            first = 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9) * budget
             costs = by_size(sizes, first)
             noise = math.sqrt(journal.budget.unit.change() / (TOTAL * budget))
             if journal.public_total is None and noise > ROUGH * total:
@@ -302,7 +284,8 @@ class Course:
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
         scores = looking * TRIPLE_SCORES * budget
         noise = math.sqrt(len(triples) * self.journal.budget.unit.change() / scores)
-        later = later_fraction(noise, total) * spare
+        # what waits until distances of triples are known: nothing if they would drown in noise
+        later = 0.0 if noise > VISIBLE * total else (0.7 if noise < CLEAR * total else 0.5) * spare
         if not triples or later < 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
             return

@@ -1,6 +1,6 @@
 """Differences and ratios of two figures of one release: of counts, means, shares, quantiles, percentages.
 
-Each figure has an interval of its own, possibly asymmetric (Fieller's, or that of a quantile): from l_a to
+Each figure has an interval, possibly asymmetric (Fieller's, or that of a quantile): from l_a to
 u_a and from l_b to u_b. Their errors have correlation ρ. The interval of a - b recovers the variances from
 these ends (the MOVER of Zou and Donner): with x = a - l_a and y = u_b - b,
 
@@ -137,7 +137,7 @@ def _counts(source: AnswerSource, workload: Workload) -> Figures:
 
 
 def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Column, ...]:
-    """Return what each contrast is about: common columns as they are, else both figures in words."""
+    """Return what each contrast is about: the columns if they are the same, else both figures in words."""
     counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
     if not any(counts):
         values = {c.name: [c[i] for i in range(len(left))] for c in left.columns}

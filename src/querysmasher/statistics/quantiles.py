@@ -24,7 +24,6 @@ of the distribution function. Correlations do not depend on f.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,21 +51,34 @@ MAX_ENTRIES = 50_000_000
 """Maximum number of coefficients of the queries of all quantiles together."""
 
 
-@dataclass(frozen=True, eq=False)
 class Crossings:
-    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured.
+    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured."""
 
-    `variances` holds Var g at the points and `covariances` that between neighbouring points.
-    """
+    def __init__(
+        self, F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool
+    ) -> None:
+        """Take F, its variances, and its covariances with F at the next value and with D, by value and group.
 
-    points: Array
-    g: Array
-    variances: Array
-    covariances: Array
-    continuous: bool
+        There is a figure for every group and probability.
+        """
+        self.points, self.continuous = points, continuous
+        D, vD = F[-1][:, None, None], vF[-1][:, None, None]
+        if continuous:  # the left edge: no records, and no noise
+            nothing = np.zeros((1, F.shape[1]))
+            F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
+        F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))
+        p = p[None, :, None]  # axes: groups, probabilities, points
+        g = F - p * D
+        g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly p D, whatever the last digits
+        variances = vF - 2 * p * with_D + p**2 * vD
+        covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
+        self.g, self.variances, self.covariances = (
+            a.reshape(g.shape[0] * g.shape[1], -1) for a in (g, variances, covariances)
+        )
+        """g at the points, its variances, and its covariances between neighbouring points."""
 
     def estimate(self) -> Array:
-        """Return where the rearranged g passes zero, between the first and last place where g itself does."""
+        """Return where the rearranged g passes zero, between the first and last point where g itself does."""
         g = np.sort(self.g, axis=1)
         last = len(self.points) - 1
         if not self.continuous:
@@ -146,8 +158,8 @@ def quantile(  # noqa: D417 - a method of the release
     groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else middles
-    F, variances, between, with_all = _distribution(groups, attribute)
-    crossings = _crossings(F, variances, between, with_all, p, points, continuous)
+    F, variances, between, with_D = _distribution(groups, attribute)
+    crossings = Crossings(F, variances, between, with_D, p, points, continuous)
     low, high = crossings.interval(1.0)
     values = np.where(F[-1].repeat(len(p)) > 0, crossings.estimate(), np.nan)
     columns = (
@@ -171,11 +183,11 @@ def quantile(  # noqa: D417 - a method of the release
         linear=linear,
         ends=crossings.interval,
         trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
-        number=figure if continuous else _as_it_is,
+        number=figure if continuous else _plain,
     )
 
 
-def _as_it_is(value: float, std: float) -> str:
+def _plain(value: float, std: float) -> str:
     """Return one of the values of an attribute as text."""
     return f"{value:,.12g}" if np.isfinite(value) else figure(value, std)
 
@@ -195,28 +207,6 @@ def _distribution(groups: Groups, attribute: str) -> tuple[Array, Array, Array, 
     F, v, value, rest = (array.reshape(n, -1) for array in (F, v, value, rest))
     v, value, above = v**2, value**2, np.concatenate([rest[1:] ** 2, np.zeros_like(v[:1])])
     return F, v, (v[:-1] + v[1:] - value[1:]) / 2, (v + v[-1:] - above) / 2
-
-
-def _crossings(
-    F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool
-) -> Crossings:
-    """Return g for every group and probability, from F and its variances and covariances by value and group.
-
-    `between` are those of F with F at the next value, and `with_D` those with D.
-    """
-    D, vD = F[-1], vF[-1]
-    if continuous:  # the left edge: no records, and no noise
-        nothing = np.zeros((1, F.shape[1]))
-        F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
-    F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))  # groups, probabilities, points
-    D, vD, p = D[:, None, None], vD[:, None, None], p[None, :, None]
-    g = F - p * D
-    g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly that share, whatever the last digits
-    variances = vF - 2 * p * with_D + p**2 * vD
-    covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
-    size = g.shape[0] * g.shape[1]
-    g, variances, covariances = (a.reshape(size, -1) for a in (g, variances, covariances))
-    return Crossings(points, g, variances, covariances, continuous)
 
 
 def _checked(probabilities: object) -> Array:
