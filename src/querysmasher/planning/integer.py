@@ -96,16 +96,16 @@ def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> Non
 
     The centre of an attribute must be the same on all sets that share it.
     """
-    coarsest: dict[int, _Rounded] = {}
-    for last in (False, True):
-        for planned, pattern in patterns.items():
-            for block, (_, solution) in enumerate(planned):
-                if plan.solutions[solution].strategy.own_centre:
-                    best = coarsest.setdefault(solution, pattern[block])
-                    if last:
-                        pattern[block] = best
-                    elif pattern[block].strategy.bits < best.strategy.bits:
-                        coarsest[solution] = pattern[block]
+    centred = [
+        (pattern, block, solution)
+        for planned, pattern in patterns.items()
+        for block, (_, solution) in enumerate(planned)
+        if plan.solutions[solution].strategy.own_centre
+    ]
+    finest_first = sorted(centred, key=lambda use: -use[0][use[1]].strategy.bits)
+    coarsest = {solution: pattern[block] for pattern, block, solution in finest_first}
+    for pattern, block, solution in centred:
+        pattern[block] = coarsest[solution]
 
 
 @dataclass(frozen=True, eq=False)

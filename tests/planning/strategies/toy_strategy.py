@@ -99,7 +99,7 @@ class CountAxis(AxisStrategy):
         return CountAxis(self.size)
 
     def whole_variances(self, family):
-        return (family.original.matrix() ** 2).sum(axis=1) / self.scale
+        return (family.matrix() ** 2).sum(axis=1) / self.scale
 
     def rounded(self, centres, bits):
         matrix = (self.size * np.eye(self.size, dtype=np.int64) - 1) << bits

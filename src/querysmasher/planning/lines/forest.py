@@ -24,7 +24,6 @@ p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution, whole_loss
 from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
-from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
@@ -42,14 +40,7 @@ SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
 
-@dataclass(frozen=True, eq=False)
-class TreeSolution(Solution):
-    """A strategy on a tree, with its certificate."""
-
-    strategy: TreeStrategy
-
-
-def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
+def solve_tree(groups: Nested) -> LineSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not groups.weights.any():
         raise nothing_to_measure()
@@ -57,10 +48,9 @@ def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes = best_precisions(tree)
     strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    root = math.sqrt(tree.loss(precisions))
-    bound = any_bound(tree, slopes, root / (1 + tolerance))
-    factor = math.sqrt(scale)
-    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
+    loss = tree.loss(precisions)
+    bound = any_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
+    return LineSolution(strategy, scale * loss, scale * min(loss, bound))
 
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
@@ -96,7 +86,7 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     best = 0.0
     for _ in range(12):
         p = p / float(p @ tree.counts)
-        value, raised = _trace_root(tree, p)
+        value, raised = _trace_root(tree, p, enough)
         if value <= best * (1 + 1e-6):
             break
         best, p = value, p * raised
@@ -105,10 +95,10 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     return best
 
 
-def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
-    """Return a certified lower bound on tr X^½, and its derivative by the weight of every leaf."""
+def _trace_root(tree: WeightedTree, p: Array, size: float) -> tuple[float, Array]:
+    """Return a certified lower bound on tr X^½, about `size`, and its derivative by each leaf."""
     leaf = tree.nodes.is_leaf
-    middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
+    middle = math.log(size / float(tree.counts @ leaf))  # the mean of the eigenvalues' roots
     total, slope = 0.0, np.zeros(len(p))
     for sign in (1, -1):
         for step in range(sign < 0, 2_000):
@@ -161,6 +151,6 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
             "together. Remedies: plan one of them alone; coarser values"
         )
         raise TooLargeError(msg)
-    solution = solve_tree(groups, 1e-4)
+    solution = solve_tree(groups)
     loss = whole_loss(gram, solution.strategy)
-    return LineSolution(solution.strategy, loss, min(solution.bound**2, loss))
+    return LineSolution(solution.strategy, loss, min(solution.bound, loss))

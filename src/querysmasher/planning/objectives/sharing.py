@@ -23,7 +23,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, in_order
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -85,20 +85,10 @@ class Sharing:
         ):
             known = len(self._seen)
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            part = self._part_within(inner, x)
+            beyond = self.largest(x)  # V·C is log-convex in the logarithms of x
+            part = 1.0 if beyond <= 1 else 1 / (1 - math.log(beyond) / math.log(largest))
             best = min(best, self._scaled(inner ** (1 - part) * x**part), key=losses.__matmul__)
         return best
-
-    def _part_within(self, inner: Array, x: Array) -> float:
-        """Return how far one can go to `x` from noise variances that meet all targets: V·C is log-convex."""
-        low, high = 0.0, 1.0
-        if self.largest(x) <= 1:
-            return high
-        while high - low > 1e-3:
-            middle = (low + high) / 2
-            meets = self.largest(self._scaled(inner ** (1 - middle) * x**middle)) <= 1
-            low, high = (middle, high) if meets else (low, middle)
-        return low
 
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
@@ -113,7 +103,7 @@ class Sharing:
             square = self.squares[number]
             values, rows = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            near = np.argsort(-values)[:MOST]
+            near = in_order(-values)[:MOST]
             near = near[values[near] >= least * square]
             terms = self.table.terms(number, [index[near] for index in rows], len(near)) / square
             fresh = {key: row for row in terms if (key := (number, row.tobytes())) not in self._seen}

@@ -33,13 +33,12 @@ which is exact if Q diagonalises all terms, and never below the root of the sum 
 
 With one product and few rows: in the product's eigenbasis M = D + UᵀU, D diagonal and U as many rows as T:
 
-    tr M^½ = tr D^½ + 1/(2π) ∫ t^{-½} g(t) dt,  g(t) = log det(I + U(D + t)⁻¹Uᵀ),  t from 0 to ∞.
+    tr M^½ = tr D^½ + (2/π) ∫ t² tr[EUᵀ(I + UEUᵀ)⁻¹UE] dt,  E = (D + t²)⁻¹,  t from 0 to ∞,
 
-The eigenvalues λ_j of M are at least those of D, in order, so that g(t) = Σ_j ∫ 1/(x + t) dx over x between
-the two. So g, and t^{-½} g(t) with it, is completely monotone: all even derivatives are positive, and Gauss's
-rule on any interval underestimates. On the first, [0, a], g(t) ≥ g(a). On the last, infinite one,
-g(t) ≥ tr X − tr X²/2 for X = UUᵀ/(max D + t), in closed form. Of several products one is treated so, and the
-squared bound of the others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
+the difference of (2/π) ∫ tr M(M + t²)⁻¹ dt and the same for D. By the trapezium rule of step h in log t, both
+are wrong by a factor of at most 1 ± ε, ε = 2 Σ_k sech(kπ²/h) (`lines.forest`). All terms are positive:
+leaving some out only lowers the bound. Of several products one is treated so, and the squared bound of the
+others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
 """
 
 from __future__ import annotations
@@ -71,6 +70,9 @@ from querysmasher.planning.solvers.optimum import (
     solve_dense,
 )
 from querysmasher.planning.split import Block, Part
+
+STEP = 0.8
+"""h: the rule is wrong by at most 2e-5."""
 
 
 def least_root(root: Array) -> float:
@@ -313,29 +315,17 @@ def _in_common_bases(
 
 
 def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -> float:
-    """Return tr (D + UᵀU)^½, underestimated by quadrature."""
+    """Return tr (D + UᵀU)^½, slightly underestimated."""
     kept = [values > ROUNDING * values[-1] for values, _ in factors]
     D = coefficient * reduce(np.multiply.outer, [v[sure] for (v, _), sure in zip(factors, kept, strict=True)])
     D = D.ravel()
     # what rows ask of directions outside the product's space is left out, which only lowers the bound
     bases = [vectors[:, sure] for (_, vectors), sure in zip(factors, kept, strict=True)]
     U = along_axes(gram.rows.reshape(-1, *gram.shape), 1, bases).reshape(len(gram.rows), -1)
-    squares = np.linalg.eigvalsh(U @ U.T)
-    most, last = float(D.max()), 100 * float(D.max() + squares[-1])
-    first = float(D.min()) / 64
-    count = math.ceil(math.log(last / first, 4))  # Gauss's rule on intervals whose ends have the ratio 4
-    nodes, weights = np.polynomial.legendre.leggauss(3)
-    total = 2 * math.sqrt(first) * _log_determinant(U, D + first)
-    for start in np.geomspace(first, last, count + 1)[:-1].tolist():
-        half = start * ((last / first) ** (1 / count) - 1) / 2
-        for t, weight in zip(start + half * (nodes + 1), half * weights, strict=True):
-            total += weight / math.sqrt(t) * _log_determinant(U, D + t)
-    tail = squares.sum() * 2 / math.sqrt(most) * math.atan(math.sqrt(most / last))
-    total += max(0.0, float(tail - (squares**2).sum() / (3 * last**1.5)))
-    return float(np.sqrt(D).sum() + total / (2 * math.pi))
-
-
-def _log_determinant(rows: Array, diagonal: Array) -> float:
-    """Return log det(I + rows · diag(1/diagonal) · rowsᵀ)."""
-    scaled = rows / np.sqrt(diagonal)
-    return float(np.linalg.slogdet(np.eye(len(rows)) + scaled @ scaled.T)[1])
+    ends = 0.5 * math.log(D.min()) - 4, 0.5 * math.log(D.max() + np.square(U).sum()) + 8
+    total = 0.0
+    for t in np.exp(np.arange(*ends, STEP)).tolist():
+        scaled = U / (D + t * t)
+        total += t**3 * float(np.trace(np.linalg.solve(np.eye(len(U)) + scaled @ U.T, scaled @ scaled.T)))
+    error = 4.1 * math.exp(-(math.pi**2) / STEP)
+    return ((1 - error) * float(np.sqrt(D).sum()) + 2 / math.pi * STEP * total) / (1 + error)
