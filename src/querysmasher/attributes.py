@@ -147,7 +147,13 @@ class Attribute:
                 "string"
             )
         if self.missing is not None:
-            object.__setattr__(self, "missing", self._declared(self.missing))
+            try:
+                declared = self.values[self.position(checked_label(self.name, self.missing))]
+            except SchemaError:
+                allowed, got = some(self.literals), _shown(self.missing)
+                msg = f"missing of attribute {self.name!r}: expected one of its values, {allowed}, got {got}"
+                raise SchemaError(msg) from None
+            object.__setattr__(self, "missing", declared)
         for key in WORDS:
             words = getattr(self, key)
             if words is not None and not (isinstance(words, str) and words.strip()):
@@ -172,16 +178,6 @@ class Attribute:
         if not all(isinstance(label, str) and label.strip() for label in labels):
             raise SchemaError(f"value_labels of attribute {self.name!r}: expected non-empty strings")
         return tuple(labels)
-
-    def _declared(self, value: object) -> Label:
-        """Return the label that equals `value`; refuse a value that is not one of the attribute."""
-        try:
-            return self.values[self.position(checked_label(self.name, value))]
-        except SchemaError:
-            raise SchemaError(
-                f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
-                f"{_shown(value)}"
-            ) from None
 
     @property
     def size(self) -> int:

@@ -162,7 +162,14 @@ def measure(
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
     compared = _compared(plan, error_share, access.allowed)
-    options = {"error_share": float(error_share), **size_options(plan, access.allowed)}
+    options = {"error_share": float(error_share)}
+    if plan.sizes_first:
+        if access.allowed < LEAST_COST:
+            raise BudgetError(
+                f"plan: expected a privacy cost of at least {LEAST_COST:g} to measure the number of records "
+                f"first, got {plan.budget!r}; state a rough number of records when planning"
+            )
+        options["size_share"] = size_share(plan.budget)
     whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
     check_budget(whole, access.noise)
     schema, workload = plan.workload.schema, plan.asked or plan.workload
@@ -458,18 +465,6 @@ def _answerable(plan: IntegerPlan) -> list[AttributeSet]:
 
 PARTS = "parts of tables"
 """The name of the phase that follows the number of records."""
-
-
-def size_options(plan: Plan, cost: float) -> dict[str, float]:
-    """Return the options of a measurement that learns the size first; refuse a budget too small for it."""
-    if not plan.sizes_first:
-        return {}
-    if cost < LEAST_COST:
-        raise BudgetError(
-            f"plan: expected a privacy cost of at least {LEAST_COST:g} to measure the number of records "
-            f"first, got {plan.budget!r}; state a rough number of records when planning"
-        )
-    return {"size_share": size_share(plan.budget)}
 
 
 def measure_sized(journal: Journal, compared: Sequence[AttributeSet]) -> Release:

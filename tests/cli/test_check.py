@@ -56,6 +56,14 @@ def test_what_no_table_can_fit_is_refused_as_by_release(run, folder):
     assert run("check", code=3).err == run("release", code=3).err
 
 
+def test_another_table_is_read_in_the_dialect_of_the_spec(run, folder):
+    (folder / "other.csv").write_text(PEOPLE.replace(",", "|"))
+    spec = SPEC.replace('path = "people.csv"', 'path = "people.csv"\ndelimiter = "|"')
+    (folder / "release.toml").write_text(spec)
+    run("check", code=5)
+    assert run("check", "--data", "other.csv").words.endswith("All 200 records fit.")
+
+
 def test_all_columns_are_told_at_once(run, folder):
     (folder / "people.csv").write_text("Sex,years,hour,income\nF,7,1,3\n")
     words = run("check", code=5).words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from querysmasher.release.release import Release
 from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
 from querysmasher.spec import Spec
-from querysmasher.spec.spec import Source
 
 SPENT = (
     "Every measurement spends the budget again. Privacy loss adds up across releases about the same people, "
@@ -74,9 +72,7 @@ def _run(
         with resuming(folder, resume, force, command) as draft, draft.spent():
             summary, names = _finish(draft, read, planned, measured, form)
     else:
-        if data is not None:
-            read = replace(read, source=Source(data, style=read.source.style if read.source else {}))
-        source = read.table()
+        source = read.table(data)
         _check_ledger(read, seed)
         check_writable(folder, force, command)
         source.check()

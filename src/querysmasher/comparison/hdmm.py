@@ -19,7 +19,7 @@ from functools import reduce
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
+from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, solve_design
@@ -102,10 +102,10 @@ class _AxisStrategy:
 
 
 def _kronecker(workload: Workload) -> Outcome:
-    asked_of, sizes = _on_all_attributes(workload), workload.schema.sizes
-    families = list({family.key: family for row in asked_of for family in row}.values())
+    products, sizes = _on_all_attributes(workload), workload.schema.sizes
+    families = list({family.key: family for row in products for family in row}.values())
     numbers = {family.key: number for number, family in enumerate(families)}
-    used = np.array([[numbers[family.key] for family in row] for row in asked_of])
+    used = np.array([[numbers[family.key] for family in row] for row in products])
     grams = [family.gram() for family in families]
     weights = np.log([group.weight for group in workload])
     axes = [_AxisStrategy(np.full(n, 1.0 / n), np.eye(n)) for n in sizes]
@@ -116,8 +116,8 @@ def _kronecker(workload: Workload) -> Outcome:
         before = total
         for a, axis in enumerate(axes):
             rest = weights + losses.sum(axis=1) - losses[:, a]
-            shares = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
-            blend = sum(shares[k] * grams[k] for k in np.flatnonzero(shares)) / shares.max()
+            weight = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
+            blend = sum(weight[k] * grams[k] for k in np.flatnonzero(weight)) / weight.max()
             axes[a] = _AxisStrategy.best(np.asarray(blend), axis.weights)
             by_family = {k: math.log(axes[a].loss(grams[k])) for k in set(used[:, a].tolist())}
             losses[:, a] = [by_family[k] for k in used[:, a].tolist()]
@@ -159,8 +159,8 @@ def _marginals(workload: Workload) -> Outcome:
         )
     splits: dict[object, tuple[float, float]] = {}
     energy = np.zeros([2] * d)  # of the queries, without and with each attribute
-    asked_of = _on_all_attributes(workload)
-    for group, families in zip(workload, asked_of, strict=True):
+    products = _on_all_attributes(workload)
+    for group, families in zip(workload, products, strict=True):
         for family in families:
             if family.key not in splits:
                 gram = family.gram()
@@ -169,17 +169,18 @@ def _marginals(workload: Workload) -> Outcome:
         energy += group.weight * _outer([splits[family.key] for family in families])
     scale = _outer([(n, 1) for n in sizes])  # cells that a marginal sums over
     theta = np.full([2] * d, 2.0**-d)
+    above, below = [np.array([[1.0, 0], [1, 1]])] * d, [np.array([[1.0, 1], [0, 1]])] * d
     for _ in range(3_000):  # multiplicative: a fixed point exactly where the derivative is level
-        lam = _along(theta * scale, [[1, 1], [0, 1]])  # λ_A = Σ over B ⊇ A of θ_B × cells
-        slope = _along(energy / np.maximum(lam, 1e-150) ** 2, [[1, 0], [1, 1]]) * scale
+        lam = along_axes(theta * scale, 0, above)  # λ_A = Σ over B ⊇ A of θ_B × cells
+        slope = along_axes(energy / np.maximum(lam, 1e-150) ** 2, 0, below) * scale
         level = float((theta * slope).sum())
         if slope.max() <= level * (1 + 1e-5):
             break
         theta *= np.sqrt(slope / level)
         theta /= theta.sum()
-    variances = 1 / np.maximum(_along(theta * scale, [[1, 1], [0, 1]]), 1e-150)  # of residual A per unit
+    variances = 1 / np.maximum(along_axes(theta * scale, 0, above), 1e-150)  # of residual A per unit
     loss = float((energy * variances).sum())
-    return loss, lambda: max(_largest(variances, families) for families in asked_of)
+    return loss, lambda: max(_largest(variances, families) for families in products)
 
 
 def _largest(variances: Array, families: list[Family]) -> float:
@@ -195,13 +196,6 @@ def _largest(variances: Array, families: list[Family]) -> float:
 def _outer(parts: Sequence[tuple[float, float]]) -> Array:
     """Return the products of all choices of one number per pair."""
     return reduce(np.multiply.outer, [np.array(pair, dtype=float) for pair in parts])
-
-
-def _along(values: Array, matrix: list[list[int]]) -> Array:
-    """Multiply every axis by a matrix."""
-    for axis in range(values.ndim):
-        values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
-    return values
 
 
 TEMPLATES: dict[str, Callable[[Workload], Outcome]] = {

@@ -111,15 +111,9 @@ def records_per_person(
 def _checked(histogram: Mapping[int, float]) -> dict[int, float]:
     """Return the histogram without empty entries; refuse an invalid one."""
     persons = dict(histogram) if isinstance(histogram, Mapping) else {}
-    fits = all(
-        isinstance(n, int)
-        and not isinstance(n, bool)
-        and 1 <= n <= 10**9
-        and isinstance(times, int | float)
-        and 0 <= times < math.inf
-        for n, times in persons.items()
-    )
-    kept = {n: float(times) for n, times in persons.items() if times} if fits else {}
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 10**9 for n in persons)
+    fits = all(isinstance(times, int | float) and 0 <= times < math.inf for times in persons.values())
+    kept = {n: float(times) for n, times in persons.items() if times} if whole and fits else {}
     if not kept:
         raise BudgetError(
             "histogram: expected numbers of persons by their number of records, such as {1: 500, 10: 40}"

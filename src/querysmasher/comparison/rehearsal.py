@@ -111,8 +111,8 @@ def _rehearsed(
         return Rehearsed(name, WAYS[name], None, None, f"It does not support this workload: {error}.")
     errors = np.stack(answers) - exact
     ends = np.cumsum([group.rows for group in workload])[:-1]
-    shares = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
-    return Rehearsed(name, WAYS[name], math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
+    each = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
+    return Rehearsed(name, WAYS[name], math.fsum(each) / len(each), float(np.sqrt((errors**2).mean())))
 
 
 @scrubbed

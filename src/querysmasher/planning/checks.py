@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 
@@ -31,16 +30,6 @@ def check_arguments(workload: object, budget: object) -> None:
         msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {as_given(budget)}; state "
         example = f"qs.ApproxDP(epsilon={amount}, delta=1e-6) or qs.zCDP(rho={amount if number else 0.5})"
         raise PlanError(f"{msg}what it measures, as in {example}")
-
-
-def normalised(workload: Workload) -> tuple[Workload, float]:
-    """Return the workload with a largest weight of one, and the factor that restores its weights.
-
-    Weights keep 13 digits: a multiple of all of them leads to the very same plan.
-    """
-    factor = max(group.weight for group in workload)
-    groups = (replace(group, weight=float(f"{group.weight / factor:.13g}")) for group in workload)
-    return Workload(workload.schema, tuple(groups)), factor
 
 
 def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:

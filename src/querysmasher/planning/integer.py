@@ -42,7 +42,7 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
         if m.blocks not in patterns:
             most = LARGEST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
-    _share_centres(plan, patterns)
+    _unify_centres(plan, patterns)
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
     measured = []
     for m in plan.measured:
@@ -91,21 +91,21 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
     return largest
 
 
-def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
+def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
     """Round every strategy that brings a centre only once, most coarsely.
 
-    The centre of an attribute must be the same on all sets that share it.
+    The centre of an attribute must be the same on all sets that have it.
     """
-    coarsest: dict[int, _Rounded] = {}
-    for last in (False, True):
-        for planned, pattern in patterns.items():
-            for block, (_, solution) in enumerate(planned):
-                if plan.solutions[solution].strategy.own_centre:
-                    best = coarsest.setdefault(solution, pattern[block])
-                    if last:
-                        pattern[block] = best
-                    elif pattern[block].strategy.bits < best.strategy.bits:
-                        coarsest[solution] = pattern[block]
+    centred = [
+        (pattern, block, solution)
+        for planned, pattern in patterns.items()
+        for block, (_, solution) in enumerate(planned)
+        if plan.solutions[solution].strategy.own_centre
+    ]
+    finest_first = sorted(centred, key=lambda use: -use[0][use[1]].strategy.bits)
+    coarsest = {solution: pattern[block] for pattern, block, solution in finest_first}
+    for pattern, block, solution in centred:
+        pattern[block] = coarsest[solution]
 
 
 @dataclass(frozen=True, eq=False)

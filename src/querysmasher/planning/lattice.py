@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR, lengths
+from querysmasher.planning.grading import FAR
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -65,42 +65,20 @@ def lattice_rows(
 
 def integer_rows(matrix: Array) -> Integers | None:
     """Return integer multiples of the rows, or None if a row has no small one."""
-    for denominator in (1, 2, 10, 16, 100, 1000, 1024):
-        multiples = _multiples(matrix, denominator)
-        if multiples is not None:
-            return multiples
-    result = np.zeros(matrix.shape, dtype=np.int64)
-    for row, whole_row in zip(matrix, result, strict=True):
-        sizes = np.unique(np.abs(row[row != 0]))
-        if sizes.size:
-            multiple = _whole_multiple(sizes)
-            if multiple is None:
-                return None
-            whole_row[:] = np.round(row * multiple)
-    return result
-
-
-def _multiples(matrix: Array, denominator: int) -> Integers | None:
-    """Return the rows times a number, if that makes integers of them and rounds none to zero."""
     result = np.empty(matrix.shape, dtype=np.int64)
-    for part in _parts(matrix):
-        scaled = matrix[part] * denominator
-        whole = np.round(scaled)
-        close = np.allclose(whole, scaled, rtol=0, atol=1e-12 * denominator)
-        if not close or np.any(whole.any(axis=1) != scaled.any(axis=1)) or np.abs(whole).max() > LARGEST:
+    for row, whole_row in zip(matrix, result, strict=True):
+        multiple = _whole_multiple(np.abs(row[row != 0]))
+        if multiple is None:
             return None
-        result[part] = whole
+        whole_row[:] = np.rint(row * multiple)
     return result
-
-
-def _parts(rows: Array | Integers) -> Iterator[slice]:
-    """Iterate over slices of few rows."""
-    step = max(1, CHUNK // max(1, rows.shape[1]))
-    return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _whole_multiple(sizes: Array) -> float | None:
     """Return a factor that makes positive numbers integers, up to their rounding error, or None."""
+    if np.array_equal(sizes, np.rint(sizes)):
+        return 1.0 if sizes.max(initial=0.0) <= LARGEST else None
+    sizes = np.unique(sizes)
     tried = np.arange(1, MOST_DENOMINATOR + 1)
     for unit in (1.0, float(sizes[0])):
         left = tried
@@ -122,7 +100,7 @@ def independent(rows: Integers) -> Integers:
     rows = rows if len(first) == len(rows) else rows[sorted(first.values())]
     if not len(rows):
         return rows
-    row_lengths = np.concatenate([lengths(rows[part].astype(float)) for part in _parts(rows)])
+    row_lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=float))
     scales = row_lengths if row_lengths.max() > FAR * row_lengths.min() else np.ones(len(rows))
     if rows.size > CHUNK:  # the triangle of their decomposition, found by pieces, has the same pivots
         step = max(8 * len(rows), CHUNK // len(rows))

@@ -6,7 +6,7 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -99,18 +99,6 @@ class Plan(Explained):
     The plan is then what it does for 30,000 records. The number costs 1% of the budget, or nothing where the
     neighbours make it public.
     """
-
-    def weighing(self, workload: Workload, factor: float) -> Plan:
-        """Return the same plan for the same queries with a multiple of their weights."""
-        root = math.sqrt(factor)
-        return replace(
-            self,
-            workload=workload,
-            measured=tuple(replace(m, root_loss=m.root_loss * root) for m in self.measured),
-            solutions=tuple(s.times(root) if s.strategy.whole else s for s in self.solutions),
-            weighted_loss=self.weighted_loss * factor,
-            certificate=self.certificate.times(factor),
-        )
 
     @property
     def gap(self) -> float:

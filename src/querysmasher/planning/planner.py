@@ -9,7 +9,7 @@ from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.errors import PlanError, as_given, explained
-from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, normalised
+from querysmasher.planning.checks import check_arguments, check_scales, check_sizes
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lines.splitting import check_cells, large_attributes
@@ -184,9 +184,7 @@ def _prepared(
 def _minimised(
     objective: Objective, workload: Workload, budget: Budget, options: Options, max_records: int
 ) -> Plan:
-    """Return the best plan. Queries given one by one are planned as one family; weights do not exceed one."""
+    """Return the best plan. Queries given one by one are planned as one family."""
     with Bar("Planning", None, options.progress):
-        scaled, factor = normalised(workload)
-        joined = Joined.of(scaled)
-        best = objective(joined.workload, Replan(options, budget, max_records))
-        return joined.restored(best).weighing(workload, factor)
+        joined = Joined.of(workload)
+        return joined.restored(objective(joined.workload, Replan(options, budget, max_records)))

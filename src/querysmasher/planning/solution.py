@@ -1,14 +1,9 @@
-"""The result of a solver for one block: a strategy, and a certificate of its quality.
-
-What a plan measures on an attribute set, and with how much noise.
-
-What a plan reaches, and how much less any plan of its kind could reach.
-"""
+"""Parts of a plan: solutions of blocks, what is measured on an attribute set, and the certificate."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from querysmasher.planning.strategies import Strategy
 
@@ -25,10 +20,6 @@ class Solution:
     reached: float
     bound: float
     method: str
-
-    def times(self, factor: float) -> Solution:
-        """Return the same strategy for a multiple of its queries."""
-        return replace(self, reached=self.reached * factor, bound=self.bound * factor)
 
     @property
     def gap(self) -> float:
@@ -71,7 +62,3 @@ class Certificate:
     def gap(self) -> float:
         """Upper bound on how far the root of the value exceeds the least, as a fraction."""
         return max(0.0, math.sqrt(self.value / self.bound) - 1) if self.bound > 0 else math.inf
-
-    def times(self, factor: float) -> Certificate:
-        """Return the certificate of a multiple of the weights, on which only a loss depends."""
-        return Certificate(self.value * factor, self.bound * factor, self.of) if self.of == "mean" else self

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -163,10 +162,9 @@ class CountedOnce:
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
         """Yield the counts of each attribute set, in the order given."""
-        covers = None
-        with suppress(KeyError):  # if nobody expected a set
-            covers = smallest_covers(self._schema, sets, self._sets) if self._fits else None
-        if covers is None:
+        try:
+            covers = smallest_covers(self._schema, sets, self._sets if self._fits else [])
+        except KeyError:  # nobody expected a set, or its counts do not fit
             yield from self._counter.marginals(sets)
             return
         if not self._kept:

@@ -119,9 +119,9 @@ class Total:
         if left < LEAST_LEFT:
             return 0.0
         largest = Total(left, self.is_gaussian).epsilon_at(delta)
-        for share in (1.0, 1 - 1e-4):
+        for fraction in (1.0, 1 - 1e-4):
             for up in (True, False):
-                tried = readable(share * largest, up=up, digits=4)
+                tried = readable(fraction * largest, up=up, digits=4)
                 if tried >= LEAST_LEFT and self.allowed(ApproxDP(tried, delta)) <= left:
                     return tried
         return 0.0

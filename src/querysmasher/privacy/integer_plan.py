@@ -44,7 +44,16 @@ class IntegerStrategy:
             raise PrivacyError("strategy: its factors are not a tuple of pairs of axes and a factor")
         for axes, factor in self.factors:
             _check_axes("strategy: a factor's axes", axes)
-            self._check_factor(axes, factor)
+            if not axes and self.shape:
+                raise PrivacyError("strategy: a factor without axes is combined with others")
+            if not all(0 <= a < len(self.shape) for a in axes):
+                raise PrivacyError("strategy: its factors do not cover every axis once")
+            if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
+                msg = "strategy: a factor is not a known kind of integer matrix over the cells of its axes"
+                raise PrivacyError(msg)
+            in_order = axes == tuple(range(len(self.shape)))
+            if factor.stands_alone and not (in_order and self.multipliers is None):
+                raise PrivacyError(f"strategy: a {factor.kind} must be the only factor, on all axes")
         if sorted(a for axes, _ in self.factors for a in axes) != list(range(len(self.shape))):
             raise PrivacyError("strategy: its factors do not cover every axis once")
         if not self.shape and (len(self.factors) != 1 or self.multipliers is not None):
@@ -55,19 +64,6 @@ class IntegerStrategy:
             if kept.shape != self.rows or not np.all(kept > 0):
                 raise PrivacyError("strategy: its noise multipliers are not positive integers, one per row")
             object.__setattr__(self, "multipliers", kept)
-
-    def _check_factor(self, axes: tuple[int, ...], factor: Factor) -> None:
-        """Refuse a factor that the accountant cannot trust."""
-        if not axes and self.shape:
-            raise PrivacyError("strategy: a factor without axes is combined with others")
-        if not all(0 <= a < len(self.shape) for a in axes):
-            raise PrivacyError("strategy: its factors do not cover every axis once")
-        if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
-            msg = "strategy: a factor is not a known kind of integer matrix over the cells of its axes"
-            raise PrivacyError(msg)
-        in_order = axes == tuple(range(len(self.shape)))
-        if factor.stands_alone and not (in_order and self.multipliers is None):
-            raise PrivacyError(f"strategy: a {factor.kind} must be the only factor, on all axes")
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -141,8 +141,22 @@ class Ledger:
                 raise FileError(f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured")
             chain = chain_of(connection, self.path)
             self._check_same(chain.opening)
-            self._check_person(chain, person)
-            self._check_limit(chain.total, cost, noise)
+            if chain.entries and chain.entries[0].person != person:
+                was, now = (
+                    "all records" if column is None else f"persons by {column!r}"
+                    for column in (chain.entries[0].person, person)
+                )
+                raise PrivacyError(
+                    f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for "
+                    f"{now}; their costs cannot be added. Nothing was measured"
+                )
+            after = chain.total.plus(cost, noise)
+            if after.cost > after.allowed(self.limit):
+                left = Total(chain.total.cost, after.is_gaussian).left_words(self.limit)
+                raise PrivacyError(
+                    f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
+                    f"{readable(float(cost) / 2):.6g}. Nothing was measured"
+                )
             entry = Entry(
                 self.identity,
                 len(chain.entries) + 1,
@@ -208,26 +222,6 @@ class Ledger:
     def _check_same(self, opening: Opening) -> None:
         if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
             raise FileError(f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened")
-
-    def _check_person(self, chain: Chain, person: str | None) -> None:
-        if chain.entries and chain.entries[0].person != person:
-            was, now = (
-                "all records" if column is None else f"persons by {column!r}"
-                for column in (chain.entries[0].person, person)
-            )
-            raise PrivacyError(
-                f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "
-                "their costs cannot be added. Nothing was measured"
-            )
-
-    def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
-        after = total.plus(cost, noise)
-        if after.cost > after.allowed(self.limit):
-            left = Total(total.cost, after.is_gaussian).left_words(self.limit)
-            raise PrivacyError(
-                f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
-                f"{readable(float(cost) / 2):.6g}. Nothing was measured"
-            )
 
     def __repr__(self) -> str:
         """Show the limit and what is spent, or that the file cannot be read."""

@@ -130,8 +130,10 @@ class Spec:
         return self.path.parent / self.output.folder
 
     def table(self, path: Path | None = None) -> Source:
-        """Return the source of the data: `path` if given, else that of [data]."""
-        source = self.source if path is None else Source(path)
+        """Return the source of the data: `path` if given, in the dialect of [data], else that of [data]."""
+        source = self.source
+        if path is not None:
+            return Source(path, style=source.style if source else {})
         if source is None:
             raise SpecError(f"{self.path.name}: data: missing; name the table under [data] or with --data")
         return source

@@ -20,7 +20,7 @@ from querysmasher.errors import WorkloadError, explained
 from querysmasher.fields import floats, integers
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family, Indexes, Structure, check_schema, row_weights
+from querysmasher.workload.family import Family, Indexes, Structure, check_schema, optional, row_weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,6 +210,7 @@ class Intervals(_Spans):
     row_weights: Array | None = None
 
     name: ClassVar[str] = "ranges"
+    readers: ClassVar = {"first": integers, "last": integers, "row_weights": optional(floats)}
 
     def __post_init__(self) -> None:
         """Check the ends and the weights; keep private copies."""
@@ -236,14 +237,6 @@ class Intervals(_Spans):
 
     def spans(self) -> tuple[Indexes, Indexes]:
         return self.first, self.last
-
-    @classmethod
-    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        integers(fields["first"], 1)
-        integers(fields["last"], 1)
-        if fields["row_weights"] is not None:
-            floats(fields["row_weights"], 1)
-        return fields
 
 
 @explained("qs.ranges(schema, 'age', [0, 18], [17, 64])")

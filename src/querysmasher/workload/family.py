@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given
-from querysmasher.fields import items, whole
+from querysmasher.fields import items, text, whole
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 
@@ -60,6 +60,8 @@ class Family:
     """Whether the Gram matrix is known without the rows."""
     is_growing: ClassVar[bool] = False
     """Whether each query counts all that the one before it counts."""
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """What reads a field from a file, which may be foreign; the class checks the others."""
     instead: ClassVar[Array | None] = None
     """Weights that replace the family's own, for planning; see `reweighted`."""
 
@@ -238,12 +240,9 @@ class Family:
         shape = tuple(whole(n, 1) for n in items(data["shape"]))
         if cls.axes not in (None, len(shape)):
             raise WorkloadError("a family has another number of axes")
-        return cls(**cls._checked({**data, "shape": shape}))
-
-    @classmethod
-    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a family; raise an error if one is of another type."""
-        return fields
+        return cls(
+            **{**data, "shape": shape} | {name: read(data[name]) for name, read in cls.readers.items()}
+        )
 
     def __str__(self) -> str:
         """Name the family."""
@@ -261,6 +260,16 @@ def _hashable(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_hashable, value))
     return value.key if isinstance(value, Family) else value
+
+
+def optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what reads a field that may be None."""
+    return lambda value: None if value is None else read(value)
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """Read a list of strings."""
+    return tuple(map(text, items(value)))
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Categorical, literal
 from querysmasher.errors import FileError, WorkloadError, as_given, explained
-from querysmasher.fields import integers, items, number, text
+from querysmasher.fields import integers, items, number
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import (
@@ -35,6 +35,8 @@ from querysmasher.workload.family import (
     check_schema,
     check_weights,
     one_of,
+    optional,
+    texts,
 )
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Workload
@@ -65,11 +67,22 @@ class Hierarchy(Family):
     name: ClassVar[str] = "hierarchy"
     axes: ClassVar[int | None] = 1
     structure: ClassVar[Structure] = Structure.TREE
+    readers: ClassVar = {
+        "groups": lambda levels: tuple(map(integers, items(levels))),
+        "names": lambda levels: tuple(tuple(items(level)) for level in items(levels)),
+        "level_weights": optional(lambda each: tuple(number(w, 5e-324, LARGEST) for w in items(each))),
+        "titles": optional(texts),
+        "row_labels": optional(texts),
+    }
 
     def __post_init__(self) -> None:
         """Check the levels: every value is in one group of each, and levels nest."""
         (n,) = self.shape
         groups = tuple(np.array(numbers, dtype=np.int64) for numbers in self.groups)
+        named = all(isinstance(name, Name) for level in self.names for name in level)
+        if not named or not isinstance(self.leaves, bool):
+            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
+            raise WorkloadError(msg)
         if not groups and not self.leaves:
             raise WorkloadError("levels: expected at least one level, or leaves=True")
         for level, (numbers, names) in enumerate(zip(groups, self.names, strict=True), start=1):
@@ -165,23 +178,6 @@ class Hierarchy(Family):
         """Return the names of the groups."""
         groups: list[str | None] = [str(group) for level in self.names for group in level]
         return groups + [None] * (self.cells if self.leaves else 0)
-
-    @classmethod
-    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        names = tuple(tuple(items(level)) for level in items(fields["names"]))
-        named = all(isinstance(name, str | int | float | bool) for level in names for name in level)
-        if not named or not isinstance(fields["leaves"], bool):
-            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
-            raise WorkloadError(msg)
-        words, weights = ("titles", "row_labels"), fields["level_weights"]
-        if weights is not None:
-            weights = tuple(number(weight, 5e-324, LARGEST) for weight in items(weights))
-        return fields | {
-            "groups": tuple(integers(numbers, 1) for numbers in items(fields["groups"])),
-            "names": names,
-            "level_weights": weights,
-            **{key: None if fields[key] is None else tuple(map(text, items(fields[key]))) for key in words},
-        }
 
 
 def check_nesting(groups: Sequence[Indexes]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.fields import floats, items, number, text, whole
+from querysmasher.fields import floats, number, text, whole
 from querysmasher.formatting import written_name
-from querysmasher.workload.family import Family, Structure, frozen_array, one_of, row_weights, said_of
+from querysmasher.workload.family import (
+    Family,
+    Structure,
+    frozen_array,
+    one_of,
+    optional,
+    row_weights,
+    said_of,
+    texts,
+)
 
 
 class _Comparison(Family):
@@ -86,6 +95,11 @@ class RandomQueries(Family):
     seed: int
 
     name: ClassVar[str] = "random"
+    readers: ClassVar = {
+        "count": partial(whole, low=1),
+        "seed": whole,
+        "p": partial(number, low=5e-324, high=1),
+    }
 
     @property
     def rows(self) -> int:
@@ -107,12 +121,6 @@ class RandomQueries(Family):
         names = ", ".join(a.name for a in attributes)
         return [f"random query {i} on {names}" for i in range(self.count)]
 
-    @classmethod
-    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        whole(fields["count"], 1)
-        whole(fields["seed"])
-        return fields | {"p": number(fields["p"], 5e-324, 1)}
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows(Family):
@@ -124,6 +132,7 @@ class Rows(Family):
     title: str = field(default="rows", compare=False)
 
     name: ClassVar[str] = "rows"
+    readers: ClassVar = {"array": floats, "title": text, "row_labels": optional(texts)}
     structure: ClassVar[Structure] = Structure.ROWS
 
     def __post_init__(self) -> None:
@@ -186,13 +195,6 @@ class Rows(Family):
                 most += [f"… {len(inside):,} values"] if len(inside) > 12 else []
                 said.append(None if len(inside) == 1 or is_range else f"[{', '.join(most)}]")
         return said
-
-    @classmethod
-    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        floats(fields["array"], 2)
-        text(fields["title"])
-        labels = fields["row_labels"]
-        return fields | {"row_labels": None if labels is None else tuple(map(text, items(labels)))}
 
     def __str__(self) -> str:
         """Name the family by its title."""

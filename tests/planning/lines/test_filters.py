@@ -1,5 +1,7 @@
 """Strategies on one attribute around their own centre: their certificates, and the variances of ranges."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,8 @@ def test_variances_of_many_ranges_follow_from_running_sums(ends, limit_planning)
     frequencies[0] = frequencies[0] or frequencies[1] / 4
     spectrum = np.sqrt(1 / frequencies + 0.1)
     extra = np.random.default_rng(1).standard_normal((2, n))
-    strategy = MirroredStrategy.normalised(ends, spectrum, extra)
+    plain = MirroredStrategy(ends, spectrum, np.ones(n), extra)
+    strategy = replace(plain, diagonal=1 / np.sqrt(plain.squares))
     first, last = np.sort(np.random.default_rng(2).integers(0, n, (400, 2)), axis=1).T
     schema = qs.Schema.of(a=n)
     family = qs.ranges(schema, "a", first, last)

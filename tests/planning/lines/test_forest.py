@@ -70,15 +70,15 @@ def test_the_solution_is_near_the_dense_optimum_and_its_certificate_holds(tree, 
     rows = weighted_rows(families, weights)
     if total:
         rows = np.concatenate([rows, np.full((1, tree.cells), math.sqrt(total))])
-    found = solve_tree(nested(families, weights, total), 1e-4)
+    found = solve_tree(nested(families, weights, total))
     best = dense_optimum(rows)
     own = found.strategy
     whole = np.einsum("ij,ij->", rows, own.covary_whole(rows))  # with what the total says
-    assert found.reached == pytest.approx(math.sqrt(whole), rel=1e-9)
+    assert found.loss == pytest.approx(whole, rel=1e-9)
     assert own.leverage + 1 / own.total_variance == pytest.approx(1, rel=1e-9)
-    assert found.bound <= best.upper * (1 + 1e-7)
-    assert best.value * (1 - 1e-7) <= found.reached <= best.upper * 1.01
-    assert found.gap < 0.01
+    assert math.sqrt(found.bound) <= best.upper * (1 + 1e-7)
+    assert best.value * (1 - 1e-7) <= math.sqrt(found.loss) <= best.upper * 1.01
+    assert math.sqrt(found.loss / found.bound) - 1 < 0.01
     assert own.is_sound()
 
 
@@ -92,9 +92,9 @@ def test_regular_trees_are_optimal(branches, data):
     names = tuple(tuple(range(size)) for size in sizes)
     weights = tuple(data.draw(WEIGHTS) for _ in range(len(sizes) + 1))
     tree = Hierarchy((n,), levels, names, True, weights)
-    found = solve_tree(nested([tree], [1.0]), 1e-4)
-    assert found.gap < 2e-5
-    assert found.reached <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
+    found = solve_tree(nested([tree], [1.0]))
+    assert math.sqrt(found.loss / found.bound) - 1 < 2e-5
+    assert math.sqrt(found.loss) <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
 
 
 @settings(max_examples=40)
@@ -164,25 +164,25 @@ def test_wild_weights_are_solved_and_certified(spread, most):
     tree = Hierarchy((60,), (coarse, groups), tuple(tuple(range(int(g.max()) + 1)) for g in (coarse, groups)))
     asked = nested([tree], [1.0], 1.0)
     wild = asked.weights * np.exp(rng.uniform(-spread, spread, len(asked.weights)))
-    found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild), 1e-4)
+    found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild))
     rows = found.strategy.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
     best = dense_optimum(rows[:, found.strategy.leaf_of])
-    assert found.bound <= best.upper * (1 + 1e-7)
-    assert found.bound >= best.value * (1 - 1e-3)
-    assert found.gap < most
+    assert math.sqrt(found.bound) <= best.upper * (1 + 1e-7)
+    assert math.sqrt(found.bound) >= best.value * (1 - 1e-3)
+    assert math.sqrt(found.loss / found.bound) - 1 < most
 
 
 def test_nothing_to_measure(refuses):
     asked = nested([Identity((3,))], [1.0])
     with refuses(PlanError, ValueError, "zero"):
-        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)), 1e-4)
+        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)))
 
 
 @fewer(40)
 @given(trees(leaves=True), st.data())
 def test_the_variances_of_any_groups(tree, data):
     """Groups that are nodes or not, of levels that nest or not, against rows written out."""
-    strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
+    strategy = solve_tree(nested([tree], [1.0])).strategy
     n = tree.cells
     groups = by_appearance(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
     other = Hierarchy((n,), (groups,), (tuple(range(int(groups.max()) + 1)),), data.draw(st.booleans()))
@@ -199,7 +199,7 @@ def test_the_variances_of_any_groups(tree, data):
 @fewer(50)
 @given(trees(), st.data())
 def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
-    strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
+    strategy = solve_tree(nested([tree], [1.0])).strategy
     groups = by_appearance(data.draw(st.lists(st.integers(0, 2), min_size=tree.cells, max_size=tree.cells)))
     parts = strategy.parts(groups)
     if parts.max() + 1 == len(parts) and strategy.nodes.leaves.size < len(parts):

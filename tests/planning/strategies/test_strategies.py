@@ -103,7 +103,7 @@ def circulant(spectrum):
 def mirrored(extra):
     rng = np.random.default_rng(3)
     rows = 0.3 * rng.standard_normal((extra, 5))
-    return normalised(MirroredStrategy.normalised("prefix", 1 + rng.random(5), rows))
+    return normalised(MirroredStrategy("prefix", 1 + rng.random(5), 1 + rng.random(5), rows))
 
 
 def matrix_axis(seed=5):

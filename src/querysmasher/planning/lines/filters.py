@@ -31,6 +31,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -118,15 +119,18 @@ def _closed_forms(gram: LineGram) -> list[str]:
 def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
     """Return the closed form for what is diagonal in a basis, and a lower bound on the whole loss."""
     roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
-    strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, gram.size)))
+    reflection = Reflection(ends, gram.size)
+    diagonal = reflection.diagonal(reflection.kernel(roots))  # S_jj
+    strategy = MirroredStrategy(ends, roots, 1 / np.sqrt(diagonal), np.zeros((0, gram.size)))
     if ends == "cosine":
         return strategy, window_bound(gram.size, _windows(gram)[0], float(gram.values.min()))
-    rest = replace(gram, values=gram.values - gram.values.min())
-    if ends == "circular":
-        rest = replace(rest, circular=0.0, total=0.0)
-    else:
-        rest = replace(rest, prefixes=0 * gram.prefixes) if ends == "prefix" else replace(rest, ranges=0.0)
-    return strategy, _diagonal_bound(gram, ends) + _simple_bound(rest)
+    bounded: dict[str, dict[str, Any]] = {
+        "prefix": {"prefixes": 0 * gram.prefixes},
+        "range": {"ranges": 0.0},
+        "circular": {"circular": 0.0, "total": 0.0},
+    }
+    rest = replace(gram, values=gram.values - gram.values.min(), **bounded[ends])
+    return strategy, float(diagonal @ diagonal) + _simple_bound(rest)
 
 
 def _spectrum(gram: LineGram, ends: str) -> Array:
@@ -142,18 +146,15 @@ def _spectrum(gram: LineGram, ends: str) -> Array:
     return np.maximum(result, ROUNDING * float(result.max()))
 
 
-def _diagonal_bound(gram: LineGram, ends: str) -> float:
-    """Return Σ S_jj² for the root S of what is diagonal in a basis."""
-    reflection = Reflection(ends, gram.size)
-    return float(np.square(reflection.diagonal(reflection.kernel(np.sqrt(_spectrum(gram, ends))))).sum())
-
-
 def _simple_bound(gram: LineGram) -> float:
     """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
     alone = replace(gram, total=0.0, values=0 * gram.values)
     kinds = {"prefix": gram.prefixes.any(), "range": gram.ranges, "circular": gram.circular}
-    closed = math.fsum(_diagonal_bound(alone, ends) for ends in kinds if kinds[ends])
-    return gram.total + float(gram.values.sum()) + closed + _bound_on_others(gram)
+    bound = gram.total + float(gram.values.sum()) + _bound_on_others(gram)
+    for reflection in (Reflection(ends, gram.size) for ends in kinds if kinds[ends]):
+        roots = np.sqrt(_spectrum(alone, reflection.name))
+        bound += float(np.square(reflection.diagonal(reflection.kernel(roots))).sum())
+    return bound
 
 
 def _bound_on_others(gram: LineGram) -> float:
@@ -208,7 +209,7 @@ def _eigenvalues(by_length: Array) -> Array:
 def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> float:
     """Return a lower bound on the loss of ranges, and of single values of weight `even`, at unit cost.
 
-    Of every length counts what is asked at all positions.
+    Only lengths whose ranges are queries at all positions count.
     """
     reflection, complete = Reflection("cosine", size), _complete(size, windows)
     by_length = np.zeros(2 * size)
@@ -232,7 +233,7 @@ def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> f
 
 
 def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
-    """Return the least weight of ranges of every length that are asked at all positions.
+    """Return the least weight of ranges of every length that are queries at all positions.
 
     Ranges too long for a matrix of that size are left out.
     """

@@ -1,7 +1,7 @@
 """Hierarchies of very many values: the best precisions of their nodes, and bounds on any strategy.
 
 Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
--1. Write a_v as a share s_v of what is left on the path above v; leaves take the rest. With slopes
+-1. Write a_v as a fraction s_v of what is left on the path above v; leaves take the rest. With slopes
 g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v = Σ_c R_c at every inner node, and
 
     s_v / (1 − s_v)  ←  s_v / (1 − s_v) · (g_v / Σ_c R_c)^½
@@ -24,7 +24,6 @@ p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution, whole_loss
 from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
-from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
@@ -42,14 +40,7 @@ SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
 
-@dataclass(frozen=True, eq=False)
-class TreeSolution(Solution):
-    """A strategy on a tree, with its certificate."""
-
-    strategy: TreeStrategy
-
-
-def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
+def solve_tree(groups: Nested) -> LineSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not groups.weights.any():
         raise nothing_to_measure()
@@ -57,10 +48,9 @@ def solve_tree(groups: Nested, tolerance: float) -> TreeSolution:
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes = best_precisions(tree)
     strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    root = math.sqrt(tree.loss(precisions))
-    bound = any_bound(tree, slopes, root / (1 + tolerance))
-    factor = math.sqrt(scale)
-    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
+    loss = tree.loss(precisions)
+    bound = any_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
+    return LineSolution(strategy, scale * loss, scale * min(loss, bound))
 
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
@@ -71,8 +61,8 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
     for _ in range(300):
-        shares = np.where(inner, odds / (1 + odds), 1.0)
-        a = _allocated(tree, shares)
+        fractions = np.where(inner, odds / (1 + odds), 1.0)
+        a = _allocated(tree, fractions)
         loss, g = tree.slopes(a)
         if not loss < best * (1 + 1e-12):  # too far
             exponent /= 2
@@ -84,7 +74,7 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
         most = float(np.maximum(g, _below(tree, g))[tree.nodes.levels[0]].sum())
         if math.sqrt(most / loss) - 1 <= 1e-5:
             break
-        change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
+        change = np.where(inner, g / np.where(inner, _below(tree, g, fractions), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
     return precisions, slopes
 
@@ -96,7 +86,7 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     best = 0.0
     for _ in range(12):
         p = p / float(p @ tree.counts)
-        value, raised = _trace_root(tree, p)
+        value, raised = _trace_root(tree, p, enough)
         if value <= best * (1 + 1e-6):
             break
         best, p = value, p * raised
@@ -105,10 +95,10 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     return best
 
 
-def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
-    """Return a certified lower bound on tr X^½, and its derivative by the weight of every leaf."""
+def _trace_root(tree: WeightedTree, p: Array, size: float) -> tuple[float, Array]:
+    """Return a certified lower bound on tr X^½, about `size`, and its derivative by each leaf."""
     leaf = tree.nodes.is_leaf
-    middle = 0.5 * math.log(float(tree.totals @ tree.sums_up(p)) / float(tree.counts @ leaf))
+    middle = math.log(size / float(tree.counts @ leaf))  # the mean of the eigenvalues' roots
     total, slope = 0.0, np.zeros(len(p))
     for sign in (1, -1):
         for step in range(sign < 0, 2_000):
@@ -124,22 +114,24 @@ def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:
     return 2 / math.pi * STEP * total / excess, np.where(leaf, slope / tree.counts, 0.0)
 
 
-def _allocated(tree: WeightedTree, shares: Array) -> Array:
-    """Return the precisions with these shares: path sums are one."""
-    left = np.ones(len(shares))
+def _allocated(tree: WeightedTree, fractions: Array) -> Array:
+    """Return the precisions with these fractions: path sums are one."""
+    left = np.ones(len(fractions))
     for level in tree.nodes.levels[1:]:
         up = tree.nodes.parents[level]
-        left[level] = left[up] * (1 - shares[up])
-    return left * shares
+        left[level] = left[up] * (1 - fractions[up])
+    return left * fractions
 
 
-def _below(tree: WeightedTree, slopes: Array, shares: Array | None = None) -> Array:
-    """Return Σ_c R_c for every node, or Σ_c M_c if no shares are given."""
+def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) -> Array:
+    """Return Σ_c R_c for every node, or Σ_c M_c if no fractions are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
     for depth in range(len(nodes.levels) - 1, 0, -1):
         level = nodes.levels[depth]
         g, rest = slopes[level], below[level]
-        best = np.maximum(g, rest) if shares is None else shares[level] * g + (1 - shares[level]) * rest
+        best = (
+            np.maximum(g, rest) if fractions is None else fractions[level] * g + (1 - fractions[level]) * rest
+        )
         below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
     return below
 
@@ -161,6 +153,6 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
             "together. Remedies: plan one of them alone; coarser values"
         )
         raise TooLargeError(msg)
-    solution = solve_tree(groups, 1e-4)
+    solution = solve_tree(groups)
     loss = whole_loss(gram, solution.strategy)
-    return LineSolution(solution.strategy, loss, min(solution.bound**2, loss))
+    return LineSolution(solution.strategy, loss, min(solution.bound, loss))

@@ -109,14 +109,6 @@ class WeightedTree:
         """The sum of the weights of the queries that each stands for."""
         return self.counts * self.weights
 
-    def sums_up(self, values: Array) -> Array:
-        """Return the sum of the values of each node and of all below it."""
-        result = values.copy()
-        for depth in range(len(self.nodes.levels) - 1, 0, -1):
-            level, (parents, _) = self.nodes.levels[depth], self.nodes.families[depth]
-            result[parents] += self.nodes.child_sums(depth, result[level] * self.copies[level])
-        return result
-
     def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
         """Return P, u and σ of every node."""
         nodes = self.nodes

@@ -31,6 +31,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Certificate
 from querysmasher.workload.families import by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
@@ -257,34 +258,59 @@ FAR_APART = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """A workload with groups joined, and the groups that each of its groups stands for."""
+    """A workload with groups joined, and the groups that each of its groups stands for.
+
+    Its largest weight is one, and weights keep 13 digits: a multiple of all weights leads to the same plan.
+    """
 
     original: Workload
     workload: Workload
     members: tuple[tuple[int, ...], ...]
+    factor: float
+    """Restores the weights."""
 
     @classmethod
     def of(cls, workload: Workload) -> Joined:
         """Join the groups that consist of rows on the same attributes."""
+        factor = max(group.weight for group in workload)
+        given = [replace(group, weight=float(f"{group.weight / factor:.13g}")) for group in workload]
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
-        for index, group in enumerate(workload):
+        for index, group in enumerate(given):
             bins = alike[_key(group, index)]
-            rows = sum(workload.groups[other].rows for other in bins[-1]) if bins else 0
+            rows = sum(given[other].rows for other in bins[-1]) if bins else 0
             if bins and rows + group.rows <= limits().merged_rows:
                 bins[-1].append(index)
             else:
                 bins.append([index])
         members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
-        groups = tuple(_joined([workload.groups[index] for index in indices]) for indices in members)
-        return cls(workload, Workload(workload.schema, groups), members)
+        groups = tuple(_joined([given[index] for index in indices]) for indices in members)
+        return cls(workload, Workload(workload.schema, groups), members, factor)
 
     def restored(self, plan: Plan) -> Plan:
         """Return a plan of the joined workload as one of the original workload."""
+        factor, root, certificate = self.factor, math.sqrt(self.factor), plan.certificate
         measured = tuple(
-            replace(m, whole=tuple(sorted(index for joined in m.whole for index in self.members[joined])))
+            replace(
+                m,
+                root_loss=m.root_loss * root,
+                whole=tuple(sorted(index for joined in m.whole for index in self.members[joined])),
+            )
             for m in plan.measured
         )
-        return replace(plan, workload=self.original, measured=measured)
+        solutions = tuple(
+            replace(s, reached=s.reached * root, bound=s.bound * root) if s.strategy.whole else s
+            for s in plan.solutions
+        )
+        if certificate.of == "mean":  # the others do not depend on weights
+            certificate = Certificate(certificate.value * factor, certificate.bound * factor)
+        return replace(
+            plan,
+            workload=self.original,
+            measured=measured,
+            solutions=solutions,
+            weighted_loss=plan.weighted_loss * factor,
+            certificate=certificate,
+        )
 
 
 def _key(group: Group, index: int) -> Hashable:

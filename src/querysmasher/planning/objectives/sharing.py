@@ -23,7 +23,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, in_order
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -85,20 +85,10 @@ class Sharing:
         ):
             known = len(self._seen)
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
-            part = self._part_within(inner, x)
+            beyond = self.largest(x)  # V·C is log-convex in the logarithms of x
+            part = 1.0 if beyond <= 1 else 1 / (1 - math.log(beyond) / math.log(largest))
             best = min(best, self._scaled(inner ** (1 - part) * x**part), key=losses.__matmul__)
         return best
-
-    def _part_within(self, inner: Array, x: Array) -> float:
-        """Return how far one can go to `x` from noise variances that meet all targets: V·C is log-convex."""
-        low, high = 0.0, 1.0
-        if self.largest(x) <= 1:
-            return high
-        while high - low > 1e-3:
-            middle = (low + high) / 2
-            meets = self.largest(self._scaled(inner ** (1 - middle) * x**middle)) <= 1
-            low, high = (middle, high) if meets else (low, middle)
-        return low
 
     def _scaled(self, x: Array) -> Array:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
@@ -113,7 +103,7 @@ class Sharing:
             square = self.squares[number]
             values, rows = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            near = np.argsort(-values)[:MOST]
+            near = in_order(-values)[:MOST]
             near = near[values[near] >= least * square]
             terms = self.table.terms(number, [index[near] for index in rows], len(near)) / square
             fresh = {key: row for row in terms if (key := (number, row.tobytes())) not in self._seen}
@@ -208,26 +198,24 @@ class _InteriorPoint:
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
     """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
-    variances, by_set = np.empty(len(plan.measured)), np.empty(len(plan.measured))
-    for number, sets in enumerate(table.sets):
-        variances[sets], by_set[sets] = x[number], losses[number] / len(sets)
-    unit, cost = plan.budget.unit, plan.budget.privacy_cost
-    factors = np.array([unit.change(m.attributes) for m in plan.measured], dtype=float)
-    while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
-        variances *= max(spent / cost, 1 + 1e-15)
-    measured = tuple(
-        replace(m, variance=variance, whole=tuple(p for p in m.whole if p < len(workload.groups)))
-        for m, variance in zip(plan.measured, variances.tolist(), strict=True)
-    )
-    shared = replace(plan, workload=workload, measured=measured)
-    total = float(by_set @ variances)
-    if plan.whole and len(measured) > 1:  # of combined answers
+    budget, class_of = plan.budget, {i: number for number, sets in enumerate(table.sets) for i in sets}
+    spent = float((table.spent / x).sum()) / budget.privacy_cost
+    x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
+
+    def scaled(factor: float) -> Plan:
+        measured = []
+        for index, m in enumerate(plan.measured):
+            number = class_of[index]
+            root = math.sqrt(factor * losses[number] / len(table.sets[number]))
+            whole = tuple(group for group in m.whole if group < len(workload.groups))
+            measured.append(replace(m, variance=float(x[number]), root_loss=root, whole=whole))
+        loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+        return replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
+
+    shared = scaled(1.0)
+    if plan.whole and len(plan.measured) > 1:  # of combined answers
         combined = math.fsum(
             float(shared.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
         )
-        by_set, total = by_set * (combined / total), combined
-    roots = np.sqrt(by_set).tolist()
-    measured = tuple(replace(m, root_loss=root) for m, root in zip(measured, roots, strict=True))
-    return replace(
-        shared, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
-    )
+        shared = scaled(combined / shared.weighted_loss)
+    return shared

@@ -153,7 +153,7 @@ class Levelled(Design):
         return half.T @ half
 
     @cached_property
-    def upper(self) -> float:  # type: ignore[override]
+    def upper(self) -> float:
         """An upper bound on √L, unless G is singular: then that of the design."""
         if len(self.roots) < len(self.weights):
             return super().upper

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -33,18 +33,19 @@ from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
 
 BLENDS = (0.1, 0.5, 0.97)
-"""Shares of the strongest term's Gram that are tried in the blend of an axis."""
+"""Fractions of the strongest term's Gram that are tried in the blend of an axis."""
 
 
 def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return the best strategy found that is diagonal in a Kronecker basis, with a certified gap."""
     best = min(_designs(block), key=lambda design: design.upper)
-    problem = best.problem
-    best = fixed_point(problem.at, best.weights, tolerance / 4, 120, progress)
+    best = fixed_point(
+        partial(_design, best.bases, best.energies), best.weights, tolerance / 4, 120, progress
+    )
     weights = best.h / best.leverages.max()
     # rows at the floor add no loss
-    reached = math.sqrt(float((problem.energies / weights).sum()))
-    strategy = DiagonalStrategy(tuple(problem.bases), weights)
+    reached = math.sqrt(float((best.energies / weights).sum()))
+    strategy = DiagonalStrategy(tuple(best.bases), weights)
     return Solution(strategy, reached, lower_bound(block), "structured")
 
 
@@ -53,8 +54,8 @@ def _designs(block: Block) -> Iterator[_DiagonalDesign]:
     terms = sorted(block.terms, key=lambda term: -term.energy)
     forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
     most = max(map(len, forms))
-    for share in BLENDS if most > 1 else (1.0,):
-        axes = [_optimum(grams, share, w) for grams, w in zip(forms, block.centres, strict=True)]
+    for fraction in BLENDS if most > 1 else (1.0,):
+        axes = [_optimum(grams, fraction, w) for grams, w in zip(forms, block.centres, strict=True)]
         for turn in range(min(most, 3)):
             bases, duals = [], []
             for (basis, dual), grams in zip(axes, forms, strict=True):
@@ -62,40 +63,28 @@ def _designs(block: Block) -> Iterator[_DiagonalDesign]:
                 _, rotation = np.linalg.eigh(dual.T @ grams[min(turn, len(grams) - 1)] @ dual)
                 bases.append(rotation.T @ basis)
                 duals.append(dual @ rotation)
-            problem = _DiagonalProblem(bases, _energies(terms, duals))
-            yield fixed_point(problem.at, np.ones(block.cells), 1e-3, 8)
-
-
-@dataclass(frozen=True, eq=False)
-class _DiagonalProblem:
-    """Minimise Σ g/h subject to Sᵀh ≤ 1."""
-
-    bases: list[Array]
-    energies: Array
-
-    @cached_property
-    def g(self) -> Array:
-        """The energies, with a floor so that no row is unmeasured."""
-        return np.maximum(self.energies, ROUNDING * self.energies.max())
-
-    @cached_property
-    def squares(self) -> list[Array]:
-        return [b**2 for b in self.bases]
-
-    def at(self, weights: Array) -> _DiagonalDesign:
-        p = weights.reshape([s.shape[1] for s in self.squares])
-        Sp = along_axes(p, 0, [s.T for s in self.squares])
-        h = np.sqrt(self.g / Sp)
-        leverages = along_axes(h, 0, self.squares).ravel()
-        return _DiagonalDesign(weights, leverages, float(np.sqrt(self.g * Sp).sum()), self, h)
+            energies = _outer_sum(terms, partial(_energies, duals))
+            yield fixed_point(partial(_design, bases, energies), np.ones(block.cells), 1e-3, 8)
 
 
 @dataclass(frozen=True, eq=False)
 class _DiagonalDesign(Iterate):
     """Weights of the cells and the resulting h, with the bounds of the restricted problem."""
 
-    problem: _DiagonalProblem
     h: Array
+    bases: Sequence[Array]
+    energies: Array
+    """The diagonal of the block's Gram in the dual of the Kronecker basis."""
+
+
+def _design(bases: Sequence[Array], energies: Array, weights: Array) -> _DiagonalDesign:
+    """Minimise Σ g/h subject to Sᵀh ≤ 1, as far as the weights of the cells tell."""
+    g = np.maximum(energies, ROUNDING * energies.max())  # so that no row is unmeasured
+    squares = [basis**2 for basis in bases]
+    Sp = along_axes(weights.reshape([basis.shape[1] for basis in bases]), 0, [s.T for s in squares])
+    h = np.sqrt(g / Sp)
+    leverages = along_axes(h, 0, squares).ravel()
+    return _DiagonalDesign(weights, leverages, float(np.sqrt(g * Sp).sum()), h, bases, energies)
 
 
 def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:
@@ -111,19 +100,18 @@ def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:
     return list(forms.values())
 
 
-def _optimum(forms: list[Array], share: float, centre: Centre) -> tuple[Array, Array]:
+def _optimum(forms: list[Array], fraction: float, centre: Centre) -> tuple[Array, Array]:
     """Return the optimal rows for a blend of one axis's Grams, and their dual basis."""
     gram = forms[0]
     if len(forms) > 1:
-        gram = share * gram + (1 - share) * np.mean(forms[1:], axis=0)
+        gram = fraction * gram + (1 - fraction) * np.mean(forms[1:], axis=0)
     block = Block.of(Part((len(gram),), (centre,), gram))
     basis = solve_dense(block, 1e-2).strategy.written_out()
     return basis, pseudo_inverse(basis)
 
 
-def _energies(terms: Sequence[Term], duals: Sequence[Array]) -> Array:
-    """Return the diagonal of the block's Gram in the dual of the Kronecker basis."""
-    return _outer_sum(terms, lambda piece: piece.part.energies([duals[a] for a in piece.axes]))
+def _energies(duals: Sequence[Array], piece: Piece) -> Array:
+    return piece.part.energies([duals[a] for a in piece.axes])
 
 
 def _outer_sum(terms: Sequence[Term], tensor: Callable[[Piece], Array]) -> Array:

@@ -118,10 +118,10 @@ def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integ
     return reduced(rounded.exact_answers(lattice, bound).astype(np.int64), bits)
 
 
-def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
+def completed(rows: Array, bases: Sequence[Array]) -> Array:
     """Add faint rows for the rest of a space, so that rounding stays inside what is measured.
 
-    The space is the Kronecker product of the spans of orthonormal `bases`, or else that of all columns.
+    The space is the Kronecker product of the spans of orthonormal bases.
     """
     cells = rows.shape[1]
     if cells > limits().dense_cells:
@@ -129,13 +129,10 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"
         )
-    inside: Array = np.ones((1, 1))
-    for basis in bases:
-        inside = np.asarray(np.kron(inside, basis), dtype=float)
-    turned, _ = np.linalg.qr(inside @ rows.T if bases else rows.T, mode="complete")
-    rest = turned[:, len(rows) :].T
+    inside = reduce(lambda left, right: np.asarray(np.kron(left, right)), bases)
+    rest = np.linalg.qr(inside @ rows.T, mode="complete")[0][:, len(rows) :].T
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
-    return np.concatenate([rows, FAINT * length * (rest @ inside if bases else rest)])
+    return np.concatenate([rows, FAINT * length * (rest @ inside)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -479,8 +476,9 @@ class MergedStrategy(RowsStrategy):
         if self.lattice is not None:
             rows = round_on_lattice(self._on_lattice, self.lattice, bits)
         else:
-            complete = len(self.matrix) == self.matrix.shape[1]
-            rows = reduced(scaled(self.matrix if complete else completed(self.matrix), bits), bits)
+            columns = self.matrix.shape[1]
+            every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
+            rows = reduced(scaled(every, bits), bits)
         return self._in_integers(Merged(self.maps, self.labels, rows))
 
     @classmethod

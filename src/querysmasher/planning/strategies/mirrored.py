@@ -80,12 +80,6 @@ class MirroredStrategy(LineStrategy):
     """U: a few further rows, possibly none."""
     moved: Array | None = None
 
-    @classmethod
-    def normalised(cls, ends: str, spectrum: Array, extra: Array) -> Self:
-        """Return the strategy whose diagonal makes V[j,j] = 1 for every value."""
-        plain = cls(ends, spectrum, np.ones(extra.shape[1]), extra)
-        return replace(plain, diagonal=1 / np.sqrt(plain.squares))
-
     def scaled(self, factor: float) -> Self:
         return replace(self, diagonal=self.diagonal * np.sqrt(factor))
 
