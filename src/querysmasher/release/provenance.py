@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date as Date  # noqa: N812 - `date` is the name of a field
 from fractions import Fraction
-from operator import lt
 from typing import Any, Self
 
 import numpy as np
@@ -251,10 +250,9 @@ def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> 
         return None
     options = {text(name): number(value, 0, 1) for name, value in data["options"].items()}
     phases = tuple(_phase_from_data(phase, plan, noise) for phase in items(data["phases"]))
-    starts = [phase.start for phase in phases if isinstance(phase, MeasuredPhase)]
-    stops = [phase.stop for phase in phases if isinstance(phase, MeasuredPhase)]
-    in_order = [0, *stops] == [*starts, len(plan.measured)] and all(map(lt, starts, stops))
-    if not in_order:
+    ends = [(phase.start, phase.stop) for phase in phases if isinstance(phase, MeasuredPhase)]
+    follows = [0, *(stop for _, stop in ends)] == [*(start for start, _ in ends), len(plan.measured)]
+    if not follows or any(start >= stop for start, stop in ends):
         raise PrivacyError("release: its phases do not measure every attribute set once")
     return Exploration(options, phases)
 

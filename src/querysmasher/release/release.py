@@ -383,10 +383,8 @@ def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integ
         before = int(parts.max()) + 1
         for strategy in strategies:
             parts = strategy.parts(parts)
-    _, firsts = np.unique(parts, return_index=True)
-    numbers = np.empty(firsts.size, dtype=np.int64)
-    numbers[np.argsort(firsts)] = np.arange(firsts.size)
-    return numbers[parts]  # by first appearance, as groups are
+    _, firsts, numbers = np.unique(parts, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(firsts))[numbers]  # by first appearance, as groups are
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -323,13 +323,11 @@ def _lines(rows: Sequence[Expectation], schema: Schema) -> list[str]:
 
 def plan_text(plan: Plan) -> str:
     """Return the plan as text."""
-    named = facts(plan)
+    named, rows = facts(plan), _rows(plan)
     width = max(len(name) for name, _ in named)
-    lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
-    rows = _rows(plan)
-    if rows:
-        lines += [f"  {line}" for line in _lines(rows, plan.workload.schema)]
-    return "\n".join(lines)
+    lines = [f"{name:{width}}  {text}" for name, text in named]
+    lines += _lines(rows, plan.workload.schema) if rows else []
+    return "\n  ".join([f"Plan for {plan.workload}", *lines])
 
 
 def plan_notebook(plan: Plan) -> str:

@@ -104,12 +104,10 @@ def schema_table(schema: Schema) -> Html:
         for row, attribute in zip(rows, schema, strict=True):
             row.insert(1, "" if attribute.heading == attribute.name else attribute.heading)
     numbers = [header.index("Values")]
-    first = table(header, rows[:MOST], numbers=numbers, class_="schema")
-    if len(rows) <= MOST:
-        return scrolling(first)
-    rest = table(header, rows[MOST:], numbers=numbers, class_="schema")
+    parts = (table(header, part, numbers=numbers, class_="schema") for part in (rows[:MOST], rows[MOST:]))
+    first, rest = map(scrolling, parts)
     summary = element("summary", f"{len(rows) - MOST:,} more attributes")
-    return join([scrolling(first), element("details", summary, scrolling(rest))])
+    return first if len(rows) <= MOST else join([first, element("details", summary, rest)])
 
 
 def workload_table(groups: Iterable[Group]) -> Html:
