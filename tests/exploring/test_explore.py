@@ -105,6 +105,8 @@ def test_a_release_by_explore_is_a_release(release, tmp_path):
     assert release.asked == again.asked == WORKLOAD
     np.testing.assert_array_equal(release.estimate().answer().values, again.estimate().answer().values)
     assert repr(release.estimate().error()) == repr(again.estimate().error())
+    titled = release.described(title="x").estimate()
+    np.testing.assert_array_equal(titled.answer().values, release.estimate().answer().values)
     assert release.estimate().workload == WORKLOAD
 
 

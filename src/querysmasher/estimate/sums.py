@@ -82,14 +82,6 @@ class Rotation:
             left = [*(a for a in left if a not in axes), -1]
         return table
 
-    def rotated(self, change: Array) -> Array:
-        """Return answers in the bases."""
-        return along_axes(change, 0, self.bases)
-
-    def rotated_back(self, change: Array) -> Array:
-        """Return answers from their coordinates in the bases."""
-        return along_axes(change, 0, [basis.T for basis in self.bases])
-
 
 def rotation_of(
     measured: IntegerMeasured, strategies: list[IntegerStrategy], grams: Mapping[int, Array] | None = None
@@ -183,10 +175,10 @@ class ShrunkStore(MemoryStore):
             self._rotations[key] = rotation_of(measured, strategies, grams)
         rotation = self._rotations[key]
         predicted = rotation.predicted(self._target(measured.attributes))
-        change = rotation.rotated(answers.reshape(predicted.shape) - predicted)
+        change = along_axes(answers.reshape(predicted.shape) - predicted, 0, rotation.bases)
         variance, extra = plan.noise(measured, self._release.noise.distribution)
         kept = shrink(change, rotation.weights, variance * rotation.multiples + extra)
-        return (predicted + rotation.rotated_back(kept)).ravel()
+        return (predicted + along_axes(kept, 0, [basis.T for basis in rotation.bases])).ravel()
 
     def _target(self, subset: AttributeSet) -> Array:
         """Return a table as other sets predict it, with the margins of shrunk tables on one attribute."""

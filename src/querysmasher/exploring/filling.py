@@ -38,14 +38,8 @@ EXACT = 1e-10
 def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: float) -> Array:
     """Return the precision of every table, at least zero, whose costs add up to the budget.
 
-    Args:
-        variances: the prior variances of classes of cells, at least zero, one row per table.
-        counts: the number of cells in each class.
-        weights: how much the errors of each table count.
-        costs: the privacy cost of a precision of 1.
-        budget: the privacy cost to spend.
-
-    If no cell has prior variance, nothing is worth measuring, and all precisions are zero.
+    `variances` are those of classes of cells, a row per table, with `counts` cells in each class; `costs` are
+    privacy costs of a precision of 1. Without any prior variance, all precisions are zero.
     """
     roots = counts * variances * np.sqrt(variances) * (weights / 2 / costs)[:, None]  # g(0)/c, by class
     start = roots.sum(axis=1)

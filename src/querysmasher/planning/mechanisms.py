@@ -204,23 +204,18 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
     solutions = list(dict.fromkeys(options.bases))
     number = {solution: i for i, solution in enumerate(solutions)}
 
-    @cache
-    def dual(basis: Solution) -> tuple[Array, Array]:
-        """Return the dual of a basis, and the projector onto its span."""
-        rows = basis.strategy.written_out()
-        inverse = pseudo_inverse(rows)
-        return inverse, inverse @ rows
+    duals = {solution: pseudo_inverse(solution.strategy.written_out()) for solution in solutions}
+    projectors = {solution: dual @ solution.strategy.written_out() for solution, dual in duals.items()}
 
     @cache
     def loss(part: Part, bases: tuple[Solution, ...]) -> float:
         """Return the loss of one part under the product of bases."""
-        duals, projectors = zip(*map(dual, bases), strict=True)
-        if not _spans(part, projectors):
+        if not _spans(part, [projectors[basis] for basis in bases]):
             raise PlanError(
                 f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
                 "rows; give bases whose rows span the queries"
             )
-        return float(part.energies(duals).sum())
+        return float(part.energies([duals[basis] for basis in bases]).sum())
 
     @cache
     def choice(terms: tuple[Term, ...], bases: tuple[Solution, ...]) -> Choice:

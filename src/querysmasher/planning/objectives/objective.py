@@ -32,7 +32,7 @@ from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, cl
 from querysmasher.planning.objectives.replan import Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
-from querysmasher.planning.objectives.variances import VarianceTable
+from querysmasher.planning.objectives.variances import Extreme, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Solution
 from querysmasher.planning.strategies import strategy_of_integers
@@ -55,10 +55,6 @@ MOST_COST = 1e6
 SPARE = 2.5
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
 add to the least cost."""
-
-
-Missed = Sequence[tuple[str, float, Target]]
-"""Groups that miss their target: their name, largest standard error and target."""
 
 
 def check_objective(objective: object, insufficient: object) -> None:
@@ -217,7 +213,7 @@ def plan_within(workload: Workload, replan: Replan, insufficient: str) -> Plan:
     if not workload.has_targets:
         return replan.first(workload)
     budget, free = replan.budget, replan(workload)
-    missed = missed_targets(free)
+    missed = [e for e in free.extremes or () if e.group.target is not None and e.ratio > MET]
     if not missed and missed_by(as_measured(free, replan.max_records)) <= MET:
         return free
     aimed, least = workload, None
@@ -287,16 +283,7 @@ def shared_anew(plan: Plan, factor: float) -> Plan | None:
     return None if x is None else with_noise(plan, workload, table, losses, x)
 
 
-def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
-    """Return the groups that miss their target: their name, largest standard error and target."""
-    return [
-        (extreme.group.describe(), extreme.std, extreme.group.target)
-        for extreme in plan.extremes or ()
-        if extreme.group.target is not None and extreme.ratio > MET
-    ]
-
-
-def _insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanError:
+def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:
     """Return the error of a budget that does not suffice for the targets, which plans without them miss."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
@@ -330,12 +317,12 @@ def _insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanEr
     return PlanError(problem, Remedy(ways[0] + code, ways[1] + spec))
 
 
-def _listed(missed: Missed) -> str:
+def _listed(missed: Sequence[Extreme]) -> str:
     """Return the groups that miss their targets most, with both errors."""
-    worst = in_order([-std / target.std for _, std, target in missed])
     listed = (
-        f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in (missed[index] for index in worst[:MOST_NAMED])
+        f"{extreme.group.describe()}: standard error {number(extreme.std)}, "
+        f"target {number(extreme.std / extreme.ratio)}"
+        for extreme in (missed[i] for i in in_order([-e.ratio for e in missed])[:MOST_NAMED])
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more

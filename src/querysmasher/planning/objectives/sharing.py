@@ -198,26 +198,24 @@ class _InteriorPoint:
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
     """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
-    variances, by_set = np.empty(len(plan.measured)), np.empty(len(plan.measured))
-    for number, sets in enumerate(table.sets):
-        variances[sets], by_set[sets] = x[number], losses[number] / len(sets)
-    unit, cost = plan.budget.unit, plan.budget.privacy_cost
-    factors = np.array([unit.change(m.attributes) for m in plan.measured], dtype=float)
-    while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
-        variances *= max(spent / cost, 1 + 1e-15)
-    measured = tuple(
-        replace(m, variance=variance, whole=tuple(p for p in m.whole if p < len(workload.groups)))
-        for m, variance in zip(plan.measured, variances.tolist(), strict=True)
-    )
-    shared = replace(plan, workload=workload, measured=measured)
-    total = float(by_set @ variances)
-    if plan.whole and len(measured) > 1:  # of combined answers
+    budget, class_of = plan.budget, {i: number for number, sets in enumerate(table.sets) for i in sets}
+    spent = float((table.spent / x).sum()) / budget.privacy_cost
+    x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
+
+    def scaled(factor: float) -> Plan:
+        measured = []
+        for index, m in enumerate(plan.measured):
+            number = class_of[index]
+            root = math.sqrt(factor * losses[number] / len(table.sets[number]))
+            whole = tuple(group for group in m.whole if group < len(workload.groups))
+            measured.append(replace(m, variance=float(x[number]), root_loss=root, whole=whole))
+        loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+        return replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
+
+    shared = scaled(1.0)
+    if plan.whole and len(plan.measured) > 1:  # of combined answers
         combined = math.fsum(
             float(shared.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
         )
-        by_set, total = by_set * (combined / total), combined
-    roots = np.sqrt(by_set).tolist()
-    measured = tuple(replace(m, root_loss=root) for m, root in zip(measured, roots, strict=True))
-    return replace(
-        shared, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
-    )
+        shared = scaled(combined / shared.weighted_loss)
+    return shared

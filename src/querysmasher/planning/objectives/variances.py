@@ -72,21 +72,20 @@ class Extreme:
 def extremes(plan: Plan) -> list[Extreme]:
     """Return the largest standard error of every group, in order, and the first query that attains it."""
     groups = plan.workload.groups
+    by_group: dict[int, Extreme] = {}
     if not plan.estimator.is_split:
-        return [_extreme(group, plan.estimator.variances(group)) for group in groups]
+        for index, group in enumerate(groups):
+            variances = plan.estimator.variances(group)
+            rows = np.unravel_index(first_largest(variances), variances.shape)
+            by_group[index] = Extreme(group, math.sqrt(float(variances.max())), tuple(map(int, rows)))
+        return list(by_group.values())
     numbers: dict[Hashable, int] = {}
     scopes = [tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in groups]
     table = VarianceTable(plan, scopes)
-    by_group: dict[int, Extreme] = {}
     for number, entry in enumerate(table.entries):
         variance, rows = table.largest(number, table.variances)
         by_group |= {member: Extreme(groups[member], math.sqrt(variance), rows) for member in entry.members}
     return [by_group[index] for index in range(len(groups))]
-
-
-def _extreme(group: Group, variances: Array) -> Extreme:
-    rows = np.unravel_index(first_largest(variances), variances.shape)
-    return Extreme(group, math.sqrt(float(variances.max())), tuple(map(int, rows)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
