@@ -42,7 +42,7 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
         if m.blocks not in patterns:
             most = LARGEST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
-    _share_centres(plan, patterns)
+    _unify_centres(plan, patterns)
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
     measured = []
     for m in plan.measured:
@@ -91,10 +91,10 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
     return largest
 
 
-def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
+def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
     """Round every strategy that brings a centre only once, most coarsely.
 
-    The centre of an attribute must be the same on all sets that share it.
+    The centre of an attribute must be the same on all sets that have it.
     """
     centred = [
         (pattern, block, solution)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR, lengths
+from querysmasher.planning.grading import FAR
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -74,12 +74,6 @@ def integer_rows(matrix: Array) -> Integers | None:
     return result
 
 
-def _parts(rows: Array | Integers) -> Iterator[slice]:
-    """Iterate over slices of few rows."""
-    step = max(1, CHUNK // max(1, rows.shape[1]))
-    return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
 def _whole_multiple(sizes: Array) -> float | None:
     """Return a factor that makes positive numbers integers, up to their rounding error, or None."""
     if np.array_equal(sizes, np.rint(sizes)):
@@ -106,7 +100,7 @@ def independent(rows: Integers) -> Integers:
     rows = rows if len(first) == len(rows) else rows[sorted(first.values())]
     if not len(rows):
         return rows
-    row_lengths = np.concatenate([lengths(rows[part].astype(float)) for part in _parts(rows)])
+    row_lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=float))
     scales = row_lengths if row_lengths.max() > FAR * row_lengths.min() else np.ones(len(rows))
     if rows.size > CHUNK:  # the triangle of their decomposition, found by pieces, has the same pivots
         step = max(8 * len(rows), CHUNK // len(rows))

@@ -83,7 +83,7 @@ def root_loss_bound(workload: Workload) -> float:
     ends = np.cumsum([sizes[a] for a in first.values()])
 
     def at(weights: Array) -> Iterate:
-        """Evaluate one distribution for each role; attributes of the same role share theirs."""
+        """Evaluate one distribution for each role; attributes of one role have the same."""
         distributions = [part / part.sum() for part in np.split(weights, ends[:-1])]
         by_role = dict(zip(first, distributions, strict=True))
         bound, slopes = trace_root.at([by_role[role] for role in role_of])

@@ -278,7 +278,7 @@ class PlacedFamily:
 
     family: Family
     order: tuple[int, ...]
-    """The family's own axes, in the schema's order."""
+    """The axes of the family, in the schema's order."""
 
     @classmethod
     def on(cls, positions: Sequence[int], family: Family) -> PlacedFamily:
@@ -299,7 +299,7 @@ class PlacedFamily:
 
 
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
-    """Return what a Gram matrix on one attribute leaves on none, and on its own (None for one value)."""
+    """Return what a Gram matrix on one attribute leaves on none, and on it (None if it has one value)."""
     on_centre = gram @ centre.weights
     square = float(on_centre @ centre.weights)
     if len(gram) == 1:
@@ -310,7 +310,7 @@ def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
 def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Array]:
     """Return the rows that queries, with an axis per centre, leave on each set of kept axes.
 
-    Sets on which nothing is left are absent. An axis without a centre is kept as it is.
+    Sets on which nothing is left are absent. An axis without a centre is not split, and kept.
     """
     left: dict[Kept, Array] = {(): tensor}
     for axis in reversed(range(len(centres))):  # so that kept axes gather at the end

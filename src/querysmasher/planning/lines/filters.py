@@ -209,7 +209,7 @@ def _eigenvalues(by_length: Array) -> Array:
 def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> float:
     """Return a lower bound on the loss of ranges, and of single values of weight `even`, at unit cost.
 
-    Of every length counts what is asked at all positions.
+    Only lengths whose ranges are queries at all positions count.
     """
     reflection, complete = Reflection("cosine", size), _complete(size, windows)
     by_length = np.zeros(2 * size)
@@ -233,7 +233,7 @@ def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> f
 
 
 def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
-    """Return the least weight of ranges of every length that are asked at all positions.
+    """Return the least weight of ranges of every length that are queries at all positions.
 
     Ranges too long for a matrix of that size are left out.
     """

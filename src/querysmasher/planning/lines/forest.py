@@ -1,7 +1,7 @@
 """Hierarchies of very many values: the best precisions of their nodes, and bounds on any strategy.
 
 Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
--1. Write a_v as a share s_v of what is left on the path above v; leaves take the rest. With slopes
+-1. Write a_v as a fraction s_v of what is left on the path above v; leaves take the rest. With slopes
 g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v = Σ_c R_c at every inner node, and
 
     s_v / (1 − s_v)  ←  s_v / (1 − s_v) · (g_v / Σ_c R_c)^½
@@ -61,8 +61,8 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
     for _ in range(300):
-        shares = np.where(inner, odds / (1 + odds), 1.0)
-        a = _allocated(tree, shares)
+        fractions = np.where(inner, odds / (1 + odds), 1.0)
+        a = _allocated(tree, fractions)
         loss, g = tree.slopes(a)
         if not loss < best * (1 + 1e-12):  # too far
             exponent /= 2
@@ -74,7 +74,7 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
         most = float(np.maximum(g, _below(tree, g))[tree.nodes.levels[0]].sum())
         if math.sqrt(most / loss) - 1 <= 1e-5:
             break
-        change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
+        change = np.where(inner, g / np.where(inner, _below(tree, g, fractions), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
     return precisions, slopes
 
@@ -114,22 +114,24 @@ def _trace_root(tree: WeightedTree, p: Array, size: float) -> tuple[float, Array
     return 2 / math.pi * STEP * total / excess, np.where(leaf, slope / tree.counts, 0.0)
 
 
-def _allocated(tree: WeightedTree, shares: Array) -> Array:
-    """Return the precisions with these shares: path sums are one."""
-    left = np.ones(len(shares))
+def _allocated(tree: WeightedTree, fractions: Array) -> Array:
+    """Return the precisions with these fractions: path sums are one."""
+    left = np.ones(len(fractions))
     for level in tree.nodes.levels[1:]:
         up = tree.nodes.parents[level]
-        left[level] = left[up] * (1 - shares[up])
-    return left * shares
+        left[level] = left[up] * (1 - fractions[up])
+    return left * fractions
 
 
-def _below(tree: WeightedTree, slopes: Array, shares: Array | None = None) -> Array:
-    """Return Σ_c R_c for every node, or Σ_c M_c if no shares are given."""
+def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) -> Array:
+    """Return Σ_c R_c for every node, or Σ_c M_c if no fractions are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
     for depth in range(len(nodes.levels) - 1, 0, -1):
         level = nodes.levels[depth]
         g, rest = slopes[level], below[level]
-        best = np.maximum(g, rest) if shares is None else shares[level] * g + (1 - shares[level]) * rest
+        best = (
+            np.maximum(g, rest) if fractions is None else fractions[level] * g + (1 - fractions[level]) * rest
+        )
         below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
     return below
 

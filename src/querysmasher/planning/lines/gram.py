@@ -20,7 +20,7 @@ trapezoidal rule in log t converges exponentially. p ← p·v with v_j = (H^½)_
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -151,16 +151,6 @@ class LineGram:
         in_ranges = np.array([[-1, 1, 0], [1, -1, 0], [0, 0, 0]])
         in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
         return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
-
-    def scaled_key(self) -> tuple[float, Hashable]:
-        """Return the sum of all coefficients, and a key of what the queries are up to this factor."""
-        scale = sum(coefficient for _, coefficient in self.families) or 1.0
-        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in self.families)
-        return scale, (self.size, tuple(keys), f"{self.total / scale:.9e}")
-
-    def scaled(self, factor: float) -> LineGram:
-        """Return the Gram matrix times a factor."""
-        return LineGram.of(self.size, [(f, c * factor) for f, c in self.families], self.total * factor)
 
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""

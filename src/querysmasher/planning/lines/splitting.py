@@ -1,13 +1,13 @@
-"""Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
+"""Splitting queries about lines and trees: attributes with a separate centre on every set.
 
-An attribute is one if its queries are too large to be written out, or if several families ask about it.
+An attribute is one if its queries are too large to be written out, if several families ask about it, or if a
+filter is near enough to the best for its only family.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
-the next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and
-what does not ask about a weighs κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f +
-κ11ᵀ. Around its own centre w a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. So
-the rest of the planner sees only other attributes, with queries that weigh as much as lines and trees make
-them cost.
+the next one in the queries. On T, every family f on a has a weight λ_f where a is kept, and queries without a
+weigh κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f + κ11ᵀ. Around the centre w of
+V a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. The rest of the planner sees
+only other attributes, with queries that weigh as much as lines and trees make them cost.
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
@@ -47,7 +47,7 @@ PUBLIC = 1e3
 
 
 def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float = 1e-3) -> Attributes:
-    """Return the attributes that are planned as lines or trees, with centres of their own.
+    """Return the attributes that are planned as lines or trees, with a separate centre on every set.
 
     If the mean error counts, fewer values suffice: several families on one attribute are planned quicker and
     better so than with one centre for all sets, and filters are near enough to the best for all prefixes or
@@ -157,7 +157,7 @@ class LineQueries:
 
 @dataclass(frozen=True, eq=False)
 class SplitSet:
-    """What is asked on a set: strategies on lines and trees, and terms on other attributes."""
+    """The queries on a set: strategies on lines and trees, and terms on other attributes."""
 
     others: Attributes
     """The other attributes."""
@@ -309,7 +309,7 @@ class LineSplitter:
         if self.public_total and not others and not kept:
             even = np.full(size, 1 / size)
             total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
-        solution = self._solve(LineGram.of(size, weighted, total))
+        solution = self._solve(size, weighted, total)
         strategy = solution.strategy
         centre = math.fsum(weight * square_sum(family, strategy.balance) for family, weight in weighted)
         rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
@@ -346,11 +346,13 @@ class LineSplitter:
             total = max(0.0, loss * (square / price) ** 2 - square)
         return weighted, total
 
-    def _solve(self, gram: LineGram) -> LineSolution:
-        scale, key = gram.scaled_key()
+    def _solve(self, size: int, weighted: list[WeightedFamily], total: float) -> LineSolution:
+        scale = math.fsum(weight for _, weight in weighted) or 1.0
+        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
+        key = (size, tuple(keys), f"{total / scale:.9e}")
         if key not in self._known:
-            unit = gram.scaled(1 / scale)
-            self._known[key] = solve_forest(unit, always=self.has_trees) or solve_line(unit)
+            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
+            self._known[key] = solve_forest(gram, always=self.has_trees) or solve_line(gram)
         known = self._known[key]
         return LineSolution(known.strategy, known.loss * scale, known.bound * scale)
 

@@ -9,8 +9,8 @@ Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition:
 
-*Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them leaves the Gram matrix
-of every term as it is. The value of a design is concave in its weights p, so some best weights are equal on
+*Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them changes no term's Gram
+matrix. The value of a design is concave in its weights p, so some best weights are equal on
 all cells that exchanges turn into each other: one number for every combination of classes of values. With
 such weights P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every
 axis the basis has one vector per class that is constant on it, and for each class of k values k − 1 others,
@@ -149,13 +149,13 @@ def exchangeable_bound(block: Block) -> float | None:
     cells = counts.ravel().astype(float)
     matrices = list(_diagonal_matrices(block, labels, np.arange(cells.size).reshape(counts.shape)))
 
-    def at(shares: Array) -> Iterate:
+    def at(weights: Array) -> Iterate:
         leverages, value = np.zeros(len(cells)), 0.0
         for root, kinds, copies, graded in matrices:
-            design = Design.at(root, (shares / cells)[kinds], graded)
+            design = Design.at(root, (weights / cells)[kinds], graded)
             leverages[kinds] += copies * design.leverages
             value += copies * design.trace_root
-        return Iterate(shares, leverages / cells, value)
+        return Iterate(weights, leverages / cells, value)
 
     design, before = at(cells / cells.sum()), 0.0
     while design.value > (1 + 1e-5) * before:
@@ -220,7 +220,7 @@ def _classes(grams: Sequence[Array]) -> Integers:
 
 
 def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
-    """Return whether exchanging two values leaves Gram matrices with entries of at most 1 as they are."""
+    """Return whether exchanging two values changes Gram matrices, of entries up to 1, by rounding only."""
     difference = np.abs(grams[:, first] - grams[:, second])
     change = np.abs(grams[:, first, first] - grams[:, second, second])
     difference[:, [first, second]] = change[:, None]
@@ -239,15 +239,6 @@ class ProductSum:
     rows: Array
     """The rows T (rows × cells)."""
     shape: tuple[int, ...]
-
-    def weighted(self, weights: Sequence[Array]) -> ProductSum:
-        """Return P^½GP^½ for weights p that are a product over the axes."""
-        roots = [np.sqrt(p / p.sum()) for p in weights]
-        products = tuple(
-            (c, tuple(g * np.outer(r, r) for g, r in zip(grams, roots, strict=True)))
-            for c, grams in self.products
-        )
-        return ProductSum(products, self.rows * reduce(np.multiply.outer, roots).ravel(), self.shape)
 
 
 def product_sum(block: Block) -> ProductSum:
@@ -272,20 +263,24 @@ def product_sum(block: Block) -> ProductSum:
 
 def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
     """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
-    weighted = gram.weighted(weights)
+    roots = [np.sqrt(p / p.sum()) for p in weights]
+    rows = gram.rows * reduce(np.multiply.outer, roots).ravel()
     if not gram.products:
-        return _nuclear_norm(weighted.rows) if len(gram.rows) else 0.0
-    spectra = [(c, [np.linalg.eigh(g) for g in grams]) for c, grams in weighted.products]
+        return _nuclear_norm(rows) if len(rows) else 0.0
+    spectra = [
+        (c, [np.linalg.eigh(g * np.outer(r, r)) for g, r in zip(grams, roots, strict=True)])
+        for c, grams in gram.products
+    ]
     bases = [[vectors for _, vectors in factors] for _, factors in spectra]
-    best = max(_in_common_bases(spectra, weighted.rows, basis, gram.shape) for basis in bases)
-    if len(gram.rows):
+    best = max(_in_common_bases(spectra, rows, basis, gram.shape) for basis in bases)
+    if len(rows):
         alone = [
             c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
         ]
         strongest = alone.index(max(alone))
         rest = spectra[:strongest] + spectra[strongest + 1 :]
-        others = max(_in_common_bases(rest, gram.rows[:0], basis, gram.shape) for basis in bases)
-        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], weighted), others))
+        others = max(_in_common_bases(rest, rows[:0], basis, gram.shape) for basis in bases)
+        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], rows, gram.shape), others))
     return best
 
 
@@ -314,14 +309,14 @@ def _in_common_bases(
     return float(np.sqrt(total).sum())
 
 
-def _product_and_rows(coefficient: float, factors: Spectrum, gram: ProductSum) -> float:
+def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape: tuple[int, ...]) -> float:
     """Return tr (D + UᵀU)^½, slightly underestimated."""
     kept = [values > ROUNDING * values[-1] for values, _ in factors]
     D = coefficient * reduce(np.multiply.outer, [v[sure] for (v, _), sure in zip(factors, kept, strict=True)])
     D = D.ravel()
     # what rows ask of directions outside the product's space is left out, which only lowers the bound
     bases = [vectors[:, sure] for (_, vectors), sure in zip(factors, kept, strict=True)]
-    U = along_axes(gram.rows.reshape(-1, *gram.shape), 1, bases).reshape(len(gram.rows), -1)
+    U = along_axes(rows.reshape(-1, *shape), 1, bases).reshape(len(rows), -1)
     ends = 0.5 * math.log(D.min()) - 4, 0.5 * math.log(D.max() + np.square(U).sum()) + 8
     total = 0.0
     for t in np.exp(np.arange(*ends, STEP)).tolist():

@@ -33,7 +33,7 @@ from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
 
 BLENDS = (0.1, 0.5, 0.97)
-"""Shares of the strongest term's Gram that are tried in the blend of an axis."""
+"""Fractions of the strongest term's Gram that are tried in the blend of an axis."""
 
 
 def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
@@ -54,8 +54,8 @@ def _designs(block: Block) -> Iterator[_DiagonalDesign]:
     terms = sorted(block.terms, key=lambda term: -term.energy)
     forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
     most = max(map(len, forms))
-    for share in BLENDS if most > 1 else (1.0,):
-        axes = [_optimum(grams, share, w) for grams, w in zip(forms, block.centres, strict=True)]
+    for fraction in BLENDS if most > 1 else (1.0,):
+        axes = [_optimum(grams, fraction, w) for grams, w in zip(forms, block.centres, strict=True)]
         for turn in range(min(most, 3)):
             bases, duals = [], []
             for (basis, dual), grams in zip(axes, forms, strict=True):
@@ -100,11 +100,11 @@ def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:
     return list(forms.values())
 
 
-def _optimum(forms: list[Array], share: float, centre: Centre) -> tuple[Array, Array]:
+def _optimum(forms: list[Array], fraction: float, centre: Centre) -> tuple[Array, Array]:
     """Return the optimal rows for a blend of one axis's Grams, and their dual basis."""
     gram = forms[0]
     if len(forms) > 1:
-        gram = share * gram + (1 - share) * np.mean(forms[1:], axis=0)
+        gram = fraction * gram + (1 - fraction) * np.mean(forms[1:], axis=0)
     block = Block.of(Part((len(gram),), (centre,), gram))
     basis = solve_dense(block, 1e-2).strategy.written_out()
     return basis, pseudo_inverse(basis)

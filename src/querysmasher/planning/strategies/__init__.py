@@ -1,4 +1,4 @@
-"""The kinds of strategies for blocks. A new kind needs a file of its own and a name in `KINDS`."""
+"""The kinds of strategies for blocks. A new kind needs a file and a name in `KINDS`."""
 
 from __future__ import annotations
 

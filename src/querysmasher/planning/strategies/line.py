@@ -1,6 +1,6 @@
-"""Strategies on one attribute that bring a centre of their own: lines of up to a million values.
+"""Strategies on one attribute that determine its centre on their attribute set: up to a million values.
 
-Such a strategy is known by an invertible V over the values. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, it
+Such a strategy is known by an invertible V over the values. Around the centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, it
 splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and only V_A is measured: rows B − (Bw)1ᵀ with BᵀB = V. A
 query q leaves (q·w) on the set without the attribute, and its variance here is
 
@@ -38,7 +38,7 @@ from querysmasher.workload.family import Family, Indexes, Structure
 
 
 class AxisStrategy(Strategy):
-    """A strategy on one attribute, around a centre of its own."""
+    """A strategy on one attribute, which determines the centre of that attribute on its set."""
 
     own_centre = True
 
@@ -67,10 +67,6 @@ class AxisStrategy(Strategy):
     @abstractmethod
     def covary_whole(self, rows: Array) -> Array:
         """Return rows times V⁻¹."""
-
-    def transform_whole(self, rows: Array) -> Array:
-        """Return rows times B† = V⁻¹Bᵀ."""
-        return self.answers_whole(self.covary_whole(rows))
 
     def of_rows(self, rows: Array) -> Array:
         """Return q V⁻¹ qᵀ of any queries, given as rows."""
@@ -117,8 +113,8 @@ class AxisStrategy(Strategy):
 
     def query_variances(self, family: Family) -> Array:
         """Return the variances of what the queries of a family leave on the attribute."""
-        shares = family.answers(self.balance)
-        return np.maximum(self.whole_variances(family) - self.total_variance * shares**2, 0.0)
+        dropped = family.answers(self.balance)
+        return np.maximum(self.whole_variances(family) - self.total_variance * dropped**2, 0.0)
 
     def loss(self, family: Family, *, weighted: bool = True) -> float:
         """Return the sum of (weight ×) these variances, without listing all queries."""
@@ -129,7 +125,7 @@ class AxisStrategy(Strategy):
         return np.asarray(rows - (rows @ self.balance)[..., None])
 
     def transform(self, rows: Array) -> Array:
-        return self.transform_whole(self._balanced(rows))
+        return self.answers_whole(self.covary(rows))
 
     def covary(self, rows: Array) -> Array:
         return self.covary_whole(self._balanced(rows))
@@ -164,7 +160,7 @@ class AxisStrategy(Strategy):
 
 
 def has_own_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
-    """Return whether a strategy says that it brings its own centre."""
+    """Return whether a strategy determines a centre."""
     return strategy.own_centre
 
 
@@ -200,11 +196,11 @@ class LineStrategy(AxisStrategy):
         before, until = first - 1, last
         prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
         low, high = np.minimum(before, until), np.maximum(before, until)
-        shared = np.zeros(first.shape)
+        common = np.zeros(first.shape)
         single = first == last
         inner = (low >= 0) & ~single
-        shared[inner] = self.between_prefixes(low[inner], high[inner])
-        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
+        common[inner] = self.between_prefixes(low[inner], high[inner])
+        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * common)
         if around.any():  # 1 − (high prefix − low prefix)
             total = np.append(self.of_total, 0.0)
             result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
@@ -246,9 +242,9 @@ class LineStrategy(AxisStrategy):
 class MatrixAxis(LineStrategy):
     """A line of few values, written out: V = BᵀB for any square matrix B of full rank.
 
-    Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to
-    nothing along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the
-    same centre and with the same V_A. A c as large as V itself keeps it far from singular.
+    Rows in integers need no shift. The result N of rounding B − (Bw)1ᵀ says next to nothing along one
+    direction, the centre of N, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same
+    centre and with the same V_A. A c as large as V itself keeps it far from singular.
     """
 
     kind = "line"
@@ -273,14 +269,10 @@ class MatrixAxis(LineStrategy):
         return np.asarray(np.square(self.matrix).sum(axis=0))
 
     @cached_property
-    def _inverse(self) -> Array:
-        """B⁻¹."""
-        return np.asarray(np.linalg.inv(self.matrix))
-
-    @cached_property
     def _covariance(self) -> Array:
         """V⁻¹."""
-        return self._inverse @ self._inverse.T
+        inverse = np.linalg.inv(self.matrix)
+        return np.asarray(inverse @ inverse.T)
 
     @cached_property
     def _cumulated(self) -> Array:
@@ -300,9 +292,6 @@ class MatrixAxis(LineStrategy):
 
     def covary_whole(self, rows: Array) -> Array:
         return rows @ self._covariance
-
-    def transform_whole(self, rows: Array) -> Array:
-        return rows @ self._inverse
 
     def orthonormal(self) -> MatrixAxis:
         return MatrixAxis(np.eye(self.shape[0]))

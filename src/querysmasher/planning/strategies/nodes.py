@@ -1,4 +1,4 @@
-"""Nodes of a tree, each measured with its own precision: the strategy of hierarchies.
+"""Nodes of a tree, each measured with a precision: the strategy of hierarchies.
 
 V = Σ_v a_v 1_v1_vᵀ, with a_v the precision of node v. Every product with V⁻¹ takes a pass up and one down.
 With P_v and u_v as in `trees.passes`, and T_v = 1_vᵀV_v⁻¹q of what is measured at v and below,
@@ -41,7 +41,7 @@ from querysmasher.workload.family import Family
 
 @dataclass(frozen=True, eq=False)
 class TreeStrategy(OnForest, AxisStrategy):
-    """The count of every node, with its own precision."""
+    """The count of every node, each with a precision."""
 
     kind = "tree"
     stored: ClassVar = {
@@ -100,8 +100,8 @@ class TreeStrategy(OnForest, AxisStrategy):
         result[nodes.leaves] = of_leaves * alone[nodes.leaves][lead]
         for depth in range(len(nodes.levels) - 1, 0, -1):
             parents = nodes.families[depth][0]
-            share = 1 / (1 + self.precisions[parents] * below[parents])
-            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * share[lead]
+            factor = 1 / (1 + self.precisions[parents] * below[parents])
+            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[lead]
         above = np.zeros_like(result)
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
@@ -125,7 +125,7 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         if self.nodes.leaves.size == self.leaf_of.size:
-            return True  # every value has its own leaf
+            return True  # no two values share a leaf
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
@@ -174,9 +174,9 @@ class TreeStrategy(OnForest, AxisStrategy):
             starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
             node, group = up[starts], group[starts]
             sums = np.add.reduceat(total, starts)
-            share = 1 / (1 + self.precisions[node] * below[node])
-            square = np.add.reduceat(square, starts) - self.precisions[node] * share * sums**2
-            total = sums * share
+            factor = 1 / (1 + self.precisions[node] * below[node])
+            square = np.add.reduceat(square, starts) - self.precisions[node] * factor * sums**2
+            total = sums * factor
         return np.bincount(group, square, minlength=size).astype(float)
 
     def _of_leaves(self, groups: Integers) -> Integers | None:

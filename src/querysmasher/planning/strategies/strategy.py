@@ -41,7 +41,7 @@ class Strategy(Stored, ABC):
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
     own_centre: ClassVar[bool] = False
-    """Whether it is about one attribute and brings the centre of that attribute on its set."""
+    """Whether it is about one attribute, and determines the centre of that attribute on its set."""
 
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
