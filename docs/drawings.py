@@ -301,7 +301,7 @@ def tree_strategy(geography: Family) -> TreeStrategy:
     asked = nested([geography], [1.0])
     if asked is None:
         raise AssertionError
-    found = solve_tree(asked, 1e-3).strategy
+    found = solve_tree(asked).strategy
     if not isinstance(found, TreeStrategy):
         raise TypeError
     return found

@@ -1,10 +1,10 @@
 """The centres that minimise a workload's total error, from one number per attribute.
 
 The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
-all sets. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
+all sets. Around the centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
 a query q costs (q·w)² where the attribute is dropped and q M qᵀ where it is kept, M = (1 − 1/τ)(V⁻¹ − τ wwᵀ).
 So L_A is a sum over groups of products over attributes, and dF = tr(Λ dM) + tr(Γ d(wwᵀ)) for attribute i,
-with Gram matrices Λ, Γ of what is asked of it, weighed by what it costs.
+with Gram matrices Λ, Γ of its queries, weighed by what they cost.
 
 Where Γ = tΛ, the best V is known: with ℓ = tr(ΛM) and m = wᵀΛw, the stationary points of ℓ + tm are those of
 √ℓ + √(m + κ) with √(m + κ) = √ℓ·(√ℓ/(t√ℓ)), that is κ = ℓ/t² − m, and that sum is the error of the same
@@ -15,7 +15,7 @@ planner also tries centres further from uniform: those of an attribute by the fr
 overrated (affine queries on loans gain 0.4 %).
 
 A workload on a hundred attributes asks a few kinds of questions many times. Attributes of one size that are
-asked by the same families have one *role*, and share a centre (own centres for different weights gain 0.2 %).
+asked by the same families have one *role*, and the same centre (centres by weight as well gain 0.2 %).
 Attribute sets that therefore cost the same are one class, and F is a sum over classes.
 """
 

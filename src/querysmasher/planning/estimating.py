@@ -106,7 +106,10 @@ def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
     for plan in plans:
         renumbered = []
         for strategy in plan.strategies:
-            key = _key(strategy)
+            factors = [[axes, factor.kind, factor.to_data()] for axes, factor in strategy.factors]
+            key = canonical(
+                {"shape": strategy.shape, "factors": factors, "multipliers": strategy.multipliers}
+            )
             if key not in numbers:
                 numbers[key] = len(strategies)
                 strategies.append(strategy)
@@ -117,11 +120,6 @@ def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
         ]
     first = plans[0]
     return IntegerPlan(first.schema, budget, tuple(strategies), tuple(measured), first.max_records)
-
-
-def _key(strategy: IntegerStrategy) -> str:
-    factors = [[axes, factor.kind, factor.to_data()] for axes, factor in strategy.factors]
-    return canonical({"shape": strategy.shape, "factors": factors, "multipliers": strategy.multipliers})
 
 
 PURPOSES = ("answers", "estimate")
@@ -203,21 +201,15 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     counts = Counter(map(len, sets))
     shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets if levels[len(subset)] > 0}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
-    kept = direct_weight(best, records)
-    if kept:
+    cells = workload.query_count / len(workload.groups)
+    expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
+    kept = min(1.0, 0.15 - 0.45 * math.log10(expected))  # the part of the budget spent as the best plan does
+    if kept >= limits().table_share:
         shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:
             cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
-
-
-def direct_weight(best: Plan, records: float) -> float:
-    """Return the share of the budget to be spent as the plan of least error spends it."""
-    cells = best.workload.query_count / len(best.workload.groups)
-    expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
-    weight = min(1.0, 0.15 - 0.45 * math.log10(expected))
-    return weight if weight >= limits().table_share else 0.0
 
 
 def plan_shares(

@@ -98,9 +98,26 @@ class IntegerPlan:
 
     def __post_init__(self) -> None:
         """Check that the strategies have disjoint axes of their attribute sets, and fit them."""
-        self._check_parts()
+        # Parts of other types than stated are refused: one with its own comparison or division may cost more.
+        check_terms("plan", self.schema, self.budget, self.max_records, 62)
+        for name, given, kind in (
+            ("strategies", self.strategies, IntegerStrategy),
+            ("measured", self.measured, IntegerMeasured),
+        ):
+            if type(given) is not tuple or not all(type(part) is kind for part in given):
+                raise PrivacyError(f"plan: {name} is not a tuple of {kind.__name__}")
         largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
         for m in self.measured:
+            check_set("plan", self.schema, m.attributes)
+            if type(m.variance) is not Fraction:
+                raise PrivacyError("plan: a noise variance is not a Fraction")
+            if type(m.blocks) is not tuple or not all(type(b) is tuple and len(b) == 2 for b in m.blocks):
+                msg = "plan: blocks are not a tuple of pairs of axes and the number of a strategy"
+                raise PrivacyError(msg)
+            for axes, number in m.blocks:
+                _check_axes("plan: a block's axes", axes)
+                if type(number) is not int:
+                    raise PrivacyError("plan: the number of a strategy is not an integer")
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
                 raise PrivacyError("plan: strategies do not cover every attribute of a set once")
             if len(m.blocks) > max(1, len(m.attributes)) or (
@@ -114,27 +131,6 @@ class IntegerPlan:
             # Otherwise the noise would be too small.
             if math.prod(largest[number] for _, number in m.blocks) >= WORD:
                 raise PrivacyError("plan: the noise multipliers of a set exceed 64 bits")
-
-    def _check_parts(self) -> None:
-        """Refuse parts of other types than stated: one with its own comparison or division may cost more."""
-        check_terms("plan", self.schema, self.budget, self.max_records, 62)
-        for name, given, kind in (
-            ("strategies", self.strategies, IntegerStrategy),
-            ("measured", self.measured, IntegerMeasured),
-        ):
-            if type(given) is not tuple or not all(type(part) is kind for part in given):
-                raise PrivacyError(f"plan: {name} is not a tuple of {kind.__name__}")
-        for m in self.measured:
-            check_set("plan", self.schema, m.attributes)
-            if type(m.variance) is not Fraction:
-                raise PrivacyError("plan: a noise variance is not a Fraction")
-            if type(m.blocks) is not tuple or not all(type(b) is tuple and len(b) == 2 for b in m.blocks):
-                msg = "plan: blocks are not a tuple of pairs of axes and the number of a strategy"
-                raise PrivacyError(msg)
-            for axes, number in m.blocks:
-                _check_axes("plan: a block's axes", axes)
-                if type(number) is not int:
-                    raise PrivacyError("plan: the number of a strategy is not an integer")
 
     def count(self, measured: IntegerMeasured) -> int:
         """Return the number of values released on a set."""

@@ -94,13 +94,7 @@ class Ledger:
             raise BudgetError(msg)
         if label is not None and opening.label != label:
             raise BudgetError(f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}")
-        for name, value in (
-            ("path", file),
-            ("limit", opening.limit),
-            ("label", opening.label),
-            ("identity", opening.identity),
-        ):
-            object.__setattr__(self, name, value)
+        vars(self).update(path=file, limit=opening.limit, label=opening.label, identity=opening.identity)
 
     def charge(self, plan: IntegerPlan, noise: Distribution, person: str | None = None) -> Entry:
         """Record what a measurement will spend; refuse it if the sum would exceed the limit.

@@ -208,11 +208,8 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
-    written = {
-        f.key: f for group in groups for f in group.families if f.structure is not Structure.TREE
-    }.values()
-    largest = max((family.rows * family.cells for family in written), default=0)
-    return plan.extremes if len(groups) <= MOST_GROUPS and largest <= MOST_ENTRIES else None
+    sizes = (f.rows * f.cells for g in groups for f in g.families if f.structure is not Structure.TREE)
+    return plan.extremes if len(groups) <= MOST_GROUPS and max(sizes, default=0) <= MOST_ENTRIES else None
 
 
 def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, str]]:

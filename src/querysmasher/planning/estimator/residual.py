@@ -7,9 +7,9 @@ of whole rows by itself is the case of one set, on which queries are not split.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from operator import itemgetter
 
@@ -33,38 +33,22 @@ AttributeSet = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LineRows:
-    """What a family leaves on an attribute that has a centre of its own, not written out."""
-
-    family: Family
-    strategy: AxisStrategy
-    summed: bool
-    """Whether only the sum over all queries is needed."""
-
-    def variances(self) -> Array:
-        """Return the variances at σ² = 1, or their sum."""
-        if self.summed:
-            return np.array([self.strategy.loss(self.family, weighted=False)])
-        return self.strategy.query_variances(self.family)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class QueryPart:
-    """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
+    """What one family of a group leaves on the attributes it keeps."""
 
     index: int
     """The number of the family in its group."""
     kept: AttributeSet
     key: Hashable
-    content: Array | LineRows
+    content: Array | Callable[[], Array]
+    """The rows, or what writes them out."""
+    predict: Callable[[], Array] | None = None
+    """Computes the variances at σ² = 1, or their sum, without rows: for a line, split by its strategy."""
 
     @property
     def rows(self) -> Array:
         """The rows, written out."""
-        if not isinstance(self.content, LineRows):
-            return self.content
-        rows = self.content.family.matrix()
-        return np.asarray(rows - (rows @ self.content.strategy.centre)[:, None])
+        return self.content() if callable(self.content) else self.content
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,8 +63,8 @@ class Tied:
     blocks: Blocks
     key: Hashable
     """What the variances depend on, besides the strategies."""
-    line: LineRows | None = None
-    """The only family, if it is about an attribute with a centre of its own."""
+    predict: Callable[[], Array] | None = None
+    """Computes the variances of the only family, if that is about a line."""
 
 
 def tied(measured: Measured, parts: list[QueryPart]) -> Iterator[Tied]:
@@ -93,9 +77,9 @@ def tied(measured: Measured, parts: list[QueryPart]) -> Iterator[Tied]:
     for axes in connected([*(axes for axes, _ in measured.blocks), *kept]):
         members = [s for s in parts if s.kept and axis_of[s.kept[0]] in axes]
         blocks = tuple(block for block in measured.blocks if block[0][0] in axes)
-        if len(members) == 1 and isinstance(members[0].content, LineRows):
+        if len(members) == 1 and members[0].predict is not None:
             (part,) = members
-            yield Tied((part.index,), (), blocks, (part.key, ()), members[0].content)
+            yield Tied((part.index,), (), blocks, (part.key, ()), part.predict)
             continue
         factors = tuple((tuple(axes.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
         placed = tuple((tuple(map(axes.index, on)), number) for on, number in blocks)
@@ -221,7 +205,7 @@ class Residuals:
             yield from self._with_lines(kept, {part.index: part for part in parts}, later, summed)
 
     def _unsplit(self, group: Group, measured: AttributeSet) -> tuple[AttributeSet, list[QueryPart]]:
-        """Return the group's families as they are, and ones on the other measured attributes."""
+        """Return the group's families, not split, and a row of ones on the other measured attributes."""
         parts = []
         for index, (names, family) in enumerate(group.parts()):
             queries = PlacedFamily.on(self.schema.positions(names), family)
@@ -244,7 +228,7 @@ class Residuals:
     ) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
         """Split families on attributes that have a centre for every set of others, one after the other."""
         if not later:
-            if all(isinstance(s.content, LineRows) or s.content.any() for s in parts.values()):
+            if all(callable(s.content) or s.content.any() for s in parts.values()):
                 yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
             return
         (attribute, index, family), *rest = later
@@ -260,9 +244,11 @@ class Residuals:
                 dropped = np.sqrt([max(square_sum(family, strategy.centre, weighted=False), 0.0)])
             else:
                 dropped = family.answers(strategy.centre)
+            rows = partial(_line_rows, family, strategy)
+            predict = partial(_line_variances, family, strategy, summed=summed)
             split = [
                 QueryPart(index, (), (key, ()), dropped[:, None]),
-                QueryPart(index, (attribute,), (key, (0,)), LineRows(family, strategy, summed)),
+                QueryPart(index, (attribute,), (key, (0,)), rows, predict),
             ]
         for part in split:
             more = (*kept, attribute) if attribute in part.kept else kept
@@ -329,8 +315,8 @@ class Residuals:
         key = (families.key, strict)
         if key not in self._known:
             variances: Array | None
-            if families.line is not None:
-                variances = families.line.variances()
+            if families.predict is not None:
+                variances = families.predict()
             elif not families.blocks:
                 variances = families.factors[0][1][:, 0] ** 2
             elif len(families.blocks) > 1:
@@ -442,6 +428,18 @@ class Residuals:
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
         return OutsideMeasuredSpaceError(msg)
+
+
+def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
+    """Return what a family leaves on a line around the centre of its strategy."""
+    rows = family.matrix()
+    return np.asarray(rows - (rows @ strategy.centre)[:, None])
+
+
+def _line_variances(family: Family, strategy: AxisStrategy, *, summed: bool) -> Array:
+    if summed:
+        return np.array([strategy.loss(family, weighted=False)])
+    return strategy.query_variances(family)
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

@@ -48,7 +48,7 @@ GROWTH = 1.18
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
 PROMISED = 0.01
-"""The gap that is promised: beyond, the accepted one does not grow while plans narrow the gap."""
+"""The gap that is promised: beyond, the search goes on while plans narrow the gap."""
 
 MOST_WEIGHT = 1e6
 """Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
@@ -112,10 +112,13 @@ class Search:
         """
         multipliers, trial, tolerance = self._first(centres, start), None, self.replan.options.tolerance
         goal, highest, narrowest = tolerance, 0.0, math.inf
-        while self.gap > goal and self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
+        while self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
+            narrowing = PROMISED < self.gap < 0.9 * narrowest
+            if self.gap <= goal and not narrowing:
+                break
             if narrowest <= self.gap < PROMISED:
                 goal *= GROWTH**3
-            elif not PROMISED < self.gap < 0.9 * narrowest:
+            elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
             try:

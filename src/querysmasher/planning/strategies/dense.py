@@ -359,7 +359,10 @@ class RowsStrategy(Strategy):
         """
         again, cost = self.of_integers(rounded), float(squared_sensitivity(rounded))
         rows = again.matrix[: self.rank]
-        scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
+        if not math.isfinite(scale):  # the rows are too large for doubles
+            return math.inf
         errors = scale * self.matrix
         errors -= rows
         errors *= self._roots
