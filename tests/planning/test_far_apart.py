@@ -141,7 +141,7 @@ def test_small_terms_are_not_split_off():
     a, b, c, d = (Piece((i % 2,), part) for i, part in enumerate(parts))
     _, blocks = separate((Term(1.0, (a, b)), Term(1e-14, (c, d))))
     assert len(blocks) == 1
-    assert len(blocks[0].block.terms) == 2
+    assert len(blocks[0][1].terms) == 2
 
 
 def test_weights_of_groups_may_be_far_apart():

@@ -167,7 +167,7 @@ def product_bound(workload: Workload) -> float | None:
     attributes = sorted({a for group in workload for a in schema.positions(group.attributes)})
     shape = tuple(schema.sizes[a] for a in attributes)
     cells = math.prod(shape)
-    if not attributes or cells > limits().product_cells or max(shape) > limits().limit_dimension:
+    if not attributes or cells > limits().product_cells or max(shape) > limits().dense_values:
         return None
     parts: dict[Hashable, Part] = {n: Part((n,), (), np.ones((1, n)), thin=True) for n in shape}
     sums: defaultdict[tuple[Piece, ...], float] = defaultdict(float)

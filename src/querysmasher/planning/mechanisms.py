@@ -143,7 +143,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
                 scaled.append((single[alike], math.sqrt(terms[0].coefficient)))
                 continue
             scale, blocks = separate(terms)
-            numbered = tuple((part.axes, numbers.setdefault(part.block, len(numbers))) for part in blocks)
+            numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
             scaled.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
             if alike is not None:
                 single[alike] = scaled[-1][0]
@@ -225,7 +225,7 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
             for term in terms
         )
         scale, blocks = separate(terms)
-        bound = math.sqrt(scale) * math.prod(lower_bound(part.block) for part in blocks)
+        bound = math.sqrt(scale) * math.prod(lower_bound(block) for _, block in blocks)
         chosen = tuple(((axis,), number[basis]) for axis, basis in enumerate(bases))
         return Choice(chosen, math.sqrt(total), min(bound, math.sqrt(total)))
 

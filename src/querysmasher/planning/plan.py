@@ -278,7 +278,10 @@ class Plan(Explained):
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
-            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
+            reason = "it is not computed for large attributes combined with others" if large else ""
+            return Limit(
+                None, None, reason or f"the measured space has {size:,} dimensions, more than {most:,}"
+            )
         cost = self.budget.privacy_cost / self.budget.unit.change()
         rmse = bound / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter
@@ -130,10 +130,6 @@ class Piece:
     axes: tuple[int, ...]
     part: Part
 
-    def moved(self, axis_of: Mapping[int, int]) -> Piece:
-        """Return the part on other axes: `axis_of` maps each axis to a new one."""
-        return Piece(tuple(axis_of[a] for a in self.axes), self.part)
-
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -199,15 +195,7 @@ class Subworkload:
     terms: tuple[Term, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedBlock:
-    """A block and its axes."""
-
-    axes: tuple[int, ...]
-    block: Block
-
-
-def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
+def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...], Block], ...]]:
     """Write the sum of terms as scale × ⊗ blocks, each block with its axes.
 
     Axes that a part ties together belong together. A set of axes can be split off if the matrix
@@ -215,7 +203,7 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
     """
     if len(terms) == 1:  # nearly always
         (term,) = terms
-        return term.coefficient, tuple(PlacedBlock(p.axes, Block.of(p.part)) for p in term.pieces)
+        return term.coefficient, tuple((p.axes, Block.of(p.part)) for p in term.pieces)
     scale = 1.0
     blocks = []
     rest = terms
@@ -232,14 +220,14 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
         if np.allclose(np.outer(column_factor, matrix[0]), matrix, rtol=1e-12, atol=0):  # small terms matter
             factor, block = _block(axes, tuple(map(Term, column_factor.tolist(), row_of)))
             scale *= factor
-            blocks.append(PlacedBlock(axes, block))
+            blocks.append((axes, block))
             rest = tuple(map(Term, matrix[0].tolist(), column_of))
             left.difference_update(axes)
     axes = tuple(sorted(left))
     if not axes:
         return scale * max(term.coefficient for term in rest), tuple(blocks)
     factor, block = _block(axes, rest)
-    return scale * factor, (*blocks, PlacedBlock(axes, block))
+    return scale * factor, (*blocks, (axes, block))
 
 
 def connected(ties: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
@@ -253,18 +241,13 @@ def connected(ties: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
 
 def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
     """Renumber the axes, and scale the largest coefficient to one: blocks are equal up to scale."""
-    axis_of = {axis: i for i, axis in enumerate(axes)}
     scale = max(term.coefficient for term in terms)
-    renumbered = sorted(
-        (
-            Term(
-                float(f"{term.coefficient / scale:.11e}"),
-                tuple(sorted((piece.moved(axis_of) for piece in term.pieces), key=attrgetter("axes"))),
-            )
-            for term in terms
-        ),
-        key=lambda term: [(piece.axes, piece.part.number) for piece in term.pieces],
-    )
+    renumbered = []
+    for term in terms:
+        pieces = [Piece(tuple(map(axes.index, piece.axes)), piece.part) for piece in term.pieces]
+        pieces.sort(key=attrgetter("axes"))
+        renumbered.append(Term(float(f"{term.coefficient / scale:.11e}"), tuple(pieces)))
+    renumbered.sort(key=lambda term: [(piece.axes, piece.part.number) for piece in term.pieces])
     return scale, Block(renumbered[0].shape, tuple(renumbered))
 
 

@@ -86,8 +86,8 @@ def pair_block(workload):
         for s in Decomposer(workload.schema, uniform(workload.schema)).decompose(workload.groups)
         if len(s.attributes) == 2
     ]
-    ((placed,), _) = separate(own.terms)[1], None
-    return placed.block
+    (((_, block),), _) = separate(own.terms)[1], None
+    return block
 
 
 def test_gaps_of_blocks_that_are_not_written_out_are_no_ignorance(limit_planning):

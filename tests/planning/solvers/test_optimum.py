@@ -32,7 +32,7 @@ def problems(workload, centres=None):
     found = []
     for s in decomposer.decompose(workload.groups):
         _, blocks = separate(s.terms)
-        found += [(placed.block, [s.attributes[a] for a in placed.axes]) for placed in blocks]
+        found += [(block, [s.attributes[a] for a in axes]) for axes, block in blocks]
     return found
 
 
@@ -153,7 +153,7 @@ def test_the_optimum_of_a_kronecker_product_is_the_product_of_the_optima():
     whole = Block((4, 3), decomposer.decompose(workload.groups)[-1].terms)
     solution = solve_dense(whole, 1e-6)
     gram = check(solution, whole)
-    product = math.prod(solve(placed.block, 1e-6).reached for placed in separate(whole.terms)[1])
+    product = math.prod(solve(block, 1e-6).reached for _, block in separate(whole.terms)[1])
     assert len(separate(whole.terms)[1]) == 2
     assert solution.reached == pytest.approx(product, rel=1e-6)
     assert product**2 == pytest.approx(optimal_loss(gram, residual((4, 3))), rel=1e-5)
