@@ -2,16 +2,16 @@
 
 The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
-belongs to a *scope*: the uses of one family on alike attributes. Families that look the same from every
-value, on attributes that are asked nothing else, stay uniform; circular ranges are weighed by their length.
+belongs to a *scope*: the uses of one family on alike attributes. Where all queries about an attribute look
+the same from every value, single values stay uniform, and circular ranges are weighed by their length.
 
-Workloads that say the same with fewer groups or families: for multipliers of all queries.
+Fewer groups or families give more queries a multiplier of their own, in two ways.
 
 A query q with target t and weight w is as far from its target as (s/t)·q is from s, and w·Var(q) is
 w·(t/s)²·Var((s/t)·q). So queries on the same attributes with different targets are rows of one family with
 the target s. A family has a multiplier for every row, and one Gram matrix however many rows it has.
 
-Families of one group, merged into one, have a multiplier for every query: that closes gaps which products of
+Families of one group, merged into one, have a multiplier for every query. That closes gaps which products of
 multipliers leave, at the price of the product structure.
 """
 
@@ -136,8 +136,8 @@ class Multipliers:
     def added(self, squares: Array) -> Workload:
         """Return the workload in which every query has its own weight plus its multiplier / target².
 
-        A family of its own has a weight for every row. A group of several is repeated at the end, with the
-        multipliers as weights: their sum need not be a product.
+        A single family has a weight for every row. A group of several families is repeated at the end, with
+        the multipliers as weights: the sum of two products need not be a product.
         """
         groups, further = [], []
         for group, numbers, weight in zip(
@@ -360,8 +360,8 @@ def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for _, family in free:
         matrix = np.asarray(np.kron(matrix, family.matrix()), dtype=float)
-        own_weights = np.ones(family.rows) if family.weights is None else family.weights
-        weights = np.multiply.outer(weights, own_weights).ravel()
+        row_weights = np.ones(family.rows) if family.weights is None else family.weights
+        weights = np.multiply.outer(weights, row_weights).ravel()
     together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
     rest = [part for part in parts if part not in free]
     families: list[Family] = [together, *(family for _, family in rest)]

@@ -128,7 +128,7 @@ def _least_largest(workload: Workload, aims: Array, replan: Replan, centres: Cen
 
 @dataclass(frozen=True, eq=False)
 class Least:
-    """The plan of least cost that meets all targets; multipliers, whole groups and cost of these alone."""
+    """The plan of least cost that meets all targets, and what it takes to meet them without other queries."""
 
     plan: Plan
     multipliers: Multipliers
@@ -195,7 +195,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     """Return a plan that misses targets as little, and also answers queries without any.
 
-    These may be so much worse than in a plan that ignores targets that they hardly cost anything.
+    They may be so inaccurate, compared with a plan that ignores targets, that they cost hardly anything.
     """
     loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
     free = replan(workload, plan.centres)

@@ -65,7 +65,7 @@ class Trial:
     bound: float = 0.0
     """The lower bound that the plan proves."""
     value: float = math.inf
-    """What is to be small, once the budget is shared anew."""
+    """The value to minimise, after the budget is shared anew."""
 
 
 class Search:

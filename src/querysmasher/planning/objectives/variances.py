@@ -76,8 +76,8 @@ def extremes(plan: Plan) -> list[Extreme]:
     if not plan.estimator.is_split:
         for index, group in enumerate(groups):
             variances = plan.estimator.variances(group)
-            rows = np.unravel_index(first_largest(variances), variances.shape)
-            by_group[index] = Extreme(group, math.sqrt(float(variances.max())), tuple(map(int, rows)))
+            query = np.unravel_index(first_largest(variances), variances.shape)
+            by_group[index] = Extreme(group, math.sqrt(float(variances.max())), tuple(map(int, query)))
         return list(by_group.values())
     numbers: dict[Hashable, int] = {}
     scopes = [tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in groups]
