@@ -372,7 +372,7 @@ def spread(known: Multipliers, even: Multipliers) -> Multipliers:
 
 def _product(known: dict[tuple[str, ...], Array], names: tuple[str, ...]) -> Array:
     """Return the products of the values of families that together have these attributes, in order."""
-    factors = []
+    factors: list[Array] = []
     while names and (first := next((n for n in known if n and names[: len(n)] == n), None)):
         factors, names = [*factors, known[first]], names[len(first) :]
     return np.empty(0) if names else kronecker(factors)
