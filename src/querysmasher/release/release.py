@@ -34,8 +34,14 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
-from querysmasher.release.reconstruction import Reconstruction, answered, covariance
-from querysmasher.release.store import Store, combined_noise, repeats
+from querysmasher.release.reconstruction import (
+    Reconstruction,
+    Store,
+    answered,
+    combined_noise,
+    covariance,
+    repeats,
+)
 from querysmasher.schema import Schema
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
