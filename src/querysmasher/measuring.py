@@ -65,8 +65,8 @@ from querysmasher.release.provenance import (
     planned_digest,
     request_digest,
 )
+from querysmasher.release.reconstruction import MemoryStore, new_store
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
