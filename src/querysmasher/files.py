@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, TypeVar, cast
 
 import numpy as np
@@ -96,7 +97,7 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
     members["manifest.json"] = json.dumps({"kind": f"querysmasher {kind}", "format": FORMAT}).encode()
     with replacing(path) as temporary:
         for packed in (True, False):
-            with temporary.open("wb") as stream:
+            with temporary.open("w+b") as stream:
                 write_members(stream, members, packed)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -143,7 +144,9 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         folder = ", it is a folder" if Path(path).is_dir() else ""
         raise FileError(f"path: no file {shown!r}{folder}{starting(path)}")
     try:
-        _check_digest(Path(path))
+        with Path(path).open("rb") as stream:
+            if _checksum(stream) != stream.read():
+                raise ValueError
         archive = zipfile.ZipFile(path)
         manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
         stored, version = text(manifest["kind"]), whole(manifest["format"])
@@ -175,8 +178,8 @@ def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
     """Write a zip file that ends with the checksum of everything before it."""
-    hashing = _Hashing(stream)
-    with zipfile.ZipFile(cast("IO[bytes]", hashing), "w") as archive:
+    forward = SimpleNamespace(write=stream.write, flush=stream.flush)  # so that sizes follow their members
+    with zipfile.ZipFile(cast("IO[bytes]", forward), "w") as archive:
         for name, content in members.items():
             fetched = content.fetch() if isinstance(content, Lazy) else content
             lazy = isinstance(content, Lazy)  # large and random, so compression would not help
@@ -190,41 +193,18 @@ def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> N
                         member, np.ascontiguousarray(fetched).reshape(fetched.shape), allow_pickle=False
                     )
         archive.comment = bytes(_DIGEST)  # reserved for the checksum
-    stream.write(hashing.digest.hexdigest().encode())
+    stream.write(_checksum(stream))
 
 
-class _Hashing:
-    """Forwards and digests bytes, except the last few, which are reserved for the checksum."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.digest = hashlib.sha256()
-        self._stream = stream
-        self._held = b""
-
-    def write(self, data: bytes | memoryview) -> int:
-        pending = self._held + bytes(data)
-        ready, self._held = pending[:-_DIGEST], pending[-_DIGEST:]
-        self.digest.update(ready)
-        self._stream.write(ready)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-def _check_digest(path: Path) -> None:
-    """Raise ValueError unless the file ends with the checksum of everything before."""
-    left = path.stat().st_size - _DIGEST
+def _checksum(stream: IO[bytes]) -> bytes:
+    """Return the checksum of everything in a file but its last bytes, where it stands, and go there."""
+    left = stream.seek(0, os.SEEK_END) - _DIGEST
+    stream.seek(0)
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while left > 0:
-            chunk = stream.read(min(left, 2**22))
-            if not chunk:
-                raise ValueError
-            digest.update(chunk)
-            left -= len(chunk)
-        if digest.hexdigest().encode() != stream.read():
-            raise ValueError
+    while left > 0 and (chunk := stream.read(min(left, 2**22))):
+        digest.update(chunk)
+        left -= len(chunk)
+    return digest.hexdigest().encode()
 
 
 def _take_arrays(data: Any, members: Members) -> Any:

@@ -25,7 +25,7 @@ from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
-from querysmasher.release.store import MEMORY_BYTES
+from querysmasher.release.reconstruction import MEMORY_BYTES
 from querysmasher.report.expectations import (
     QUERY,
     Expectation,

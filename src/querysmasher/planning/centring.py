@@ -159,7 +159,8 @@ class _RoleStrategy:
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), self.start, CLOSE, 40)
+        # the loss is closer to its optimum than the centre
+        design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), self.start, CLOSE / 100, 40)
         ones = design.inverse.sum(axis=1)
         tau = float(ones.sum())
         self.centre = ones / tau

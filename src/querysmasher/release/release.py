@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.attributes import Ordinal
 from querysmasher.errors import Explained, TooLargeError, WorkloadError, explained
 from querysmasher.formatting import count
-from querysmasher.guarantees import ALL, Counted, LeftOut, record_words, remarks
+from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import Estimator
@@ -34,8 +34,14 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
-from querysmasher.release.reconstruction import Reconstruction, answered, covariance
-from querysmasher.release.store import Store, combined_noise, repeats
+from querysmasher.release.reconstruction import (
+    Reconstruction,
+    Store,
+    answered,
+    combined_noise,
+    covariance,
+    repeats,
+)
 from querysmasher.schema import Schema
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
@@ -138,7 +144,10 @@ class Release(Statistical, Explained):
     @property
     def record(self) -> str:
         """Whether the cost was recorded in a ledger, in words."""
-        return record_words(self.entry)
+        made = self.entry
+        if made is None:
+            return "Not recorded in a ledger. Privacy loss adds up across releases about the same people."
+        return f"Recorded in the ledger of {made.label!r} as entry {made.number}, with digest {made.digest}."
 
     @cached_property
     def measurements(self) -> int:
@@ -352,7 +361,13 @@ def _prune(estimator: Estimator, coarsening: Coarsening) -> tuple[Estimator, Coa
     schema = coarsening.original
     axis = schema.position(coarsening.attribute)
     on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
-    parts = _common_parts(on_attribute, coarsening.groups)
+    parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
+    while int(parts.max()) + 1 > before:
+        before = int(parts.max()) + 1
+        for strategy in on_attribute:
+            parts = strategy.parts(parts)
+    _, firsts, numbers = np.unique(parts, return_index=True, return_inverse=True)
+    parts = np.argsort(np.argsort(firsts))[numbers]  # by first appearance, as groups are
     size = int(parts.max()) + 1
     if not on_attribute or size == len(parts):
         return estimator, coarsening, np.arange(len(parts))
@@ -376,17 +391,6 @@ def _prune(estimator: Estimator, coarsening: Coarsening) -> tuple[Estimator, Coa
     groups = np.empty(size, dtype=np.int64)
     groups[parts] = coarsening.groups
     return over_nodes, replace(coarsening, original=inner, groups=groups), parts
-
-
-def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers:
-    """Return the fewest nodes, in all strategies, of which groups of values consist."""
-    parts, before = groups, 0
-    while int(parts.max()) + 1 > before:
-        before = int(parts.max()) + 1
-        for strategy in strategies:
-            parts = strategy.parts(parts)
-    _, firsts, numbers = np.unique(parts, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(firsts))[numbers]  # by first appearance, as groups are
 
 
 @dataclass(frozen=True, eq=False, repr=False)

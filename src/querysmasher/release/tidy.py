@@ -66,11 +66,6 @@ def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> lis
     return columns
 
 
-def frame(columns: Mapping[str, Any], backend: Any) -> Any:
-    """Return a data frame of Arrow arrays; `backend` is any eager backend of narwhals that is installed."""
-    return frame_of(pa.table(dict(columns)), backend)
-
-
 def frame_of(table: Any, backend: Any) -> Any:
     """Return an Arrow table as a data frame of a library; in pandas, integers with nulls remain integers."""
     try:
@@ -101,13 +96,6 @@ def value_type(values: Sequence[object]) -> Any:
     if kinds <= {int, float} and float in kinds:
         return pa.float64()
     return pa.date32() if kinds == {date} else pa.string()
-
-
-def value_column(values: Sequence[object], indexes: Sequence[int | None]) -> Any:
-    """Return a column of the values at `indexes`, null where there is none."""
-    kind = value_type(values)
-    texts = [one_line(str(v)) for v in values] if kind == pa.string() else list(values)
-    return pa.array(texts, kind).take(pa.array(indexes, pa.int64()))
 
 
 def repeated(text: str, size: int) -> Any:
