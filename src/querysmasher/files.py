@@ -90,7 +90,12 @@ Members = dict[str, bytes | NDArray[Any] | Lazy]
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
     check_archive_name(path)
-    _check_replaced(Path(path), kind)
+    stored = ""
+    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
+        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
+        msg = f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace"
+        raise FileError(f"{msg}; choose another name")
     members: Members = {}
     plain = _take_arrays(payload, members)
     members["payload.json"] = json.dumps(plain).encode()
@@ -103,18 +108,6 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
                 os.fsync(stream.fileno())
             if not packed or _within_limits(temporary, members):
                 break
-
-
-def _check_replaced(path: Path, kind: str) -> None:
-    """Refuse to replace a file of another kind: a plan must not take the place of a release."""
-    stored = ""
-    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
-    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
-        msg = (
-            f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace; choose another name"
-        )
-        raise FileError(msg)
 
 
 @contextmanager

@@ -261,8 +261,10 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
         return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
     if role == LABEL:
         return {"title": f"{title}, label", "description": "The value as readers see it."}
-    said = SINGLE if columns.single else SEVERAL
-    words = {"title": attribute.title, "description": f"{_sentence(attribute.description)}{said}", **unit}
+    said = (attribute.description or "").strip()
+    said += "" if not said or said.endswith((".", "!", "?", "…")) else "."
+    said = f"{said} {SINGLE if columns.single else SEVERAL}".lstrip()
+    words = {"title": attribute.title, "description": said, **unit}
     given = {key: word for key, word in words.items() if word is not None}
     if attribute.value_labels is None:
         return given
@@ -273,13 +275,3 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     # the standard has categories only for columns that hold nothing else
     is_list = columns.single and kind in ("string", "integer")
     return given | {"categories" if is_list else "labels": labels}
-
-
-def _sentence(words: str | None) -> str:
-    """Return words so that a sentence may follow.
-
-    >>> _sentence("Age at the interview"), _sentence("As registered."), _sentence(None)
-    ('Age at the interview. ', 'As registered. ', '')
-    """
-    said = (words or "").strip()
-    return f"{said}{'' if said.endswith(('.', '!', '?', '…')) else '.'} " if said else ""
