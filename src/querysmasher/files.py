@@ -106,8 +106,13 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
                 write_members(stream, members, packed)
                 stream.flush()
                 os.fsync(stream.fileno())
-            if not packed or _within_limits(temporary, members):
-                break
+            size = temporary.stat().st_size
+            with zipfile.ZipFile(temporary) as archive:
+                sizes = {name: archive.getinfo(name).file_size for name in members}
+            arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
+            texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
+            if arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size:
+                break  # the limits for reading: else it compresses too well
 
 
 @contextmanager
@@ -211,16 +216,6 @@ def _take_arrays(data: Any, members: Members) -> Any:
     if isinstance(data, list | tuple):
         return [_take_arrays(value, members) for value in data]
     return data
-
-
-def _within_limits(path: Path, members: Members) -> bool:
-    """Return whether a written file respects the limits for reading: it may compress too well."""
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        sizes = {name: archive.getinfo(name).file_size for name in members}
-    arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
-    texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
-    return arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size
 
 
 def _with_arrays(payload: Any, archive: zipfile.ZipFile, room: int) -> Any:
