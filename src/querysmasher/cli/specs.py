@@ -34,7 +34,6 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
-from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
 
 FAMILIES = {
@@ -225,7 +224,10 @@ class Expectations:
         alike: dict[tuple[int, int], list[Expectation]] = {}
         for number, row in zip(numbers, rows, strict=True):
             alike.setdefault((number, len(row.attributes)), []).append(row)
-        return [together(f"{entries[n][0]}: {ways_words(ways)}", some) for (n, ways), some in alike.items()]
+        return [
+            together(f"{entries[n][0]}: {count(ways, 'attribute')} at a time", some)
+            for (n, ways), some in alike.items()
+        ]
 
     def sparse(self) -> str | None:
         """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
