@@ -36,7 +36,7 @@ def rewritten(path, **changes):
     """Write the archive again with members replaced, whole in every other respect."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()} | changes
-    with path.open("wb") as stream:
+    with path.open("w+b") as stream:
         files.write_members(stream, {name: data for name, data in members.items() if data is not None})
 
 
@@ -307,7 +307,7 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
     else:
         members |= {"0.npy": zeros, "payload.json": b'{"a": {"$lazy": "0.npy"}}'}
     path = tmp_path / "bomb"
-    with path.open("wb") as stream:
+    with path.open("w+b") as stream:
         files.write_members(stream, members)
     assert path.stat().st_size < 500_000
     assert peak_of_reading(path) < 60
@@ -353,7 +353,7 @@ def test_json_takes_its_place_in_memory_once(tmp_path):
     path = tmp_path / "x"
     text = b'{"x":[' + b"[[]]," * 20_000 + b"[]]}"
     manifest = json.dumps({"kind": "querysmasher thing", "format": files.FORMAT}).encode()
-    with path.open("wb") as stream:
+    with path.open("w+b") as stream:
         files.write_members(stream, {"payload.json": text, "manifest.json": manifest})
     tracemalloc.start()
     try:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,11 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
     for axis, matrix in enumerate(matrices, start=first):
         tensor = np.moveaxis(np.tensordot(tensor, matrix, axes=(axis, 0)), -1, axis)
     return tensor
+
+
+def kronecker(factors: Iterable[Array]) -> Array:
+    """Return the Kronecker product of vectors, or of matrices; one if there are none."""
+    return reduce(lambda left, right: np.asarray(np.kron(left, right)), factors, np.ones(1))
 
 
 def square_root(gram: Array, cutoff: float) -> Array:

@@ -49,29 +49,29 @@ def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
     """
     if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
         return value
+    no_day = "expected dates without time or time zone"
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")
         if day != value:  # also true of what is not a time
-            raise _no_day(name, value if quoted else None)
+            raise _invalid(name, f"{no_day}, got {value}" if quoted else no_day)
         value = day
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
     if isinstance(value, datetime):
         midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
         if value.tzinfo is not None or value != midnight:
-            raise _no_day(name, value if quoted else None)
+            raise _invalid(name, f"{no_day}, got {value}" if quoted else no_day)
         return value.date()
     if not isinstance(value, str | int | float | bool | date):
         got = as_given(value) if quoted or value is None else f"values of type {type(value).__name__}"
-        raise SchemaError(f"values of attribute {name!r}: expected strings, numbers or dates, got {got}")
+        raise _invalid(name, f"expected strings, numbers or dates, got {got}")
     if isinstance(value, float) and math.isnan(value):
-        raise SchemaError(f"values of attribute {name!r}: NaN is not allowed as a value")
+        raise _invalid(name, "NaN is not allowed as a value")
     return value
 
 
-def _no_day(name: str, value: object) -> SchemaError:
-    got = "" if value is None else f", got {value}"
-    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone{got}")
+def _invalid(name: str, why: str, what: str = "values") -> SchemaError:
+    return SchemaError(f"{what} of attribute {name!r}: {why}")
 
 
 WORDS = ("title", "description", "unit")
@@ -117,6 +117,10 @@ class Attribute:
     edges: ClassVar[Sequence[float] | None] = None
     """The edges of bins, or None if values are not bins of a number."""
 
+    def __init_subclass__(cls, family: str = "identity") -> None:
+        """Name the kind as its class; values have an order unless counting each by itself suits them best."""
+        cls.kind, cls.natural_family, cls.ordered = cls.__name__.lower(), family, family != "identity"
+
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
@@ -128,37 +132,30 @@ class Attribute:
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
             given: Any = self.values
             example = f"range({given})" if type(given) is int and given > 0 else "['F', 'M']"
-            msg = f"values of attribute {self.name!r}: expected a list of values, got {as_given(given)}"
-            raise SchemaError(f"{msg}; write qs.{type(self).__name__}({self.name!r}, {example})")
+            write = f"write qs.{type(self).__name__}({self.name!r}, {example})"
+            raise _invalid(self.name, f"expected a list of values, got {as_given(given)}; {write}")
         listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
         object.__setattr__(self, "values", tuple(checked_label(self.name, v, listed) for v in self.values))
         if not self.values:
-            msg = f"values of attribute {self.name!r}: the domain is empty; list at least one value"
-            raise SchemaError(msg)
+            raise _invalid(self.name, "the domain is empty; list at least one value")
         if len(set(self.values)) != len(self.values):
             twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
             what = literal(twice) if listed else "a value"
-            msg = f"values of attribute {self.name!r}: {what} is given more than once"
-            raise SchemaError(f"{msg}; list every possible value once")
+            raise _invalid(self.name, f"{what} is given more than once; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
-            raise SchemaError(
-                f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as a "
-                "string"
-            )
+            raise _invalid(self.name, f"{literal(both[0])} is given both as a date and as a string")
         if self.missing is not None:
             try:
                 declared = self.values[self.position(checked_label(self.name, self.missing))]
             except SchemaError:
-                allowed, got = some(self.literals), _shown(self.missing)
-                msg = f"missing of attribute {self.name!r}: expected one of its values, {allowed}, got {got}"
-                raise SchemaError(msg) from None
+                why = f"expected one of its values, {some(self.literals)}, got {_shown(self.missing)}"
+                raise _invalid(self.name, why, "missing") from None
             object.__setattr__(self, "missing", declared)
         for key in WORDS:
             words = getattr(self, key)
             if words is not None and not (isinstance(words, str) and words.strip()):
-                msg = f"{key} of attribute {self.name!r}: expected a non-empty string, got {as_given(words)}"
-                raise SchemaError(msg)
+                raise _invalid(self.name, f"expected a non-empty string, got {as_given(words)}", key)
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
 
@@ -171,12 +168,10 @@ class Attribute:
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
-            raise SchemaError(
-                f"value_labels of attribute {self.name!r}: expected a mapping from values to labels, or a "
-                f"list of {self.size:,} labels"
-            )
+            why = f"expected a mapping from values to labels, or a list of {self.size:,} labels"
+            raise _invalid(self.name, why, "value_labels")
         if not all(isinstance(label, str) and label.strip() for label in labels):
-            raise SchemaError(f"value_labels of attribute {self.name!r}: expected non-empty strings")
+            raise _invalid(self.name, "expected non-empty strings", "value_labels")
         return tuple(labels)
 
     @property
@@ -270,32 +265,22 @@ class Attribute:
 class Categorical(Attribute):
     """Values without an order: sex, region, occupation."""
 
-    kind: ClassVar[str] = "categorical"
-
 
 @explained("qs.Ordinal('age', range(100))")
 @dataclass(frozen=True, repr=False)
-class Ordinal(Attribute):
+class Ordinal(Attribute, family="prefix"):
     """Values with an order: age in years, level of education."""
-
-    kind: ClassVar[str] = "ordinal"
-    ordered: ClassVar[bool] = True
-    natural_family: ClassVar[str] = "prefix"
 
 
 @explained("qs.Cyclic('hour', range(24))")
 @dataclass(frozen=True, repr=False)
-class Cyclic(Attribute):
+class Cyclic(Attribute, family="circular"):
     """Values on a circle, where the first follows the last: hour of day, month of birth."""
-
-    kind: ClassVar[str] = "cyclic"
-    ordered: ClassVar[bool] = True
-    natural_family: ClassVar[str] = "circular"
 
 
 @explained("qs.Binned('income', edges=[0, 10_000, 25_000])")
 @dataclass(frozen=True, repr=False)
-class Binned(Attribute):
+class Binned(Attribute, family="prefix"):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
     A bin contains its left edge but not its right edge; the last bin contains both.
@@ -307,25 +292,20 @@ class Binned(Attribute):
     values: Sequence[Label] = field(init=False, default=())
     edges: Sequence[float] = ()  # type: ignore[misc]  # each has its own
 
-    kind: ClassVar[str] = "binned"
-    ordered: ClassVar[bool] = True
-    natural_family: ClassVar[str] = "prefix"
-
     def __post_init__(self) -> None:
         """Check the edges and name the bins after them."""
+        example = f"qs.Binned({self.name!r}, edges=[0, 10, 20])"
         if isinstance(self.edges, str) or not isinstance(self.edges, Iterable):
-            msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {as_given(self.edges)}"
-            raise SchemaError(f"{msg}; write qs.Binned({self.name!r}, edges=[0, 10, 20])")
+            why = f"expected a list of numbers, got {as_given(self.edges)}; write {example}"
+            raise _invalid(self.name, why, "edges")
         edges = tuple(checked_label(self.name, e) for e in self.edges)
         if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
-            msg = f"edges of attribute {self.name!r}: expected finite numbers, got {list(edges)!r}"
-            raise SchemaError(msg)
+            raise _invalid(self.name, f"expected finite numbers, got {list(edges)!r}", "edges")
         if len(edges) < 2:
-            msg = f"edges of attribute {self.name!r}: the domain is empty; give at least two edges"
-            raise SchemaError(f"{msg}, as in qs.Binned({self.name!r}, edges=[0, 10, 20])")
+            why = f"the domain is empty; give at least two edges, as in {example}"
+            raise _invalid(self.name, why, "edges")
         if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
-            msg = f"edges of attribute {self.name!r}: expected increasing numbers, got {list(edges)!r}"
-            raise SchemaError(msg)
+            raise _invalid(self.name, f"expected increasing numbers, got {list(edges)!r}", "edges")
         closing = ")" * (len(edges) - 2) + "]"
         bins = [f"[{a}, {b}{end}" for a, b, end in zip(edges, edges[1:], closing, strict=False)]
         object.__setattr__(self, "edges", edges)

@@ -160,7 +160,11 @@ def conditions(schema: Iterable[Attribute], predicate: str) -> list[Mask]:
     except (RecursionError, MemoryError):
         raise PredicateError(f"predicate {predicate[:40] + '…'!r}: it is nested too deeply") from None
     except (PredicateError, UnknownAttributeError) as error:
-        for name in sorted(filter(_needs_brackets, attributes), key=len, reverse=True):
+        for name in sorted(attributes, key=len, reverse=True):
+            # without brackets, these may be intended as numbers and operators
+            readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
+            if written_name(name) == name or readable:
+                continue
             bare = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
             match = next((match for match in bare.finditer(predicate) if match[1] is None), None)
             if match is not None:
@@ -176,12 +180,6 @@ def conditions(schema: Iterable[Attribute], predicate: str) -> list[Mask]:
         if problems and is_known:
             raise PredicateError(f"predicate {predicate!r}: {'; '.join(problems)}") from None
         raise
-
-
-def _needs_brackets(name: str) -> bool:
-    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
-    readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
-    return written_name(name) != name and not readable
 
 
 def any_possible(schema: Iterable[Attribute], predicates: Sequence[str]) -> bool:
@@ -271,11 +269,11 @@ class _Reader:
                 f"a condition ties {len(axes)} attributes together over {cells:,} cells; at most "
                 f"{MAX_CELLS:,} can be held (conditions joined by a top-level 'and' are not tied)"
             )
-        return axes, combine(self.spread(a, axes), self.spread(b, axes))
-
-    def spread(self, mask: Mask, axes: tuple[int, ...]) -> NDArray[Any]:
-        shape = [self.sizes[axis] if axis in mask[0] else 1 for axis in axes]
-        return np.broadcast_to(mask[1].reshape(shape), [self.sizes[axis] for axis in axes])
+        spread = (
+            mask.reshape([self.sizes[axis] if axis in axes_of else 1 for axis in axes])
+            for axes_of, mask in (a, b)
+        )
+        return axes, combine(*spread)
 
     def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Mask:
         attribute = self.attribute(left)

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, TypeVar, cast
 
 import numpy as np
@@ -89,31 +90,29 @@ Members = dict[str, bytes | NDArray[Any] | Lazy]
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
     check_archive_name(path)
-    _check_replaced(Path(path), kind)
+    stored = ""
+    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
+        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
+        msg = f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace"
+        raise FileError(f"{msg}; choose another name")
     members: Members = {}
     plain = _take_arrays(payload, members)
     members["payload.json"] = json.dumps(plain).encode()
     members["manifest.json"] = json.dumps({"kind": f"querysmasher {kind}", "format": FORMAT}).encode()
     with replacing(path) as temporary:
         for packed in (True, False):
-            with temporary.open("wb") as stream:
+            with temporary.open("w+b") as stream:
                 write_members(stream, members, packed)
                 stream.flush()
                 os.fsync(stream.fileno())
-            if not packed or _within_limits(temporary, members):
-                break
-
-
-def _check_replaced(path: Path, kind: str) -> None:
-    """Refuse to replace a file of another kind: a plan must not take the place of a release."""
-    stored = ""
-    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
-    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
-        msg = (
-            f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace; choose another name"
-        )
-        raise FileError(msg)
+            size = temporary.stat().st_size
+            with zipfile.ZipFile(temporary) as archive:
+                sizes = {name: archive.getinfo(name).file_size for name in members}
+            arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
+            texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
+            if arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size:
+                break  # the limits for reading: else it compresses too well
 
 
 @contextmanager
@@ -143,7 +142,9 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         folder = ", it is a folder" if Path(path).is_dir() else ""
         raise FileError(f"path: no file {shown!r}{folder}{starting(path)}")
     try:
-        _check_digest(Path(path))
+        with Path(path).open("rb") as stream:
+            if _checksum(stream) != stream.read():
+                raise ValueError
         archive = zipfile.ZipFile(path)
         manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
         stored, version = text(manifest["kind"]), whole(manifest["format"])
@@ -175,8 +176,8 @@ def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
     """Write a zip file that ends with the checksum of everything before it."""
-    hashing = _Hashing(stream)
-    with zipfile.ZipFile(cast("IO[bytes]", hashing), "w") as archive:
+    forward = SimpleNamespace(write=stream.write, flush=stream.flush)  # so that sizes follow their members
+    with zipfile.ZipFile(cast("IO[bytes]", forward), "w") as archive:
         for name, content in members.items():
             fetched = content.fetch() if isinstance(content, Lazy) else content
             lazy = isinstance(content, Lazy)  # large and random, so compression would not help
@@ -190,41 +191,18 @@ def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> N
                         member, np.ascontiguousarray(fetched).reshape(fetched.shape), allow_pickle=False
                     )
         archive.comment = bytes(_DIGEST)  # reserved for the checksum
-    stream.write(hashing.digest.hexdigest().encode())
+    stream.write(_checksum(stream))
 
 
-class _Hashing:
-    """Forwards and digests bytes, except the last few, which are reserved for the checksum."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.digest = hashlib.sha256()
-        self._stream = stream
-        self._held = b""
-
-    def write(self, data: bytes | memoryview) -> int:
-        pending = self._held + bytes(data)
-        ready, self._held = pending[:-_DIGEST], pending[-_DIGEST:]
-        self.digest.update(ready)
-        self._stream.write(ready)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-def _check_digest(path: Path) -> None:
-    """Raise ValueError unless the file ends with the checksum of everything before."""
-    left = path.stat().st_size - _DIGEST
+def _checksum(stream: IO[bytes]) -> bytes:
+    """Return the checksum of everything in a file but its last bytes, where it stands, and go there."""
+    left = stream.seek(0, os.SEEK_END) - _DIGEST
+    stream.seek(0)
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while left > 0:
-            chunk = stream.read(min(left, 2**22))
-            if not chunk:
-                raise ValueError
-            digest.update(chunk)
-            left -= len(chunk)
-        if digest.hexdigest().encode() != stream.read():
-            raise ValueError
+    while left > 0 and (chunk := stream.read(min(left, 2**22))):
+        digest.update(chunk)
+        left -= len(chunk)
+    return digest.hexdigest().encode()
 
 
 def _take_arrays(data: Any, members: Members) -> Any:
@@ -238,16 +216,6 @@ def _take_arrays(data: Any, members: Members) -> Any:
     if isinstance(data, list | tuple):
         return [_take_arrays(value, members) for value in data]
     return data
-
-
-def _within_limits(path: Path, members: Members) -> bool:
-    """Return whether a written file respects the limits for reading: it may compress too well."""
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        sizes = {name: archive.getinfo(name).file_size for name in members}
-    arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
-    texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
-    return arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size
 
 
 def _with_arrays(payload: Any, archive: zipfile.ZipFile, room: int) -> Any:

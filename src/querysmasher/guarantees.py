@@ -15,7 +15,7 @@ from querysmasher.fields import floats, fraction, integers, text
 from querysmasher.privacy.accounting import Dropped, ends
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.entries import DELTA, Entry, Total
+from querysmasher.privacy.entries import DELTA, Total
 from querysmasher.privacy.unit import Unit
 
 LARGE_EPSILON = 10
@@ -271,13 +271,6 @@ def equivalents(budget: Budget) -> str:
     delta = delta_of(budget)
     rho, mu, epsilon = (readable(a, digits=4) for a in (budget.rho, budget.mu, budget.epsilon_at(delta)))
     return f"rho = {rho:.4g}, mu = {mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta!r}"
-
-
-def record_words(entry: Entry | None) -> str:
-    """Return whether the cost of a release was recorded in a ledger."""
-    if entry is None:
-        return "Not recorded in a ledger. Privacy loss adds up across releases about the same people."
-    return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
 
 
 def total_words(total: Total, delta: float) -> str:

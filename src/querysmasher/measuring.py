@@ -65,8 +65,8 @@ from querysmasher.release.provenance import (
     planned_digest,
     request_digest,
 )
+from querysmasher.release.reconstruction import MemoryStore, new_store
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
@@ -238,8 +238,18 @@ class Access:
                 raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
             self.dropped = Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
         self.allowed = rest(allowed, self.dropped)
-        if ledger is not None:
-            check_ledger(ledger, budget, seed is None and self.noise.is_private)
+        if ledger is None:
+            return
+        if type(ledger) is not Ledger:
+            example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+            raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
+        if seed is not None or not self.noise.is_private:
+            raise PrivacyError(
+                "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost "
+                "can be recorded for it",
+                WITHOUT,
+            )
+        ledger.check_unit(budget)
 
     @contextmanager
     def opened(
@@ -290,7 +300,7 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]
     schema = workload.schema
     sets = dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in workload if g.attributes)
     for attributes in sets:
-        cells = _cells(schema, attributes)
+        cells = math.prod(schema.sizes[a] for a in attributes)
         if cells > LARGEST:
             names = ", ".join(schema.names[a] for a in attributes)
             raise TooLargeError(
@@ -309,30 +319,14 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
     """Refuse options that do not fit a budget."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = (
-            f"max_records: expected an integer from 1 to 2^40, such as 1_000_000, got {as_given(max_records)}"
-        )
-        raise DataError(msg)
+        allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
+        raise DataError(f"max_records: {allowed}, got {as_given(max_records)}")
     if unknown == "drop" and budget.unit.total_is_public:
         raise PrivacyError(
             "records cannot be dropped: with replace_one neighbours the number of records is published, and "
             "a record replaced by one outside the schema's domain would change it",
             REFUSE,
         )
-
-
-def check_ledger(ledger: Ledger, budget: Budget, is_private: bool) -> None:
-    """Refuse a ledger that cannot record this measurement."""
-    if type(ledger) is not Ledger:
-        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
-    if not is_private:
-        raise PrivacyError(
-            "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost can "
-            "be recorded for it",
-            WITHOUT,
-        )
-    ledger.check_unit(budget)
 
 
 MULTIPLE = 2**10
@@ -353,7 +347,7 @@ def compare(
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
     queries = tuple(Distance(attributes, MULTIPLE, variance) for attributes in sets)
     distances = Distances(schema, budget, queries, phases.max_records)
-    targets = new_store(sum(_cells(schema, attributes) for attributes in sets))
+    targets = new_store(sum(math.prod(schema.sizes[a] for a in attributes) for attributes in sets))
     for number, table in enumerate(model.tables(sets)):
         targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
 
@@ -362,10 +356,6 @@ def compare(
         return targets[number].astype(np.int64, copy=False).reshape(shape)
 
     return ComparedPhase(name, distances, phases.distances(distances, target, progress))
-
-
-def _cells(schema: Schema, attributes: AttributeSet) -> int:
-    return math.prod(schema.sizes[a] for a in attributes)
 
 
 @dataclass(eq=False)
@@ -438,9 +428,11 @@ class Journal:
     def release(self) -> Release:
         """Return what was measured so far."""
         plan = joined(self._plans, self.budget)
+        measured = dict.fromkeys(m.attributes for m in plan.measured if m.attributes)
+        answerable = [s for s in measured if all(part in measured for part in subsets(s) if part)]
         return Release(
             plan,
-            tables(plan.schema, _answerable(plan)),
+            tables(plan.schema, answerable or [()]),
             uniform(self.workload.schema),
             self.noise,
             self._store,
@@ -450,17 +442,6 @@ class Journal:
             asked=self.workload,
             exploration=Exploration(self.options, tuple(self._done)),
         )
-
-
-def _answerable(plan: IntegerPlan) -> list[AttributeSet]:
-    """Return the sets of which every part was measured, so that the release answers their tables."""
-    measured = {m.attributes for m in plan.measured}
-
-    def follows(attributes: AttributeSet) -> bool:
-        return all(subset in measured for subset in subsets(attributes) if subset)
-
-    sets = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
-    return list(sets) or [()]
 
 
 PARTS = "parts of tables"

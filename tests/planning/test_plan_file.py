@@ -192,7 +192,7 @@ def test_loading_never_unpickles(saved, refuses):
     arrays = [name for name in members if name.endswith(".npy")]
     assert len(arrays) > 5
     for name in arrays[:3]:
-        with saved.open("wb") as forged:
+        with saved.open("w+b") as forged:
             files.write_members(forged, {**members, name: stream.getvalue()})
         with refuses(FileError, ValueError, "rich.plan"):
             qs.Plan.load(saved)

@@ -32,7 +32,7 @@ from querysmasher.errors import QuerySmasherError
 from querysmasher.privacy import measurement
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.noise import noise_source
-from querysmasher.release import store as store_module
+from querysmasher.release import reconstruction as store_module
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 

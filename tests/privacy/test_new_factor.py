@@ -19,8 +19,8 @@ from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, Inte
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 
 SCHEMA = qs.Schema.of(a=4, b=3)
 UNIT = {"a": Differences(4, 700), "b": Matrix(np.array([[500, -500, 0], [300, 300, -600]]))}

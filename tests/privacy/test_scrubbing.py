@@ -24,7 +24,7 @@ from querysmasher.data import sources as table_module
 from querysmasher.demo import true_answers
 from querysmasher.errors import DataError
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.store import MemoryStore
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.spec import read_spec
 
 MEASURE = importlib.import_module("querysmasher.measuring")

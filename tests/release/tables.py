@@ -18,8 +18,8 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM
 
 

@@ -19,8 +19,8 @@ from querysmasher.release import reconstruction
 from querysmasher.release import reconstruction as covariance_module
 from querysmasher.release import release as release_module
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM
 from tests.reference import query_rows
 from tests.release.tables import (

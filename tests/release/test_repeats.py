@@ -14,7 +14,7 @@ from querysmasher.errors import FileError
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
-from querysmasher.release.store import MemoryStore
+from querysmasher.release.reconstruction import MemoryStore
 from tests.builders import ALARM, UNIFORM
 from tests.release.tables import TableCounter, random_counts, simulate, whole
 

@@ -8,8 +8,8 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.release import store as store_module
-from querysmasher.release.store import FileStore, MemoryStore, new_store
+from querysmasher.release import reconstruction as store_module
+from querysmasher.release.reconstruction import FileStore, MemoryStore, new_store
 from tests.builders import UNIFORM
 from tests.release.tables import Untouchable, frame, random_counts
 

@@ -19,7 +19,7 @@ import querysmasher as qs
 from querysmasher.errors import FileError
 from querysmasher.files import write_members
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.release.store import MemoryStore
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
 from querysmasher.release.writing import document
 from tests.builders import UNIFORM
@@ -216,7 +216,7 @@ def archive_again(path, change):
     archive = zipfile.ZipFile(path)
     members = [(name, archive.read(name)) for name in archive.namelist()]
     archive.close()
-    with path.open("wb") as stream:
+    with path.open("w+b") as stream:
         write_members(stream, dict(change(members)))
 
 

@@ -58,7 +58,7 @@ def changed_archive(path, change):
     archive = zipfile.ZipFile(path)
     members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
-    with path.open("wb") as stream:
+    with path.open("w+b") as stream:
         write_members(stream, members)
 
 

@@ -25,7 +25,7 @@ from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
-from querysmasher.release.store import MEMORY_BYTES
+from querysmasher.release.reconstruction import MEMORY_BYTES
 from querysmasher.report.expectations import (
     QUERY,
     Expectation,
@@ -34,7 +34,6 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
-from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
 
 FAMILIES = {
@@ -220,7 +219,10 @@ class Expectations:
         alike: dict[tuple[int, int], list[Expectation]] = {}
         for number, row in zip(numbers, rows, strict=True):
             alike.setdefault((number, len(row.attributes)), []).append(row)
-        return [together(f"{entries[n][0]}: {ways_words(ways)}", some) for (n, ways), some in alike.items()]
+        return [
+            together(f"{entries[n][0]}: {count(ways, 'attribute')} at a time", some)
+            for (n, ways), some in alike.items()
+        ]
 
     def sparse(self) -> str | None:
         """Point to estimates if most queries are cells of tables that are sparse in a usual data set.

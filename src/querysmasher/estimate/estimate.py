@@ -24,10 +24,10 @@ from querysmasher.estimate.risk import settled
 from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
 from querysmasher.estimate.table_model import Model
 from querysmasher.formatting import count, one_line
-from querysmasher.html import element, notebook, table
-from querysmasher.release.answers import SHOWN, LabelledAnswers
+from querysmasher.html import notebook, table
+from querysmasher.release.answers import LabelledAnswers
 from querysmasher.release.release import Release
-from querysmasher.release.tidy import Tidy, column_names, frame, repeated
+from querysmasher.release.tidy import Tidy, column_names, frame_of, repeated
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.tables import OF, LabelledTable, Percent, check_table, denominators
@@ -80,6 +80,7 @@ class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
     note: str = NOTE
 
     source: ClassVar[str] = "estimate"
+    _title: ClassVar[str] = f"Estimates of {{}} ({NOTE})"
 
     def _entry(self, label: str, index: int) -> EstimatedAnswer:
         return EstimatedAnswer(label, float(self.values[index]))
@@ -90,25 +91,6 @@ class EstimatedAnswers(LabelledAnswers[EstimatedAnswer]):
         The columns before `value` are those of `Answers.to_frame`.
         """
         return self._frame(EstimateTidy(self.workload), backend, self.values)
-
-    def __repr__(self) -> str:
-        """Show the first answers."""
-        first = zip(self.workload.labels(), self.values[:5], strict=False)
-        shown = [f"  {label}: {value:,.1f}" for label, value in first]
-        more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
-        return "\n".join([f"Estimates of {len(self):,} queries ({self.note})", *shown, *more])
-
-    def _repr_html_(self) -> str:
-        """Show the first answers in a notebook."""
-        labels = zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)
-        rows = [(label, f"{self.values[i]:,.1f}") for i, label in labels]
-        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None
-        return notebook(
-            f"Estimates of {count(len(self), 'query', 'queries')}",
-            element("p", self.note),
-            table(["query", "value"], rows, numbers=[1]),
-            element("p", more) if more else None,
-        )
 
 
 class EstimatedTable(Marginal):
@@ -141,7 +123,7 @@ class EstimatedCrossTable(LabelledTable):
         if wide:
             return self._wide(pa.table(made), "value", backend)
         made["note"] = repeated(self.note, len(flat))
-        return frame(made, backend)
+        return frame_of(pa.table(made), backend)
 
     def __getitem__(self, key: Any) -> float:
         """Return a cell by the value of each attribute; None stands for all values."""

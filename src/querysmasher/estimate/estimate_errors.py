@@ -27,7 +27,7 @@ from querysmasher.estimate.risk import settled
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.release import Release
-from querysmasher.release.tidy import frame
+from querysmasher.release.tidy import frame_of
 from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
@@ -139,7 +139,7 @@ class EstimateErrors:
             "kind": [error.kind for error in self.each],
             "unbiased": pa.array([error.unbiased for error in self.each], numbers),
         }
-        return frame(columns, backend)
+        return frame_of(pa.table(columns), backend)
 
     def __len__(self) -> int:
         """Count the tables."""

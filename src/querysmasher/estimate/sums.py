@@ -38,9 +38,8 @@ from querysmasher.estimate.fitting import Axes, arranged, fitted, quotient
 from querysmasher.estimate.table_model import Model
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
-from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstruction import MemoryStore, Reconstruction
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 

@@ -227,7 +227,7 @@ class Plan(Explained):
         The workload can be any on the same schema whose queries follow from the measurements. Other queries
         raise `OutsideMeasuredSpaceError`.
         """
-        self._check_schema(workload)
+        check_workload(workload, self.workload.schema, "plan")
         count = workload.query_count
         if count > limits().variances:
             raise TooLargeError(
@@ -244,7 +244,7 @@ class Plan(Explained):
     def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
         """Return the expected error of each group of the planned (or another) workload, in order."""
         workload = workload or self.workload
-        self._check_schema(workload)
+        check_workload(workload, self.workload.schema, "plan")
         from querysmasher.report.expectations import expect  # noqa: PLC0415 - a view
 
         return expect(self, workload)
@@ -291,9 +291,6 @@ class Plan(Explained):
         """Number of measurements."""
         ranks = [s.strategy.rank for s in self.solutions]
         return sum(math.prod(ranks[number] for _, number in m.blocks) for m in self.measured)
-
-    def _check_schema(self, workload: Workload) -> None:
-        check_workload(workload, self.workload.schema, "plan")
 
     def __repr__(self) -> str:
         """Return the plan and its expected errors as text."""

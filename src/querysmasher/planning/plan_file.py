@@ -78,6 +78,9 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
 
 def plan_from_data(data: dict[str, Any]) -> Plan:
     """Rebuild a plan from the result of `plan_to_data`, and check that it is consistent."""
+    if "certificate" not in data:
+        raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
+    value, bound = (number(x, 0, math.inf) for x in items(data["certificate"]))
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
     patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
@@ -100,7 +103,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
         solutions,
         measured,
         weighted_loss=_loss(data, solutions, measured),
-        certificate=_certificate(data),
+        certificate=Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST))),
         mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),
         centering=word(data["centering"]),
@@ -110,13 +113,6 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
     )
     check_plan(plan)
     return plan
-
-
-def _certificate(data: dict[str, Any]) -> Certificate:
-    if "certificate" not in data:
-        raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
-    value, bound = (number(x, 0, math.inf) for x in items(data["certificate"]))
-    return Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST)))
 
 
 def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:

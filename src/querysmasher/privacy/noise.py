@@ -51,12 +51,11 @@ import os
 from collections.abc import Callable
 from fractions import Fraction
 from numbers import Rational
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Numbers
 from querysmasher.errors import MissingExtraError, PrivacyError, Remedy, as_given
 from querysmasher.privacy.budget import root_up
 from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
@@ -269,21 +268,6 @@ def _exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
     return low >> guard, -(-high >> guard)
 
 
-class NoiseSource(Protocol):
-    """The interface of noise: independent draws with a given variance parameter."""
-
-    @property
-    def distribution(self) -> Distribution:
-        """The distribution of the draws."""
-
-    @property
-    def description(self) -> str:
-        """One sentence for the report: the distribution and the source of randomness."""
-
-    def draw(self, variance: Fraction, size: int) -> Numbers:
-        """Draw `size` independent numbers with the variance parameter σ²."""
-
-
 SEEDED = Remedy("use noise='discrete' for a simulation", 'use [measure] noise = "discrete" for a simulation')
 
 
@@ -334,6 +318,9 @@ class FloatGaussian:
             raise PrivacyError(msg)
         return self._generator.normal(0.0, math.sqrt(float(variance)), checked_size(size))
 
+
+NoiseSource = RoundedGaussian | DiscreteGaussian | OpenDPDiscreteGaussian | FloatGaussian
+"""Independent draws with a given variance parameter."""
 
 SOURCES: dict[str, Callable[..., NoiseSource]] = {
     "rounded": RoundedGaussian,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -56,7 +55,13 @@ class LabelledAnswers(Generic[AnswerType]):
     values: Array
 
     source: ClassVar[str]
-    """What was asked, as users call it."""
+    """The variable that users ask, in examples."""
+    _title: ClassVar[str]
+    _header: ClassVar[tuple[str, ...]] = ("query", "value")
+
+    def _cells(self, index: int) -> tuple[str, ...]:
+        """Return the numbers of an answer as strings, under `_header`."""
+        return (decimal(self.values[index], 1),)
 
     def _entry(self, label: str, index: int) -> AnswerType:
         """Return one answer."""
@@ -103,6 +108,25 @@ class LabelledAnswers(Generic[AnswerType]):
             index = index_in(len(self), key, "answers")
         return self._entry(next(islice(self.workload.labels(), index, None)), index)
 
+    def _shown(self, most: int) -> tuple[str, list[tuple[str, ...]]]:
+        """Return the title and the first answers as strings."""
+        labels = islice(self.workload.labels(), most)
+        rows = [(label, *self._cells(index)) for index, label in enumerate(labels)]
+        return self._title.format(count(len(self), "query", "queries")), rows
+
+    def __repr__(self) -> str:
+        """Show the first answers."""
+        title, rows = self._shown(5)
+        more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
+        return "\n".join([title, *(f"  {label}: {' ± '.join(cells[:2])}" for label, *cells in rows), *more])
+
+    def _repr_html_(self) -> str:
+        """Show the first answers in a notebook."""
+        title, rows = self._shown(SHOWN)
+        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None
+        listed = table(self._header, rows, numbers=range(1, len(self._header)))
+        return notebook(title, listed, element("p", more) if more else None)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers(LabelledAnswers[Answer], Explained):
@@ -111,6 +135,8 @@ class Answers(LabelledAnswers[Answer], Explained):
     std: Array
 
     source: ClassVar[str] = "release"
+    _title: ClassVar[str] = "Answers to {} (value ± standard error)"
+    _header: ClassVar[tuple[str, ...]] = ("query", "value", "standard error", "95% interval")
 
     @classmethod
     def of(cls, workload: Workload, answer: Callable[[Group], tuple[Array, Array]]) -> Answers:
@@ -125,6 +151,11 @@ class Answers(LabelledAnswers[Answer], Explained):
 
     def _entry(self, label: str, index: int) -> Answer:
         return Answer(label, float(self.values[index]), float(self.std[index]))
+
+    def _cells(self, index: int) -> tuple[str, ...]:
+        answer = self._entry("", index)
+        value, std, low, high = (decimal(n, 1) for n in (answer.value, answer.std, *answer.interval()))
+        return value, std, f"{low} … {high}"
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the lower and upper ends of confidence intervals, each with coverage `level`."""
@@ -154,26 +185,3 @@ class Answers(LabelledAnswers[Answer], Explained):
         """
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
         return self._frame(tidy, backend, self.values, self.std)
-
-    def __repr__(self) -> str:
-        """Show the first answers with their standard errors."""
-        first = zip(self.workload.labels(), self.values[:5], self.std[:5], strict=False)
-        shown = [f"  {label}: {decimal(value, 1)} ± {decimal(std, 1)}" for label, value, std in first]
-        more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
-        queries = count(len(self), "query", "queries")
-        return "\n".join([f"Answers to {queries} (value ± standard error)", *shown, *more])
-
-    def _repr_html_(self) -> str:
-        """Show the first answers with their intervals in a notebook."""
-        low, high = self.interval(0.95)
-        tenths = partial(decimal, digits=1)
-        rows = [
-            (label, tenths(self.values[i]), tenths(self.std[i]), f"{tenths(low[i])} … {tenths(high[i])}")
-            for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)
-        ]
-        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None
-        return notebook(
-            f"Answers to {count(len(self), 'query', 'queries')}",
-            table(["query", "value", "standard error", "95% interval"], rows, numbers=[1, 2, 3]),
-            element("p", more) if more else None,
-        )

@@ -42,8 +42,8 @@ from querysmasher.release.provenance import (
     request_digest,
     spent,
 )
+from querysmasher.release.reconstruction import LoadedStore, repeats
 from querysmasher.release.release import Release
-from querysmasher.release.store import LoadedStore, repeats
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101

@@ -66,11 +66,6 @@ def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> lis
     return columns
 
 
-def frame(columns: Mapping[str, Any], backend: Any) -> Any:
-    """Return a data frame of Arrow arrays; `backend` is any eager backend of narwhals that is installed."""
-    return frame_of(pa.table(dict(columns)), backend)
-
-
 def frame_of(table: Any, backend: Any) -> Any:
     """Return an Arrow table as a data frame of a library; in pandas, integers with nulls remain integers."""
     try:
@@ -101,13 +96,6 @@ def value_type(values: Sequence[object]) -> Any:
     if kinds <= {int, float} and float in kinds:
         return pa.float64()
     return pa.date32() if kinds == {date} else pa.string()
-
-
-def value_column(values: Sequence[object], indexes: Sequence[int | None]) -> Any:
-    """Return a column of the values at `indexes`, null where there is none."""
-    kind = value_type(values)
-    texts = [one_line(str(v)) for v in values] if kind == pa.string() else list(values)
-    return pa.array(texts, kind).take(pa.array(indexes, pa.int64()))
 
 
 def repeated(text: str, size: int) -> Any:
@@ -150,11 +138,6 @@ class AttributeColumns:
     def names(self) -> list[str]:
         """The names of the columns."""
         return [self.name if role == VALUE else f"{self.name}_{role}{self.suffixes}" for role in self.roles]
-
-    def fields(self) -> Iterator[Any]:
-        """Iterate over the fields of an Arrow schema; each names the column that is null if all count."""
-        for name, kind in zip(self.names, self.roles.values(), strict=True):
-            yield pa.field(name, kind, metadata={VALUE: self.name})
 
     def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> list[Any]:
         """Return the columns of rows that ask the queries `rows` of a family, or all values."""
@@ -243,7 +226,11 @@ class Tidy:
             [
                 *((name, WORD) for name in ABOUT[:-1]),
                 (ABOUT[-1], pa.string()),
-                *(field for columns in self.columns for field in columns.fields()),
+                *(  # each names the column that is null if all values count
+                    pa.field(name, kind, metadata={VALUE: columns.name})
+                    for columns in self.columns
+                    for name, kind in zip(columns.names, columns.roles.values(), strict=True)
+                ),
                 *((name, WORD if name in ("flag", "note") else pa.float64()) for name in self.numbers),
             ]
         )
@@ -293,7 +280,9 @@ class Tidy:
             low, high = outwards(low, high, std)
         for column in (values, std, low, high):
             yield masked(column, hidden)
-        yield masked(cv if self.exact else _short(cv), hidden | ~np.isfinite(cv))
+        mantissa, exponent = np.frexp(cv)  # rounded, the last bits are zero
+        short = cv if self.exact else np.ldexp(np.round(mantissa * 2048) / 2048, exponent)
+        yield masked(short, hidden | ~np.isfinite(cv))
         flags = (*self.rules.words, "suppressed")
         level = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
         level = np.where(hidden, len(flags) - 1, level).astype(np.int32)
@@ -342,9 +331,3 @@ def outwards(low: Array, high: Array, std: Array) -> tuple[Array, Array]:
         np.where(known, np.floor(low / step) * step, low),
         np.where(known, np.ceil(high / step) * step, high),
     )
-
-
-def _short(numbers: Array) -> Array:
-    """Return numbers with a relative error below 1 / 2,000, whose last bits are zero."""
-    mantissa, exponent = np.frexp(numbers)
-    return np.ldexp(np.round(mantissa * 2048) / 2048, exponent)

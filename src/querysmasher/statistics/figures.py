@@ -27,7 +27,7 @@ from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.answers import Answers
-from querysmasher.release.tidy import column_names, frame, value_column
+from querysmasher.release.tidy import column_names, frame_of, value_type
 from querysmasher.schema import Schema
 from querysmasher.statistics.reliability import (
     MAX_JOINT,
@@ -141,7 +141,9 @@ class Column:
 
     def to_arrow(self) -> Any:
         """Return the column as an Arrow array."""
-        return value_column(self.values, self.indexes)
+        kind = value_type(self.values)
+        texts = [one_line(str(v)) for v in self.values] if kind == pa.string() else list(self.values)
+        return pa.array(texts, kind).take(pa.array(self.indexes, pa.int64()))
 
 
 def cell_columns(
@@ -286,7 +288,7 @@ class Figures:
             flat = np.ascontiguousarray(array, dtype=float).ravel()
             made[name] = pa.array(flat, mask=hidden | np.isnan(flat))
         made["flag"] = pa.array(rules.flags(cv, self.reliable.ravel()).tolist(), pa.string())
-        return frame(made, backend)
+        return frame_of(pa.table(made), backend)
 
     @property
     def value(self) -> float:

@@ -20,7 +20,7 @@ from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.release.tidy import NUMBERS, frame, frame_of
+from querysmasher.release.tidy import NUMBERS, frame_of
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, cell_columns
 from querysmasher.statistics.ratios import correlations, ratios_of
@@ -89,7 +89,7 @@ class LabelledTable:
     def _wide(self, long: Any, column: str, backend: Any) -> Any:
         """Return one row per row of the table, from an Arrow table with one row per cell."""
         if len(self.attributes) == 1:
-            return frame({name: long[name] for name in (long.column_names[0], column)}, backend)
+            return frame_of(long.select([long.column_names[0], column]), backend)
         width = self.values.shape[-1]
         stub = long.column_names[: len(self.attributes) - 1]
         made = {name: long[name].take(pa.array(range(0, len(long), width))) for name in stub}
@@ -99,7 +99,7 @@ class LabelledTable:
                     f"wide: the value {label!r} of {self.attributes[-1].name!r} is also the name of a column"
                 )
             made[label] = long[column].take(pa.array(range(index, len(long), width)))
-        return frame(made, backend)
+        return frame_of(pa.table(made), backend)
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the header and the first rows as text."""

@@ -75,7 +75,7 @@ class _OneAttribute(_Spans):
         return self.cells
 
     def gram(self) -> Array:
-        return self.weighted_gram(np.ones(self.rows) if self.weights is None else self.weights)
+        return self.weighted_gram(self.query_weights())
 
 
 class Identity(_OneAttribute):

@@ -24,7 +24,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given
 from querysmasher.fields import items, text, whole
 from querysmasher.formatting import written_name
-from querysmasher.schema import Schema
+from querysmasher.schema import EXAMPLE, Schema
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -112,6 +112,10 @@ class Family:
     def weights(self) -> Array | None:
         """Weights of the queries, or None if all are 1."""
         return getattr(self, "row_weights", None) if self.instead is None else self.instead
+
+    def query_weights(self) -> Array:
+        """Return the weight of every query."""
+        return np.ones(self.rows) if self.weights is None else self.weights
 
     def reweighted(self, weights: Array | None) -> Self:
         """Return the same queries with other weights, or with None the family's own.
@@ -301,15 +305,11 @@ LARGEST = 1e100
 """Maximum absolute value of an entry; weighted sums of larger squares might overflow."""
 
 
-EXAMPLE = "schema = qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
-
-
 def check_schema(schema: object) -> None:
     """Refuse what is not a schema, as the first argument of a function that builds queries."""
     if not isinstance(schema, Schema):
-        raise WorkloadError(
-            f"schema: expected a Schema as first argument, got {as_given(schema)}; state it first: {EXAMPLE}"
-        )
+        msg = f"schema: expected a Schema as first argument, got {as_given(schema)}"
+        raise WorkloadError(f"{msg}; state it first: schema = {EXAMPLE}")
 
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:

@@ -86,7 +86,9 @@ class Hierarchy(Family):
         if not groups and not self.leaves:
             raise WorkloadError("levels: expected at least one level, or leaves=True")
         for level, (numbers, names) in enumerate(zip(groups, self.names, strict=True), start=1):
-            if numbers.shape != (n,) or not _by_appearance(numbers) or int(numbers.max()) + 1 != len(names):
+            highest = np.maximum.accumulate(np.append(-1, numbers))  # numbers follow their first appearance
+            in_turn = numbers.shape == (n,) and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1)
+            if not in_turn or highest[-1] + 1 != len(names):
                 msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
                 raise WorkloadError(msg)
             numbers.flags.writeable = False
@@ -101,7 +103,14 @@ class Hierarchy(Family):
                 )
             same = all(weight == 1 for weight in weights)
             object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
-        check_nesting(groups)
+        order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
+        for coarse, fine in itertools.pairwise(order):  # levels of equally many groups must be equal
+            first = np.unique(groups[fine], return_index=True)[1]
+            if not np.array_equal(groups[coarse][first][groups[fine]], groups[coarse]):
+                raise WorkloadError(
+                    f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
+                    f"values in different groups of level {coarse + 1}; state them as two hierarchies"
+                )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -178,25 +187,6 @@ class Hierarchy(Family):
         """Return the names of the groups."""
         groups: list[str | None] = [str(group) for level in self.names for group in level]
         return groups + [None] * (self.cells if self.leaves else 0)
-
-
-def check_nesting(groups: Sequence[Indexes]) -> None:
-    """Refuse levels that do not nest, whatever their order; levels of equally many groups must be equal."""
-    order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
-    for coarse, fine in itertools.pairwise(order):
-        first = np.unique(groups[fine], return_index=True)[1]
-        expected = groups[coarse][first][groups[fine]]
-        if not np.array_equal(expected, groups[coarse]):
-            raise WorkloadError(
-                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
-                f"values in different groups of level {coarse + 1}; state them as two hierarchies"
-            )
-
-
-def _by_appearance(numbers: Indexes) -> bool:
-    """Return whether numbers are 0 .. k - 1 in the order of their first appearance."""
-    highest = np.maximum.accumulate(np.append(-1, numbers))
-    return bool(numbers.size and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1))
 
 
 @explained("qs.hierarchy(schema, 'tract', state=2, county=5)")

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, kronecker
 from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_share, explained, suggestion
 from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
@@ -120,11 +120,7 @@ class Group:
 
     def query_weights(self) -> Array:
         """Return the weight of every query, in order."""
-        weights = np.full(1, self.weight)
-        for family in self.families:
-            inner = np.ones(family.rows) if family.weights is None else family.weights
-            weights = np.multiply.outer(weights, inner).ravel()
-        return weights
+        return kronecker([np.full(1, self.weight), *(family.query_weights() for family in self.families)])
 
     def describe(self) -> str:
         """Return a short description."""

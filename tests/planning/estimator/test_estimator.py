@@ -14,8 +14,8 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
 from querysmasher.privacy.measurement import exact_answers
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 from tests.builders import SPLIT, as_lines, has_lines
 from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows

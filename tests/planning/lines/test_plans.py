@@ -9,8 +9,8 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
 from tests.builders import COST, SPLIT, as_lines
 from tests.planning.lines.test_splitting import SCHEMA, check_variances, exact_release, planned
 

@@ -37,7 +37,7 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, path_bound, weights_of
+from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, path_bound
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
@@ -165,7 +165,7 @@ def _bound_on_others(gram: LineGram) -> float:
         if spans is None and not family.fits_memory:
             continue  # a bound on the others is one
         largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
-        bound += coefficient * float(weights_of(family) @ largest**2)
+        bound += coefficient * float(family.query_weights() @ largest**2)
     return bound
 
 
@@ -186,7 +186,7 @@ def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Index
     """Iterate over the first values, the lengths and the weights of the ranges of each family."""
     for family, coefficient in families:
         first, last = family.spans() or (np.zeros(0, int),) * 2
-        yield first, last - first + 1, coefficient * weights_of(family)
+        yield first, last - first + 1, coefficient * family.query_weights()
 
 
 def length_spectrum(size: int, windows: Sequence[WeightedFamily]) -> Array:

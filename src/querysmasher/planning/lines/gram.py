@@ -160,7 +160,7 @@ class LineGram:
         )
         result += np.cumsum((np.cumsum(rows, axis=-1) * path)[..., ::-1], axis=-1)[..., ::-1]
         for family, coefficient in self.others:
-            answers = family.answers(rows.T) * (coefficient * weights_of(family))[:, None]
+            answers = family.answers(rows.T) * (coefficient * family.query_weights())[:, None]
             result += family.spread(answers).T
         return result
 
@@ -170,11 +170,6 @@ class LineGram:
         local = self.path[0] + sum(weight * _boundaries(family) for family, weight in self.others)
         local[-1] = local[-2]  # the last prefix is the total
         return np.maximum(local, ROUGH * float(local.mean()))
-
-
-def weights_of(family: Family) -> Array:
-    """Return the weight of every query."""
-    return np.ones(family.rows) if family.weights is None else family.weights
 
 
 def is_implicit(family: Family) -> bool:
@@ -194,7 +189,7 @@ def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float
 def _boundaries(family: Family) -> Array:
     """Return the weight of the queries that have an end between each value and the next."""
     n = family.cells
-    weights = weights_of(family)
+    weights = family.query_weights()
     spans = family.spans()
     if spans is None:
         steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))

@@ -26,7 +26,7 @@ from math import prod
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, kronecker
 from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
@@ -71,7 +71,8 @@ class Scopes:
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
         sum would be no product.
         """
-        alike = _alike_attributes(workload)
+        parts = [part for group in workload for part in group.parts()]
+        differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
         plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
         roles = attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
         numbers: dict[Hashable, int] = {}
@@ -80,7 +81,7 @@ class Scopes:
         for group in workload:
             kinds = []
             for names, family in group.parts():
-                same = len(names) == 1 and names[0] in alike
+                same = len(names) == 1 and names[0] not in differ  # as seen from every value
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             several = sum(not fixed for fixed, _ in kinds) > 1
             if added and several and prod(f.cells for f in group.families) > limits().dense_cells:
@@ -94,13 +95,6 @@ class Scopes:
                 numbered.append(number)
             of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
-
-
-def _alike_attributes(workload: Workload) -> set[str]:
-    """Return the attributes whose queries all look the same from every value."""
-    parts = [part for group in workload for part in group.parts()]
-    differ = {name for names, family in parts for name in names if len(names) > 1 or not family.looks_alike}
-    return {name for names, _ in parts for name in names} - differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +140,7 @@ class Multipliers:
             plain = replace(group, target=None)
             if len(group.families) == 1 and weight > 0:
                 (family,), u = group.families, self.rows[numbers[0]]
-                weights = np.ones(len(u)) if family.weights is None else family.weights
-                total = weights + weight / group.weight / group.rows * u * len(u)
+                total = family.query_weights() + weight / group.weight / group.rows * u * len(u)
                 plain = replace(plain, families=(family.reweighted(total),))
             elif weight > 0:
                 further.append(self._priced(group, numbers, weight))
@@ -217,10 +210,7 @@ def expectations(table: VarianceTable, rows: Sequence[Array]) -> Array:
     result = np.empty(len(table.columns))
     for number, (column, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
         if kind not in known:
-            weights = np.ones(1)
-            for scope in kind:
-                weights = np.multiply.outer(weights, rows[scope]).ravel()
-            known[kind] = weights
+            known[kind] = kronecker(rows[scope] for scope in kind)
         result[number] = known[kind] @ column
     return result
 
@@ -228,8 +218,7 @@ def expectations(table: VarianceTable, rows: Sequence[Array]) -> Array:
 def class_losses(workload: Workload, table: VarianceTable, scopes: Scopes) -> Array:
     """Return Σ weight × variance over all queries, at σ² = 1 on the sets of one class, for every class."""
     weights = np.array([sum(workload.groups[g].weight for g in entry.members) for entry in table.entries])
-    families = [scope.family for scope in scopes.scopes]
-    rows = [np.ones(f.rows) if f.weights is None else f.weights for f in families]
+    rows = [scope.family.query_weights() for scope in scopes.scopes]
     return np.asarray(weights @ table.coefficients(expectations(table, rows)))
 
 
@@ -357,16 +346,12 @@ def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
     rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
     if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
         return group
-    matrix, weights = np.ones((1, 1)), np.ones(1)
-    for _, family in free:
-        matrix = np.asarray(np.kron(matrix, family.matrix()), dtype=float)
-        row_weights = np.ones(family.rows) if family.weights is None else family.weights
-        weights = np.multiply.outer(weights, row_weights).ravel()
+    matrix = kronecker(family.matrix() for _, family in free)
+    weights = kronecker(family.query_weights() for _, family in free)
     together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
     rest = [part for part in parts if part not in free]
-    families: list[Family] = [together, *(family for _, family in rest)]
     names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
-    return replace(group, attributes=names, families=tuple(families))
+    return replace(group, attributes=names, families=(together, *(family for _, family in rest)))
 
 
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:
@@ -387,7 +372,7 @@ def spread(known: Multipliers, even: Multipliers) -> Multipliers:
 
 def _product(known: dict[tuple[str, ...], Array], names: tuple[str, ...]) -> Array:
     """Return the products of the values of families that together have these attributes, in order."""
-    product: Array = np.ones(1)
+    factors: list[Array] = []
     while names and (first := next((n for n in known if n and names[: len(n)] == n), None)):
-        product, names = np.multiply.outer(product, known[first]).ravel(), names[len(first) :]
-    return product if not names else np.empty(0)
+        factors, names = [*factors, known[first]], names[len(first) :]
+    return np.empty(0) if names else kronecker(factors)

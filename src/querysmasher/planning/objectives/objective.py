@@ -64,8 +64,7 @@ def check_objective(objective: object, insufficient: object) -> None:
         ("insufficient", insufficient, INSUFFICIENT),
     ):
         if not isinstance(given, str) or given not in known:
-            msg = f"{name}: {not_one_of(known, given)}"
-            raise PlanError(msg)
+            raise PlanError(f"{name}: {not_one_of(known, given)}")
 
 
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:

@@ -17,9 +17,9 @@ others, its variances are no larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -193,10 +193,7 @@ class VarianceTable:
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> GroupTerms:
         if members[0] in self._whole:
             squares = self._alone(self._whole[members[0]], group)
-            alone = tuple(
-                (number, (self._column((members[0], number), scopes, partial(np.asarray, values)),))
-                for number, values in squares.items()
-            )
+            alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.residual.measured_parts(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
@@ -204,7 +201,10 @@ class VarianceTable:
             families = ((family,) for family in range(len(group.families)))
             clusters = tuple(connected([*families, *(part.indices for _, parts in listed for part in parts)]))
         terms = tuple(
-            (self._class_of[id(m)], tuple(self._joint(parts, cluster, group, scopes) for cluster in clusters))
+            (
+                self._class_of[id(m)],
+                tuple(self._column(parts, cluster, group, scopes) for cluster in clusters),
+            )
             for m, parts in listed
         )
         return GroupTerms(group, members, clusters, terms)
@@ -221,35 +221,32 @@ class VarianceTable:
             estimator = Estimator(totals.residual, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
-    def _joint(
+    def _column(
         self, parts: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
     ) -> int:
-        """Return the column of a cluster: the product of the parts that lie inside it."""
+        """Return the column of a cluster: the product of the variances at σ² = 1 of the parts inside it."""
         inside = [part for part in parts if part.indices[0] in cluster]
         kind = tuple(scopes[family] for family in cluster)
         key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
-        return self._column(key, kind, partial(self._product, group, cluster, inside))
-
-    def _column(self, key: Hashable, kind: tuple[int, ...], compute: Callable[[], Array]) -> int:
-        number = self._numbers.setdefault(key, len(self.columns))
-        if number == len(self.columns):
-            self.columns.append(np.maximum(compute(), 0.0))
-            self.kinds.append(kind)
-        return number
-
-    def _product(self, group: Group, cluster: tuple[int, ...], parts: Sequence[Tied]) -> Array:
-        """Return the products of the variances at σ² = 1 of tied families, over the rows of a cluster."""
+        if key in self._numbers:
+            return self._numbers[key]
         shape = tuple(group.families[family].rows for family in cluster)
         if math.prod(shape) > limits().worst_queries:
             msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
             raise TooLargeError(msg)
         values = np.ones(shape)
-        for part in parts:
+        for part in inside:
             order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
             spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
             variances = self.estimator.residual.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
-        return values.ravel()
+        self._numbers[key] = self._append(values.ravel(), kind)
+        return self._numbers[key]
+
+    def _append(self, values: Array, kind: tuple[int, ...]) -> int:
+        self.columns.append(np.maximum(values, 0.0))
+        self.kinds.append(kind)
+        return len(self.columns) - 1
 
     # --- expected variances ---
 
@@ -292,9 +289,16 @@ class VarianceTable:
         return float(values.max()), self.entries[number].query([int(index[first]) for index in rows])
 
     def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers]]:
-        """Return the largest variances of an entry's queries, and the row of every cluster of each."""
-        fronts = self._fronts_of(number)
-        noise = np.append(variances, 0.0)[self.classes[number, : len(self.entries[number].terms)]]
+        """Return the largest variances of an entry's queries, and the row of every cluster of each.
+
+        They lie on the fronts, which are found unless that takes longer than to compare all products.
+        """
+        terms = self.entries[number].terms
+        columns = list(zip(*(columns for _, columns in terms), strict=True))
+        sizes = [len(self.columns[numbers[0]]) for numbers in columns]
+        pruned = math.prod(sizes) > sum(size**2 for size in sizes)
+        fronts = [self._rows(numbers, pruned=pruned) for numbers in columns]
+        noise = np.append(variances, 0.0)[self.classes[number, : len(terms)]]
         values, chosen = peaks([matrix for _, matrix in fronts], noise)
         return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)]
 
@@ -305,18 +309,8 @@ class VarianceTable:
             result[:, term] = math.prod(self.columns[c][i] for c, i in zip(columns, rows, strict=True))
         return result
 
-    def _fronts_of(self, number: int) -> list[tuple[Integers, Array]]:
-        """Return indices of rows of every cluster of an entry, and these rows × terms.
-
-        The rows are those of the front, unless that takes longer to find than all products to compare.
-        """
-        entry = self.entries[number]
-        columns = list(zip(*(columns for _, columns in entry.terms), strict=True))
-        sizes = [len(self.columns[numbers[0]]) for numbers in columns]
-        pruned = math.prod(sizes) > sum(size**2 for size in sizes)
-        return [self._rows(numbers, pruned=pruned) for numbers in columns]
-
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
+        """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""
         key = distinct, _ = tuple(sorted(set(columns))), pruned
         if key not in self._fronts:
             table = np.stack([self.columns[c] for c in distinct], axis=1)
