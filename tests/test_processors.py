@@ -23,7 +23,6 @@ from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import Extreme, VarianceTable
-from querysmasher.planning.strategies import has_own_centre
 from querysmasher.report.plan_report import error_data, shares, tenths
 from tests.statistics.dense import Dense
 
@@ -146,7 +145,7 @@ def test_the_largest_errors_of_large_attributes_are_named_alike(on):
         on(processor)
         with limited(dense_values=50):
             plan = qs.plan(qs.queries(schema, a="prefix", b="identity"), qs.zCDP(0.5))
-        assert any(has_own_centre(solution.strategy) for solution in plan.solutions)
+        assert any(solution.strategy.own_centre for solution in plan.solutions)
         seen.add(tuple(one.query(schema) for one in plan.extremes))
     assert seen == {("a <= 59 and b == 0",)}
 

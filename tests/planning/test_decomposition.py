@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, complement, uniform
-from querysmasher.planning.split import Decomposer, PlacedFamily, split_rows
+from querysmasher.planning.split import Decomposer, query_tensor, schema_order, split_rows
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.joint import Rows
 from tests.reference import marginal_map, query_rows, subworkload_grams, terms_gram
@@ -21,7 +21,7 @@ from tests.strategies import centres, integer_arrays, joint_families, schemas, w
 def split_family(family, places, around):
     """The rows that a family on some attributes of the schema leaves on each subset of them."""
     order = sorted(places)
-    tensor = PlacedFamily.on(places, family).tensor(weighted=False)
+    tensor = query_tensor(family, schema_order(places), weighted=False)
     split = split_rows(tensor, [around[p] for p in order])
     return {tuple(order[a] for a in kept): rows for kept, rows in split.items()}
 

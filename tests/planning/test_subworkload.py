@@ -175,4 +175,3 @@ def test_a_block_knows_its_shape_cells_energy_and_centres():
     assert [len(centre) for centre in block.centres] == [2, 4, 3]
     assert [piece.part for piece in block.pieces] == [b, a]
     assert term.energy == pytest.approx(np.trace(terms_gram(block.shape, [term])))
-    assert term.on({1}) == (Piece((1,), a),)

@@ -16,7 +16,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure
-from querysmasher.planning.lines.splitting import SplitSet, split_sets, without_lines
+from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
@@ -99,10 +99,10 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     public, choose = budget.unit.total_is_public, options.mechanism.choose
     assert choose is not None  # noqa: S101 - the others have no centres
     every = split_sets(workload, centres, options.lines, public_total=public)
-    sets = [s for s in every if s.others or s.strategies or not public]  # what is public is not measured
+    sets = [s for s in every if s.every_attribute or not public]  # what is public is not measured
     if not sets:
         raise nothing_to_measure(public=bool(every))
-    solutions, choices = choose([Subworkload(s.others, s.terms) for s in sets], options)
+    solutions, choices = choose(sets, options)
     solutions = list(solutions)
     numbers: dict[Strategy, int] = {}
     for s in sets:
@@ -110,23 +110,19 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
             if strategy not in numbers:
                 numbers[strategy] = len(solutions)
                 solutions.append(Solution(strategy, 1.0, s.quality, strategy.kind))
-    bounds = (
-        math.sqrt(budget.unit.change(s.attributes)) * choice.bound * s.quality
-        for s, choice in zip(sets, choices, strict=True)
-    )
-    measured = [
-        Measured(s.attributes, _blocks(s, choice.blocks, numbers), 1.0, choice.reached)
-        for s, choice in zip(sets, choices, strict=True)
-    ]
+    measured, bounds = [], []
+    for s, (blocks, reached, bound) in zip(sets, choices, strict=True):
+        measured.append(Measured(s.every_attribute, _blocks(s, blocks, numbers), 1.0, reached))
+        bounds.append(math.sqrt(budget.unit.change(s.every_attribute)) * bound * s.quality)
     return allocated(workload, budget, centres, solutions, measured, math.fsum(bounds), options)
 
 
-def _blocks(split: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
+def _blocks(split: Subworkload, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
     """Return the strategies on all attributes of a set, given those on its other attributes."""
     if not split.strategies:
         return blocks
-    axis_of = {attribute: axis for axis, attribute in enumerate(split.attributes)}
+    axis_of = {attribute: axis for axis, attribute in enumerate(split.every_attribute)}
     return (
-        *((tuple(axis_of[split.others[a]] for a in axes), number) for axes, number in blocks),
+        *((tuple(axis_of[split.attributes[a]] for a in axes), number) for axes, number in blocks),
         *(((axis_of[a],), numbers[strategy]) for a, strategy in split.strategies.items()),
     )

@@ -41,7 +41,8 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
-from querysmasher.planning.split import PlacedFamily, split_rows
+from querysmasher.planning.split import query_tensor, schema_order, split_rows
+from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -415,7 +416,9 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         losses += [-plan.estimator.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
-        queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
+        strategy = cluster.solution.strategy
+        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - no other kind is whole
+        queries[:, at] = strategy.span.combinations(cluster.shifted.rows)
         alpha = np.zeros(len(queries)) if cluster.alpha is None else cluster.alpha
         known = queries @ rows.spread + np.outer(alpha, covariances)
         variances = np.einsum("ij,ij->i", known, queries)
@@ -439,7 +442,7 @@ def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> di
         rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
         for names, family in group.parts():
             positions = schema.positions(names)
-            rows = np.multiply.outer(rows, PlacedFamily.on(positions, family).weighted)
+            rows = np.multiply.outer(rows, query_tensor(family, schema_order(positions)))
             rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
             rows = rows.reshape(-1, *rows.shape[2:])
             order += sorted(positions)

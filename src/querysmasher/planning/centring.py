@@ -36,7 +36,7 @@ from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
-from querysmasher.planning.split import Kept, PlacedFamily, is_few
+from querysmasher.planning.split import Kept, is_few, query_tensor
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
@@ -172,14 +172,14 @@ class _RoleStrategy:
 class _RoleFamily:
     """A family of queries and the roles of its attributes: what it costs, kept or dropped on each."""
 
-    def __init__(self, roles: tuple[int, ...], queries: PlacedFamily) -> None:
+    def __init__(self, roles: tuple[int, ...], family: Family, order: tuple[int, ...]) -> None:
         """Write out rows only of families on several attributes, and only some of very many."""
-        self.roles, self.key = roles, queries.family.key
+        self.roles, self.key = roles, family.key
         self.sets = list(subsets(range(len(roles))))
-        self._gram = queries.family.gram() if len(roles) == 1 else None
+        self._gram = family.gram() if len(roles) == 1 else None
         self._rows = np.zeros(())
         if self._gram is None:
-            rows = queries.weighted
+            rows = query_tensor(family, order)
             step = max(1, rows.size // ENTRIES)
             self._rows = math.sqrt(step) * rows[::step]
 
@@ -232,11 +232,10 @@ class _Model:
                 positions = schema.positions(names)
                 ordered = sorted(positions)
                 order = range(len(ordered)) if family.is_symmetric else map(positions.index, ordered)
-                queries = PlacedFamily(family, tuple(order))
                 roles = tuple(self.role_of[a] for a in ordered)
-                key = roles, queries.order, family.key
+                key = roles, tuple(order), family.key
                 if key not in families:
-                    families[key] = len(families), _RoleFamily(roles, queries)
+                    families[key] = len(families), _RoleFamily(roles, family, key[1])
                 number, known = families[key]
                 options.append([((number, kept), [ordered[a] for a in kept]) for kept in known.sets])
             for chosen in product(*options):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,17 @@ def lattice_rows(
     rows = project(tensor.reshape(len(tensor), -1), tensor.shape[1:], [ratios[a] for a in kept])
     rows = independent(rows)
     return None if len(rows) == math.prod(n - 1 for n in tensor.shape[1:]) else rows
+
+
+def common_lattice(lattices: Iterable[Integers | None], rank: int) -> Integers | None:
+    """Return independent rows of all lattices, or None if one is unknown, or if they have another rank."""
+    known = []
+    for lattice in lattices:
+        if lattice is None:
+            return None
+        known.append(lattice)
+    rows = independent(known[0] if len(known) == 1 else np.concatenate(known))
+    return rows if len(rows) == rank else None
 
 
 def integer_rows(matrix: Array) -> Integers | None:

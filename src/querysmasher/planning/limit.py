@@ -37,7 +37,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point
 from querysmasher.planning.solvers.optimum import axis_weights
-from querysmasher.planning.split import Block, Part, Piece, PlacedFamily, Term
+from querysmasher.planning.split import Block, Part, Piece, Term, query_tensor, schema_order
 from querysmasher.workload.workload import Workload
 
 
@@ -175,11 +175,10 @@ def product_bound(workload: Workload) -> float | None:
         pieces = []
         for names, family in group.parts():
             positions = schema.positions(names)
-            placed = PlacedFamily.on(positions, family)
-            key = (family.key, placed.order)
+            key = (family.key, schema_order(positions))
             if key not in parts:
                 tied = len(positions) > 1
-                content = placed.weighted.reshape(-1, family.cells) if tied else family.gram()
+                content = query_tensor(family, key[1]).reshape(-1, family.cells) if tied else family.gram()
                 sizes = tuple(schema.sizes[a] for a in sorted(positions))
                 parts[key] = Part(sizes, (), content, thin=tied)
             pieces.append(Piece(tuple(attributes.index(a) for a in sorted(positions)), parts[key]))

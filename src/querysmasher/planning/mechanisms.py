@@ -18,30 +18,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
+from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
-from querysmasher.planning.grading import are_far_apart, is_graded, lengths
-from querysmasher.planning.lattice import Integers, independent, integer_rows
+from querysmasher.planning.grading import are_far_apart
+from querysmasher.planning.lattice import common_lattice, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, check_answers, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import Progress, solve_design
-from querysmasher.planning.solvers.optimum import RANK, fourier_basis, independent_root, root_diagonal
+from querysmasher.planning.solvers.optimum import (
+    RANK,
+    best_rows,
+    fourier_basis,
+    independent_root,
+    root_diagonal,
+)
 from querysmasher.planning.solvers.structured import solve_fourier
-from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, separate
+from querysmasher.planning.split import Block, Part, Subworkload, Term, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
-from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
@@ -51,14 +56,8 @@ BASES = (*ONE_ATTRIBUTE, "haar")
 """Names of bases: the one made for a family of queries, or Haar wavelets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
-
-    blocks: Blocks
-    reached: float
-    bound: float
-
+Choice = tuple[Blocks, float, float]
+"""What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
 
 Chosen = tuple[list[Solution], list[Choice]]
 """The distinct solutions, and the choice for every attribute set."""
@@ -95,30 +94,29 @@ def solve_blocks(
     Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
     a cluster. A single heavy block gets all cores for its matrix products instead.
     """
-    solutions: dict[int, Solution] = {}
-    light = [i for i, b in enumerate(blocks) if b.cells <= limits().light_cells]
-    heavy = sorted(set(range(len(blocks))).difference(light), key=lambda i: -blocks[i].cells)
-    with Bar("Solving", len(blocks), progress) as bar:
-        with one_core():
-            for i in light:
-                solutions[i] = _solve(blocks[i], tolerance, solver)
-                bar.advance()
-            if len(heavy) > 1:
-                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
+    solutions: dict[Block, Solution] = {}
+    by_weight = sorted(dict.fromkeys(blocks), key=lambda block: -block.cells)
+    heavy = [block for block in by_weight if block.cells > limits().light_cells]
+    with Bar("Solving", len(by_weight), progress) as bar:
 
-                jobs = (delayed(_solve)(blocks[i], tolerance, solver) for i in heavy)
+        def note(gap: float) -> None:
+            bar.note(f"certified gap {gap:.1e}")
+
+        if len(heavy) > 1:
+            from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
+
+            with one_core():
+                jobs = (delayed(_solve)(block, tolerance, solver) for block in heavy)
                 solved = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
-                for i, solution in zip(heavy, solved, strict=True):
-                    solutions[i] = solution
+                for block, solution in zip(heavy, solved, strict=True):
+                    solutions[block] = solution
                     bar.advance()
-                    bar.note(f"certified gap {max(s.gap for s in solutions.values()):.1e}")
-        if len(heavy) == 1:
-            (i,) = heavy
-            with one_core() if blocks[i].cells <= limits().threaded_cells else nullcontext():
-                note = lambda gap: bar.note(f"certified gap {gap:.1e}")  # noqa: E731
-                solutions[i] = _solve(blocks[i], tolerance, solver, note)
+                    note(max(s.gap for s in solutions.values()))
+        for block in by_weight[len(solutions) :]:
+            with one_core() if block.cells <= limits().threaded_cells else nullcontext():
+                solutions[block] = _solve(block, tolerance, solver, note)
             bar.advance()
-    return [solutions[i] for i in range(len(blocks))]
+    return [solutions[block] for block in blocks]
 
 
 def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
@@ -133,29 +131,24 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
 
     def choose(sets: Sequence[Subworkload], options: Options) -> Chosen:
         numbers: dict[Block, int] = {}
-        patterns: dict[Blocks, Blocks] = {}
-        scaled: list[tuple[Blocks, float]] = []
-        single: dict[tuple[Piece, ...], Blocks] = {}
-        for subworkload in sets:
-            terms = subworkload.terms
-            alike = terms[0].pieces if len(terms) == 1 else None  # nearly always: equal up to scale
-            if alike is not None and alike in single:
-                scaled.append((single[alike], math.sqrt(terms[0].coefficient)))
-                continue
+
+        @cache
+        def separated(terms: tuple[Term, ...]) -> tuple[Blocks, float]:
             scale, blocks = separate(terms)
-            numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
-            scaled.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
-            if alike is not None:
-                single[alike] = scaled[-1][0]
+            return tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks), scale
+
+        scaled = []
+        for terms in (s.terms for s in sets):
+            unit = terms[0].coefficient if len(terms) == 1 else 1.0  # nearly all sets are equal up to scale
+            blocks, scale = separated((replace(terms[0], coefficient=1.0),) if len(terms) == 1 else terms)
+            scaled.append((blocks, math.sqrt(unit * scale)))
         solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
-        choices = [
-            Choice(
-                blocks,
-                scale * math.prod(solutions[n].reached for _, n in blocks),
-                scale * math.prod(solutions[n].bound for _, n in blocks),
+        choices = []
+        for blocks, scale in scaled:
+            reached, bound = (
+                math.prod(getattr(solutions[n], of) for _, n in blocks) for of in ("reached", "bound")
             )
-            for blocks, scale in scaled
-        ]
+            choices.append((blocks, scale * reached, scale * bound))
         return solutions, choices
 
     return choose
@@ -204,18 +197,18 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
     solutions = list(dict.fromkeys(options.bases))
     number = {solution: i for i, solution in enumerate(solutions)}
 
-    duals = {solution: pseudo_inverse(solution.strategy.written_out()) for solution in solutions}
-    projectors = {solution: dual @ solution.strategy.written_out() for solution, dual in duals.items()}
-
     @cache
     def loss(part: Part, bases: tuple[Solution, ...]) -> float:
         """Return the loss of one part under the product of bases."""
-        if not _spans(part, [projectors[basis] for basis in bases]):
+        matrices = tuple(basis.strategy.written_out() for basis in bases)
+        strategy = DiagonalStrategy(matrices, np.ones(tuple(map(len, matrices))))
+        queries = part.root if part.rows is None else part.rows
+        if not strategy.contains([(tuple(range(len(bases))), queries[queries.any(axis=1)])]):
             raise PlanError(
                 f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
                 "rows; give bases whose rows span the queries"
             )
-        return float(part.energies([duals[basis] for basis in bases]).sum())
+        return float(part.energies(strategy.inverses).sum())
 
     @cache
     def choice(terms: tuple[Term, ...], bases: tuple[Solution, ...]) -> Choice:
@@ -227,19 +220,10 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
         scale, blocks = separate(terms)
         bound = math.sqrt(scale) * math.prod(lower_bound(block) for _, block in blocks)
         chosen = tuple(((axis,), number[basis]) for axis, basis in enumerate(bases))
-        return Choice(chosen, math.sqrt(total), min(bound, math.sqrt(total)))
+        return chosen, math.sqrt(total), min(bound, math.sqrt(total))
 
     with one_core():
         return solutions, [choice(s.terms, tuple(options.bases[a] for a in s.attributes)) for s in sets]
-
-
-def _spans(part: Part, projectors: Sequence[Array]) -> bool:
-    """Return whether a part's queries lie in the span of the bases, each relative to its length if known."""
-    rows = part.rows
-    if rows is None:
-        return bool(part.energies(projectors).sum() >= (1 - 10 * RANK) * part.trace)
-    inside = along_axes(rows.reshape(-1, *part.shape), 1, projectors).reshape(rows.shape)
-    return bool(np.all(lengths(rows - inside) <= CLOSE * lengths(rows)))
 
 
 def _is_far_apart(family: Family) -> bool:
@@ -336,25 +320,12 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     root = root_of(merged) if root is None else root
     diagonal = root_diagonal(root)
     start = np.ones(columns) if diagonal is None else diagonal**2
-    design = solve_design(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
-    graded, bound = is_graded(root), design.value
-    del root  # as large as the queries, like the design
-    matrix, reached = design.filled_strategy() if graded else (design.strategy(), design.upper)
-    del design
+    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
-    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, rows, _lattice(merged, len(rows)))
+    lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))
+    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, rows, lattice)
     return Solution(strategy, reached, bound, "whole")
-
-
-def _lattice(merged: MergedRows, rank: int) -> Integers | None:
-    """Return integer rows that span the queries, if these are ratios of integers and leave something out."""
-    if rank == merged.rows.shape[1]:
-        return None
-    whole = integer_rows(merged.spanning)
-    if whole is None:
-        return None
-    rows = independent(whole)
-    return rows if len(rows) == rank else None
 
 
 MECHANISMS = {

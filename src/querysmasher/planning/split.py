@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter
@@ -26,6 +26,7 @@ from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import Integers, lattice_rows
 from querysmasher.planning.limits import limits
+from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -149,10 +150,6 @@ class Term:
         """The trace of the term."""
         return self.coefficient * math.prod(piece.part.trace for piece in self.pieces)
 
-    def on(self, axes: Container[int]) -> tuple[Piece, ...]:
-        """Return the pieces on some of the axes; no piece extends beyond these."""
-        return tuple(piece for piece in self.pieces if piece.axes[0] in axes)
-
 
 @dataclass(frozen=True)
 class Block:
@@ -189,10 +186,20 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Subworkload:
-    """What a workload leaves on one attribute set (increasing indices in the schema): terms over its axes."""
+    """What a workload leaves on one attribute set: terms, and strategies on lines and trees beside them."""
 
     attributes: tuple[int, ...]
+    """Increasing indices in the schema: the axes of the terms."""
     terms: tuple[Term, ...]
+    strategies: Mapping[int, Strategy] = field(default_factory=dict)
+    """By attribute."""
+    quality: float = 1.0
+    """√(lower bound / loss) of these."""
+
+    @property
+    def every_attribute(self) -> tuple[int, ...]:
+        """All attributes of the set."""
+        return tuple(sorted((*self.attributes, *self.strategies)))
 
 
 def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...], Block], ...]]:
@@ -209,8 +216,8 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...
     rest = terms
     left = set(range(len(terms[0].shape)))
     for axes in connected(piece.axes for term in terms for piece in term.pieces):
-        inside = [term.on(axes) for term in rest]
-        others = [term.on(left.difference(axes)) for term in rest]
+        inside = [tuple(p for p in term.pieces if p.axes[0] in axes) for term in rest]
+        others = [tuple(p for p in term.pieces if p.axes[0] not in axes) for term in rest]
         row_of = {key: i for i, key in enumerate(dict.fromkeys(inside))}
         column_of = {key: j for j, key in enumerate(dict.fromkeys(others))}
         matrix = np.zeros((len(row_of), len(column_of)))
@@ -255,30 +262,17 @@ Kept = tuple[int, ...]
 """The axes that a remainder keeps, in increasing order."""
 
 
-@dataclass(frozen=True, eq=False)
-class PlacedFamily:
-    """A family of queries, with its axes in the schema's order."""
+def schema_order(positions: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of a family on the attributes at these positions, in the schema's order."""
+    return tuple(sorted(range(len(positions)), key=positions.__getitem__))
 
-    family: Family
-    order: tuple[int, ...]
-    """The axes of the family, in the schema's order."""
 
-    @classmethod
-    def on(cls, positions: Sequence[int], family: Family) -> PlacedFamily:
-        """Return the family on the attributes at these positions in the schema."""
-        return cls(family, tuple(sorted(range(len(positions)), key=positions.__getitem__)))
-
-    def tensor(self, *, weighted: bool) -> Array:
-        """Return the queries with an axis per attribute, times the roots of their weights if `weighted`."""
-        rows = self.family.matrix()
-        if weighted and self.family.weights is not None:
-            rows = rows * np.sqrt(self.family.weights)[:, None]
-        return rows.reshape(-1, *self.family.shape).transpose(0, *(1 + a for a in self.order))
-
-    @cached_property
-    def weighted(self) -> Array:
-        """The queries times the roots of their weights, with an axis per attribute."""
-        return self.tensor(weighted=True)
+def query_tensor(family: Family, order: Sequence[int], *, weighted: bool = True) -> Array:
+    """Return the queries with their axes in an order, times the roots of their weights if `weighted`."""
+    rows = family.matrix()
+    if weighted and family.weights is not None:
+        rows = rows * np.sqrt(family.weights)[:, None]
+    return rows.reshape(-1, *family.shape).transpose(0, *(1 + a for a in order))
 
 
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
@@ -329,40 +323,39 @@ def _without_nothing(rows: Array, least: Array) -> Array | None:
 
 
 def split_parts(
-    queries: PlacedFamily, centres: Sequence[Centre], number: int
+    family: Family, order: Sequence[int], centres: Sequence[Centre], number: int
 ) -> tuple[float, dict[Kept, Part]]:
     """Return the squared weighted length of what is left on no axis, and the parts on other sets of axes.
 
     The parts are numbered from `number` on.
     """
-    family = queries.family
     if family.closed_form:
         square, centred = split_gram(family.gram(), centres[0])
         part = None if centred is None else Part(family.shape, (centres[0],), centred, number=number)
         return square, {} if part is None else {(0,): part}
     square = 0.0
     parts: dict[Kept, Part] = {}
-    for kept, rows in split_rows(queries.weighted, centres).items():
+    for kept, rows in split_rows(query_tensor(family, order), centres).items():
         if not kept:
             square = float(np.vdot(rows, rows))
             continue
         thin = are_kept(rows, len(kept))
-        spans = partial(lattice_rows, family, queries.order, kept, centres)
+        spans = partial(lattice_rows, family, order, kept, centres)
         parts[kept] = Part(
             tuple(len(centres[a]) for a in kept),
             tuple(centres[a] for a in kept),
             rows if thin else rows.T @ rows,
             thin,
             spanning=spans if thin or len(kept) == 1 else None,
-            source=None if thin else partial(_rows_on, queries, centres, kept),
+            source=None if thin else partial(_rows_on, family, order, centres, kept),
             number=number + len(parts),
         )
     return square, parts
 
 
-def _rows_on(queries: PlacedFamily, centres: Sequence[Centre], kept: Kept) -> Array:
+def _rows_on(family: Family, order: Sequence[int], centres: Sequence[Centre], kept: Kept) -> Array:
     """Return the weighted rows left on the axes `kept`."""
-    return split_rows(queries.weighted, centres)[kept]
+    return split_rows(query_tensor(family, order), centres)[kept]
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
@@ -423,10 +416,10 @@ class Decomposer:
         """Return what a family leaves, split once for all attributes with the same centres."""
         positions = self.schema.positions(names)
         attributes = sorted(positions)
-        queries, centres = PlacedFamily.on(positions, family), [self.centres[a] for a in attributes]
-        key = (tuple(centres), queries.order, family.key)
+        order, centres = schema_order(positions), tuple(self.centres[a] for a in attributes)
+        key = (centres, order, family.key)
         if key not in self._alike:
-            self._alike[key] = self._split(queries, centres)
+            self._alike[key] = self._split(family, order, centres)
         square, parts = self._alike[key]
         leaves: list[Left] = [((), (), square)] if square else []
         for axes, part in parts.items():
@@ -434,11 +427,13 @@ class Decomposer:
             leaves.append((kept, (self._piece(kept, part),), 1.0))
         return leaves
 
-    def _split(self, queries: PlacedFamily, centres: list[Centre]) -> tuple[float, dict[Kept, Part]]:
+    def _split(
+        self, family: Family, order: Sequence[int], centres: Centres
+    ) -> tuple[float, dict[Kept, Part]]:
         """Return what a family leaves on no axis, and the parts on others; equal parts are one object."""
-        square, parts = split_parts(queries, centres, self._next)
+        square, parts = split_parts(family, order, centres, self._next)
         self._next += len(parts)
-        if queries.family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
+        if family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
             first = {len(kept): part for kept, part in reversed(parts.items())}
             parts = {kept: first[len(kept)] for kept in parts}
         return square, {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}

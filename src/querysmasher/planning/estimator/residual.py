@@ -22,8 +22,8 @@ from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.split import Kept, PlacedFamily, connected, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
+from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -116,7 +116,7 @@ class Residuals:
                 strategy = self.strategies[number]
                 if strategy.whole:
                     self.whole_set = attributes
-                elif has_own_centre(strategy):
+                elif isinstance(strategy, AxisStrategy):
                     attribute = attributes[axes[0]]
                     self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
         self.lines = frozenset(attribute for attribute, _ in self._lines)
@@ -208,10 +208,10 @@ class Residuals:
         """Return the group's families, not split, and a row of ones on the other measured attributes."""
         parts = []
         for index, (names, family) in enumerate(group.parts()):
-            queries = PlacedFamily.on(self.schema.positions(names), family)
-            rows = np.ascontiguousarray(queries.tensor(weighted=False).reshape(family.rows, -1))
-            kept = tuple(sorted(self.schema.positions(names)))
-            parts.append(QueryPart(index, kept, (family.key, queries.order, kept), rows))
+            positions = self.schema.positions(names)
+            order, kept = schema_order(positions), tuple(sorted(positions))
+            rows = query_tensor(family, order, weighted=False).reshape(family.rows, -1)
+            parts.append(QueryPart(index, kept, (family.key, order, kept), np.ascontiguousarray(rows)))
         attributes = {a for part in parts for a in part.kept}
         rest = tuple(a for a in measured if a not in attributes)
         if rest:
@@ -266,14 +266,14 @@ class Residuals:
         self, positions: tuple[int, ...], family: Family, summed: bool
     ) -> tuple[Hashable, dict[Kept, Array]]:
         """Return a key of the content, and rows by kept axes, numbered in the order of the schema."""
-        queries = PlacedFamily.on(positions, family)
+        order = schema_order(positions)
         centres = tuple(None if a in self.lines else self.centres[a] for a in sorted(positions))
-        key = (family.key, queries.order, centres, summed)
+        key = (family.key, order, centres, summed)
         if key not in self._split_families:
             if summed and family.closed_form:
                 split = _closed_form(family.reweighted(None), self.centres[positions[0]])
             else:
-                split = split_rows(queries.tensor(weighted=False), centres)
+                split = split_rows(query_tensor(family, order, weighted=False), centres)
             self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
         return key, self._split_families[key]
 

@@ -32,7 +32,7 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution, whole_loss
 from querysmasher.planning.lines.gram import STEP, LineGram, is_implicit
-from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
+from querysmasher.planning.lines.trees import Nested, WeightedTree, merge_alike, nested
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
@@ -141,8 +141,8 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
 
     With `always`, single values suffice. Other queries, which must be few, count in the loss only.
     """
-    families = [(family, weight) for family, weight in gram.families if is_nested(family)]
-    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.families):
+    families = [(family, weight) for family, weight in gram.families if family.levels() is not None]
+    if any(is_implicit(family) and family.levels() is None for family, _ in gram.families):
         return None  # prefixes and ranges are too many
     if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None

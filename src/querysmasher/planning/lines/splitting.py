@@ -23,14 +23,14 @@ from operator import itemgetter
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.filters import LineSolution, solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
-from querysmasher.planning.lines.trees import is_nested
-from querysmasher.planning.split import Decomposer, Piece, Term, is_few
+from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
@@ -90,7 +90,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool, near: bool) -> b
 def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     """Return whether a hierarchy, with single values and few other queries, is planned on its nodes."""
     implicit = [family for family in families if is_implicit(family)]
-    nest = all(map(is_nested, implicit))
+    nest = all(family.levels() is not None for family in implicit)
     if nest and 2 * rows <= size:
         return True
     if size <= limits().axis_values:  # planned with matrices: around a centre on every set, or one for all
@@ -141,44 +141,20 @@ class LineQueries:
         """How much they weigh on the present set, if other attributes are measured evenly."""
         return self.factor * math.fsum(term.energy for term in self.terms)
 
-    def on(self, attribute: int) -> Family | None:
-        """Return their family on an attribute."""
-        return dict(self.families).get(attribute)
-
-    def beside(self, attribute: int) -> LineFamilies:
-        """Return their families on other attributes."""
-        return tuple(pair for pair in self.families if pair[0] != attribute)
-
-    def without(self, attribute: int, factor: float, bound: float) -> LineQueries:
-        """Return them with one attribute split, on which they have these losses."""
-        families, factor, bound = self.beside(attribute), self.factor * factor, self.bound * bound
-        return LineQueries(families, self.terms, factor, bound)
-
-
-@dataclass(frozen=True, eq=False)
-class SplitSet:
-    """The queries on a set: strategies on lines and trees, and terms on other attributes."""
-
-    others: Attributes
-    """The other attributes."""
-    strategies: Mapping[int, AxisStrategy]
-    terms: tuple[Term, ...]
-    quality: float = 1.0
-    """√(lower bound / loss) of the lines and trees."""
-
-    @property
-    def attributes(self) -> Attributes:
-        """All attributes of the set."""
-        return tuple(sorted((*self.others, *self.strategies)))
+    def apart(self, attribute: int) -> tuple[Family | None, LineFamilies]:
+        """Return their family on the next attribute to split, if any, and those on later ones."""
+        if self.families and self.families[0][0] == attribute:
+            return self.families[0][1], self.families[1:]
+        return None, self.families
 
 
 def split_sets(
     workload: Workload, centres: Centres, lines: Attributes, *, public_total: bool
-) -> list[SplitSet]:
+) -> list[Subworkload]:
     """Return the sets on which a workload leaves something, smaller ones of other attributes first."""
     decomposer = Decomposer(workload.schema, centres)
     if not lines:
-        return [SplitSet(s.attributes, {}, s.terms) for s in decomposer.decompose(workload.groups)]
+        return decomposer.decompose(workload.groups)
     groups_by_families: defaultdict[LineFamilies, list[Group]] = defaultdict(list)
     for group in workload:
         families, rest = _apart(workload.schema, group, lines)
@@ -252,15 +228,17 @@ class LineSplitter:
     has_trees: bool
     public_total: bool
     _known: dict[Hashable, LineSolution] = field(default_factory=dict)
+    _before: _Pass | None = None
+    _now: _Pass = field(default_factory=_Pass)
 
-    def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[SplitSet]:
+    def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[Subworkload]:
         """Return the sets on which queries leave something, given what is kept of other attributes."""
         several = len({a for part in queries for a, _ in part.families}) > 1
-        before, sets = None, list[SplitSet]()
+        sets, self._before = list[Subworkload](), None
         for _ in range(2 if several else 1):
-            now = _Pass()
-            sets = list(self._sets(others, (), queries, {}, before, now))
-            before = now
+            self._now = _Pass()
+            sets = list(self._sets(others, (), queries, {}))
+            self._before = self._now
         return sets
 
     def _sets(
@@ -269,56 +247,50 @@ class LineSplitter:
         kept: Attributes,
         queries: Sequence[LineQueries],
         strategies: Mapping[int, AxisStrategy],
-        before: _Pass | None,
-        now: _Pass,
-    ) -> Iterator[SplitSet]:
+    ) -> Iterator[Subworkload]:
         attribute = min((a for part in queries for a, _ in part.families), default=None)
         if attribute is None:
             if others or kept or not self.public_total:
-                now.losses[kept] = math.fsum(part.energy for part in queries)
-            loss, least = (math.fsum(getattr(part, name) for part in queries) for name in ("factor", "bound"))
+                self._now.losses[kept] = math.fsum(part.energy for part in queries)
+            loss, least = math.fsum(p.factor for p in queries), math.fsum(p.bound for p in queries)
             quality = math.sqrt(min(1.0, least / loss)) if loss else 1.0
-            yield SplitSet(others, strategies, _sum(queries), quality)
+            yield Subworkload(others, _sum(queries), strategies, quality)
             return
-        strategy, quality = self._strategy(others, kept, attribute, queries, before)
-        now.strategies[attribute, kept] = strategy
-        dropped, left = [], []
+        strategy, quality = self._strategy(others, kept, attribute, queries)
+        self._now.strategies[attribute, kept] = strategy
+        dropped, left = list[LineQueries](), list[LineQueries]()
         for part in queries:
-            family = part.on(attribute)
+            family, later = part.apart(attribute)
             if family is None:
                 dropped.append(part)
-            else:
-                square, loss = square_sum(family, strategy.centre), strategy.loss(family)
-                dropped.append(part.without(attribute, square, square))
-                left.append(part.without(attribute, loss, loss * quality))
-        yield from self._sets(others, kept, dropped, strategies, before, now)
-        both = {**strategies, attribute: strategy}
-        yield from self._sets(others, (*kept, attribute), left, both, before, now)
+                continue
+            square, loss = square_sum(family, strategy.centre), strategy.loss(family)
+            for on, factor, bound in (dropped, square, square), (left, loss, loss * quality):
+                on.append(LineQueries(later, part.terms, part.factor * factor, part.bound * bound))
+        yield from self._sets(others, kept, dropped, strategies)
+        yield from self._sets(others, (*kept, attribute), left, {**strategies, attribute: strategy})
 
     def _strategy(
-        self,
-        others: Attributes,
-        kept: Attributes,
-        attribute: int,
-        queries: Sequence[LineQueries],
-        before: _Pass | None,
+        self, others: Attributes, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[AxisStrategy, float]:
         """Return the strategy on an attribute beside those kept, and (lower bound / loss) of it."""
-        weighted, total = self._weights(kept, attribute, queries, before)
+        weighted, total = self._weights(kept, attribute, queries)
         size = self.schema.sizes[attribute]
+
+        def squares(centre: Array) -> float:
+            return math.fsum(weight * square_sum(family, centre) for family, weight in weighted)
+
         if self.public_total and not others and not kept:
-            even = np.full(size, 1 / size)
-            total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
+            total = PUBLIC * squares(np.full(size, 1 / size))
         solution = self._solve(size, weighted, total)
         strategy = solution.strategy
-        centre = math.fsum(weight * square_sum(family, strategy.balance) for family, weight in weighted)
         rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
         unit = 1 - 1 / strategy.total_variance
-        least = max(0.0, math.sqrt(solution.bound) - math.sqrt(centre + total))
+        least = max(0.0, math.sqrt(solution.bound) - math.sqrt(squares(strategy.balance) + total))
         return strategy.scaled(1 / unit), min(1.0, least**2 / (rest * unit)) if rest > 0 else 1.0
 
     def _weights(
-        self, kept: Attributes, attribute: int, queries: Sequence[LineQueries], before: _Pass | None
+        self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[list[WeightedFamily], float]:
         """Return the weights λ of the families on an attribute, and κ.
 
@@ -327,19 +299,20 @@ class LineSplitter:
         `centring`, with t the mean ratio of μ to λ.
         """
         weighted, total, loss, square, price = [], 0.0, 0.0, 0.0, 0.0
+        before = self._before
         for part in queries:
-            family, beside = part.on(attribute), part.beside(attribute)
+            family, later = part.apart(attribute)
             if before is None:
-                sizes = ((self.schema.sizes[a], f) for a, f in beside)
+                sizes = ((self.schema.sizes[a], f) for a, f in later)
                 weight = part.energy * math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in sizes)
                 total += weight if family is None else 0.0
             elif family is not None:
                 last = before.strategies[attribute, kept]
-                weight = part.energy * before.price((*kept, attribute), beside)
+                weight = part.energy * before.price((*kept, attribute), later)
                 m = square_sum(family, last.centre)
                 loss += weight * last.loss(family)
                 square += weight * m
-                price += part.energy * before.price(kept, beside) * m
+                price += part.energy * before.price(kept, later) * m
             if family is not None:
                 weighted.append((family, weight))
         if price > 0:

@@ -49,10 +49,10 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
     """
     levels: list[tuple[Integers, Array]] = []  # the group of every value, and the weight of every group
     for family, weight in zip(families, weights, strict=True):
-        if not is_nested(family):
+        if (nest := family.levels()) is None:
             return None
         queries = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
-        for groups, size in family.levels() or ():
+        for groups, size in nest:
             levels.append((np.arange(size) if groups is None else groups, queries[:size]))
             queries = queries[size:]
     cells = levels[0][0].size
@@ -79,11 +79,6 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
         order = np.append(order, level)
     nodes = Nodes(np.where(parents[order] < 0, -1, number[parents[order]]))
     return Nested((np.cumsum(nodes.is_leaf) - 1)[number[node_of]], nodes, sums[order])
-
-
-def is_nested(family: Family) -> bool:
-    """Return whether a family asks about groups of values that nest."""
-    return family.levels() is not None
 
 
 @dataclass(frozen=True, eq=False)

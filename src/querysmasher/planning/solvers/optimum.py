@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths, spans
-from querysmasher.planning.lattice import Integers, independent
+from querysmasher.planning.lattice import common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress, solve_design
@@ -196,29 +196,25 @@ def solve_dense(block: Block, tolerance: float, progress: Progress | None = None
     root = block_root(block)
     target = tolerance / (100 if block.cells <= limits().light_cells else 4)
     if len(root) * 2 > root.shape[1]:
-        design = solve_design(root, start_weights(block), target, progress)
-        back = np.arange(root.shape[1])
+        start, back = start_weights(block), np.arange(root.shape[1])
     else:  # cells that no query distinguishes share a column: solve with one of each
-        merged, back = _merge_cells(root)
-        design = solve_design(merged, np.full(merged.shape[1], 1.0), target, progress)
-    matrix, reached = design.strategy(), design.upper
-    if is_graded(root):
-        matrix, reached = design.filled_strategy()
-    matrix = matrix[:, back]
-    strategy = DenseStrategy(block.shape, matrix, _lattice(block, len(matrix)))
-    return Solution(strategy, reached, design.value, "dense")
+        root, back = _merge_cells(root)
+        start = np.ones(root.shape[1])
+    matrix, reached, bound = best_rows(root, start, target, progress)
+    lattice = None
+    if len(root) < math.prod(n - 1 for n in block.shape):
+        known = (t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms)
+        lattice = common_lattice(known, len(root))
+    return Solution(DenseStrategy(block.shape, matrix[:, back], lattice), reached, bound, "dense")
 
 
-def _lattice(block: Block, rank: int) -> Integers | None:
-    """Return integer rows that span a rank-deficient block, if its parts have any."""
-    if rank == math.prod(n - 1 for n in block.shape):
-        return None
-    known = [term.pieces[0].part.lattice for term in block.terms if len(term.pieces) == 1]
-    rows = [lattice for lattice in known if lattice is not None]
-    if len(rows) < len(block.terms):
-        return None
-    stacked = independent(np.concatenate(rows))
-    return stacked if len(stacked) == rank else None
+def best_rows(
+    root: Array, start: Array, tolerance: float, progress: Progress | None = None, *, enough: float = 0.0
+) -> tuple[Array, float, float]:
+    """Return the rows of a strategy for the queries of a root, the √L they reach, and a lower bound on it."""
+    design = solve_design(root, start, tolerance, progress, enough=enough)
+    rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
+    return rows, reached, design.value
 
 
 def axis_weights(block: Block) -> list[Array]:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
-from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, has_own_centre
+from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
@@ -52,7 +52,6 @@ __all__ = [
     "MirroredStrategy",
     "Strategy",
     "TreeStrategy",
-    "has_own_centre",
     "strategy_from_data",
     "strategy_of_integers",
 ]
@@ -68,14 +67,11 @@ def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
 def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
     """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
     if rounded not in _known:
-        _known[rounded] = _of_integers(rounded)
+        axes, factor = rounded.factors[0]
+        kind = OF_FACTORS.get(factor.kind, DenseStrategy)
+        if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
+            kind = DiagonalStrategy
+        elif isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:
+            kind = MatrixAxis  # rows in a residual space are fewer than values
+        _known[rounded] = kind.of_integers(rounded)
     return _known[rounded]
-
-
-def _of_integers(rounded: IntegerStrategy) -> Strategy:
-    axes, factor = rounded.factors[0]
-    if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
-        return DiagonalStrategy.of_integers(rounded)
-    if isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:
-        return MatrixAxis.of_integers(rounded)  # rows in a residual space are fewer than values
-    return OF_FACTORS.get(factor.kind, DenseStrategy).of_integers(rounded)

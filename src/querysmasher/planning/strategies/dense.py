@@ -247,9 +247,6 @@ class RowsStrategy(Strategy):
     def written_out(self) -> Array:
         return self.matrix[:, self.partition.of_cells()]
 
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        return self.partition.maps, np.take(self.matrix, self.partition.labels, axis=1)
-
     def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
         """Return the sums of rows over the values of some axes within classes, with an axis for each."""
         tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
@@ -275,9 +272,6 @@ class RowsStrategy(Strategy):
 
     def orthonormal(self) -> Self:
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
-
-    def combinations(self, rows: Array) -> Array:
-        return self.span.combinations(rows)
 
     @property
     def leverage(self) -> float:
@@ -373,7 +367,7 @@ class RowsStrategy(Strategy):
             return float(loss) / scale**2 * cost
         if not again.span.is_independent():
             return math.inf
-        return float(_lengths(again.combinations(self.matrix)).max()) * cost
+        return float(_lengths(again.span.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 

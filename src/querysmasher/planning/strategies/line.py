@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self, TypeGuard
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -157,11 +157,6 @@ class AxisStrategy(Strategy):
     def pruned(self, parts: Integers) -> AxisStrategy:  # noqa: ARG002
         """Return a strategy over parts of the values that knows as much about them."""
         return self
-
-
-def has_own_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
-    """Return whether a strategy determines a centre."""
-    return strategy.own_centre
 
 
 class LineStrategy(AxisStrategy):

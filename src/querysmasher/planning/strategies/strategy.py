@@ -84,14 +84,6 @@ class Strategy(Stored, ABC):
         """Return the variances of products of the factors' rows, or None if the span lacks some."""
         return self.variances(factors) if self.contains(factors) else None
 
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        """Return the class of every value, by axis, and the rows over combinations of classes."""
-        return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
-
-    def combinations(self, rows: Array) -> Array:
-        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
-        return self.transform(rows.reshape(-1, *self.shape))
-
     # --- integers ---
 
     @abstractmethod
