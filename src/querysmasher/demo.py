@@ -21,10 +21,9 @@ from rich.table import Table
 import querysmasher as qs
 from querysmasher.arrays import Array
 from querysmasher.comparison.rehearsal import true_answers
-from querysmasher.formatting import error
+from querysmasher.formatting import count, error
 from querysmasher.report.charts import check_charts
 from querysmasher.report.expectations import HEADER, facts
-from querysmasher.report.words import ways_words
 
 STATES = (
     "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
@@ -202,6 +201,7 @@ def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
     start = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:
-        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(start, start + group.rows))
+        label = f"{count(len(group.attributes), 'attribute')} at a time"
+        rows.setdefault(label, []).append(slice(start, start + group.rows))
         start += group.rows
     return {**rows, "all": [slice(0, start)]}

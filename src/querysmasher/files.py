@@ -90,7 +90,12 @@ Members = dict[str, bytes | NDArray[Any] | Lazy]
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
     check_archive_name(path)
-    _check_replaced(Path(path), kind)
+    stored = ""
+    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
+        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
+        msg = f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace"
+        raise FileError(f"{msg}; choose another name")
     members: Members = {}
     plain = _take_arrays(payload, members)
     members["payload.json"] = json.dumps(plain).encode()
@@ -101,20 +106,13 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
                 write_members(stream, members, packed)
                 stream.flush()
                 os.fsync(stream.fileno())
-            if not packed or _within_limits(temporary, members):
-                break
-
-
-def _check_replaced(path: Path, kind: str) -> None:
-    """Refuse to replace a file of another kind: a plan must not take the place of a release."""
-    stored = ""
-    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        stored = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
-    if stored.startswith("querysmasher ") and stored != f"querysmasher {kind}":
-        msg = (
-            f"path: {str(path)!r} contains a {stored!r}, which a {kind} must not replace; choose another name"
-        )
-        raise FileError(msg)
+            size = temporary.stat().st_size
+            with zipfile.ZipFile(temporary) as archive:
+                sizes = {name: archive.getinfo(name).file_size for name in members}
+            arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
+            texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
+            if arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size:
+                break  # the limits for reading: else it compresses too well
 
 
 @contextmanager
@@ -218,16 +216,6 @@ def _take_arrays(data: Any, members: Members) -> Any:
     if isinstance(data, list | tuple):
         return [_take_arrays(value, members) for value in data]
     return data
-
-
-def _within_limits(path: Path, members: Members) -> bool:
-    """Return whether a written file respects the limits for reading: it may compress too well."""
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        sizes = {name: archive.getinfo(name).file_size for name in members}
-    arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
-    texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
-    return arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size
 
 
 def _with_arrays(payload: Any, archive: zipfile.ZipFile, room: int) -> Any:

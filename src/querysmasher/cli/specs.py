@@ -34,7 +34,6 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
-from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
 
 FAMILIES = {
@@ -148,7 +147,7 @@ def show(expected: Expectations, every: bool) -> None:
             ),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
-                for name, text in facts(planned, expected.factor, expected.promise)
+                for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))
             ),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
@@ -198,11 +197,6 @@ class Expectations:
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
         return factor / math.sqrt(left_for_answers(self.spec))
 
-    @property
-    def promise(self) -> str:
-        """The guarantee, and which records are counted."""
-        return promised(self.spec, self.plan.budget)
-
     @cached_property
     def groups(self) -> list[Expectation]:
         """A row per group."""
@@ -225,7 +219,10 @@ class Expectations:
         alike: dict[tuple[int, int], list[Expectation]] = {}
         for number, row in zip(numbers, rows, strict=True):
             alike.setdefault((number, len(row.attributes)), []).append(row)
-        return [together(f"{entries[n][0]}: {ways_words(ways)}", some) for (n, ways), some in alike.items()]
+        return [
+            together(f"{entries[n][0]}: {count(ways, 'attribute')} at a time", some)
+            for (n, ways), some in alike.items()
+        ]
 
     def sparse(self) -> str | None:
         """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
@@ -284,7 +281,7 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": self.promise,
+            "guarantee": promised(self.spec, plan.budget),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),

@@ -41,8 +41,16 @@ def comparison_chart(
     form = chart_format(path)
     with replacing(path) as temporary:
         if form in ("svg", "html"):
-            picture = _svg(spec)
-            temporary.write_text(_page(picture, title) if form == "html" else picture, encoding="utf-8")
+            made = _svg(spec)
+            if form == "html":  # without scripts
+                made = (
+                    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+                    'content="width=device-width, initial-scale=1"><meta name="color-scheme" '
+                    f'content="light dark"><title>{escape(title)} · QuerySmasher</title><style>'
+                    "body { margin: 1rem; background: var(--paper); }</style></head>"
+                    f"<body>{made}</body></html>\n"
+                )
+            temporary.write_text(made, encoding="utf-8")
         else:
             chart.save(str(temporary), format=form)
     return chart
@@ -106,13 +114,3 @@ def _svg(spec: dict[str, Any]) -> str:
     style = f"<style>{rules}svg {{ max-width: 100%; height: auto; }}</style>"
     start, rest = drawn.split(">", 1)
     return f'{start}>{style}<rect width="100%" height="100%" fill="var(--paper)"/>{rest}'
-
-
-def _page(picture: str, title: str) -> str:
-    """Return a page with the picture, without scripts."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)} · QuerySmasher</title><style>body {{ margin: 1rem; background: "
-        f"var(--paper); }}</style></head><body>{picture}</body></html>\n"
-    )

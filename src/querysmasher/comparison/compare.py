@@ -260,13 +260,9 @@ def compare(
             bar.advance()
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
     comparison = Comparison(workload, budget, tuple(rows), objective, rehearsed)
-    order = in_order([_shown(comparison.error(row)) for row in rows])
+    errors = map(comparison.error, rows)  # rows that look equal in the table keep their order
+    order = in_order([math.inf if error is None else float(f"{settled(error):.4g}") for error in errors])
     return replace(comparison, rows=tuple(rows[index] for index in order))
-
-
-def _shown(error: float | None) -> float:
-    """Return an error as the table shows it: rows that look equal keep their order."""
-    return math.inf if error is None else float(f"{settled(error):.4g}")
 
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> Row:

@@ -89,7 +89,14 @@ def records_per_person(
         raise PlanError(f"plan: expected a Plan, got {type(plan).__name__}")
     if plan.budget.unit.total_is_public:
         raise BudgetError("plan: with replace_one neighbours no records are left out", ADD_REMOVE)
-    persons = _checked(histogram)
+    given = dict(histogram) if isinstance(histogram, Mapping) else {}
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 10**9 for n in given)
+    fits = all(isinstance(times, int | float) and 0 <= times < math.inf for times in given.values())
+    persons = {n: float(times) for n, times in given.items() if times} if whole and fits else {}
+    if not persons:
+        raise BudgetError(
+            "histogram: expected numbers of persons by their number of records, such as {1: 500, 10: 40}"
+        )
     total = math.fsum(n * times for n, times in persons.items())
     if bounds is None:
         bounds = [lead * 10**power for power in range(10) for lead in (1, 2, 5)]
@@ -106,16 +113,3 @@ def records_per_person(
         left = math.fsum(max(n - k, 0) * times for n, times in persons.items())
         rows.append(PersonBound(k, left, left / total, factor * plan.rmse, math.hypot(left, factor * std)))
     return PersonBounds(tuple(rows))
-
-
-def _checked(histogram: Mapping[int, float]) -> dict[int, float]:
-    """Return the histogram without empty entries; refuse an invalid one."""
-    persons = dict(histogram) if isinstance(histogram, Mapping) else {}
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 10**9 for n in persons)
-    fits = all(isinstance(times, int | float) and 0 <= times < math.inf for times in persons.values())
-    kept = {n: float(times) for n, times in persons.items() if times} if whole and fits else {}
-    if not kept:
-        raise BudgetError(
-            "histogram: expected numbers of persons by their number of records, such as {1: 500, 10: 40}"
-        )
-    return kept

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, in_order
+from querysmasher.arrays import in_order
 from querysmasher.data.sources import open_table
 from querysmasher.errors import QuerySmasherError
 from querysmasher.exploring.explore import explore
@@ -88,31 +88,29 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
     total = linear(schema, (used,), np.ones((1, schema[used].size)))
     answers = true_answers(workload + total, table).astype(float)
     exact, records = answers[:-1], max(float(answers[-1]), 1.0)
-    rows = [_rehearsed(name, workload, table, budget, seeds, exact, records) for name in WAYS]
+    ends = np.cumsum([group.rows for group in workload])[:-1]
+    rows = []
+    for name, title in WAYS.items():
+        purpose = "estimate" if name == "estimate" else "answers"
+        made = []
+        try:
+            planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
+            for seed in range(seeds):
+                if planned is None:
+                    release = explore(workload, table, budget, seed=seed)
+                else:
+                    release = measure(planned, table, seed=seed)
+                source = release if name == "unbiased" else release.estimate()
+                made.append(source.answer(workload).values)
+        except QuerySmasherError as error:
+            rows.append(Rehearsed(name, title, None, None, f"It does not support this workload: {error}."))
+            continue
+        errors = np.stack(made) - exact
+        each = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
+        mean = math.fsum(each) / len(each)
+        rows.append(Rehearsed(name, title, mean, float(np.sqrt((errors**2).mean()))))
     order = in_order([math.inf if row.share is None else row.share for row in rows])
     return Rehearsal(tuple(rows[index] for index in order))
-
-
-def _rehearsed(
-    name: str, workload: Workload, table: Any, budget: Budget, seeds: int, exact: Array, records: float
-) -> Rehearsed:
-    purpose = "estimate" if name == "estimate" else "answers"
-    answers = []
-    try:
-        planned = None if name == "explore" else plan(workload, budget, purpose=purpose, progress=False)
-        for seed in range(seeds):
-            if planned is None:
-                release = explore(workload, table, budget, seed=seed)
-            else:
-                release = measure(planned, table, seed=seed)
-            source = release if name == "unbiased" else release.estimate()
-            answers.append(source.answer(workload).values)
-    except QuerySmasherError as error:
-        return Rehearsed(name, WAYS[name], None, None, f"It does not support this workload: {error}.")
-    errors = np.stack(answers) - exact
-    ends = np.cumsum([group.rows for group in workload])[:-1]
-    each = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
-    return Rehearsed(name, WAYS[name], math.fsum(each) / len(each), float(np.sqrt((errors**2).mean())))
 
 
 @scrubbed

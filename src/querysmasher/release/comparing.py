@@ -11,7 +11,8 @@ import mmap
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,38 +155,35 @@ def close(given: Any, expected: Any) -> bool:
     return type(given) is type(expected) and bool(given == expected)
 
 
-class Adopted:
-    """Takes numbers from a given file where they equal computed ones but for rounding on another machine.
+def adopting(given: Path) -> Callable[..., list[Array]]:
+    """Return what takes numbers from a given file where they equal computed ones but for rounding.
 
-    Written again with these numbers, a file has the same bytes as the given one if all else is the same.
+    Written again with these numbers, a file has the same bytes as the given one if all else is the same. A
+    file that cannot be read has no numbers.
     """
+    columns: Mapping[str, Any] = {}
+    with suppress(*UNREADABLE):
+        columns, _ = format_of(given).read(given)
+    prefixes = [*dict.fromkeys(name.partition(WITHIN)[0] + WITHIN for name in columns if WITHIN in name)]
+    starts: dict[str, int] = {}  # the next row of each table: sheets are in the order in which tables appear
 
-    def __init__(self, given: Path) -> None:
-        """Read the given file; one that cannot be read has no numbers."""
-        try:
-            self._columns, _ = format_of(given).read(given)
-        except UNREADABLE:
-            self._columns = {}
-        self._sheets = [*dict.fromkeys(name.partition(WITHIN)[0] for name in self._columns if WITHIN in name)]
-        self._starts: dict[str, int] = {}
-        """The next row of each table, or of the file: sheets are in the order in which tables appear."""
-
-    def __call__(self, group: Group, *numbers: Array) -> list[Array]:
+    def adopted(group: Group, *numbers: Array) -> list[Array]:
         """Return values and standard errors, if there are any, of the next group that is written."""
-        name = " × ".join(group.attributes) if self._sheets else ""
-        start = self._starts.setdefault(name, 0)
-        self._starts[name] += group.rows
-        sheets = [sheet + WITHIN for sheet in self._sheets] or [""]
+        name = " × ".join(group.attributes) if prefixes else ""
+        start = starts.setdefault(name, 0)
+        starts[name] += group.rows
         made = []
         for column, wanted in zip(ADOPTED, numbers, strict=False):
             try:
-                stored = self._columns[sheets[[*self._starts].index(name)] + column]
-                given, _ = _numbers(stored[start : start + group.rows])
-                same = _close(given, wanted.ravel(), numbers[-1].ravel() if len(numbers) > 1 else 1.0)
-                made.append(np.where(same, given, wanted.ravel()).reshape(wanted.shape))
+                stored = columns[(prefixes or [""])[[*starts].index(name)] + column]
+                known, _ = _numbers(stored[start : start + group.rows])
+                same = _close(known, wanted.ravel(), numbers[-1].ravel() if len(numbers) > 1 else 1.0)
+                made.append(np.where(same, known, wanted.ravel()).reshape(wanted.shape))
             except UNREADABLE:
                 made.append(wanted)
         return made
+
+    return adopted
 
 
 def difference(given: Path, expected: Path) -> str:
@@ -260,7 +258,7 @@ def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any],
         if not isinstance(stated, dict):
             raise FileError(f"{DESCRIPTION} does not say how {file.name!r} was written")
         for again in (False, True):
-            adopted = Adopted(file) if again else as_computed
+            adopted = adopting(file) if again else as_computed
             if isinstance(source, Release):
                 rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
                 write_answers(source, workload, fresh, False, stated.get("level", 0.95), rules, adopted)

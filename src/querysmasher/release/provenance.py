@@ -62,12 +62,16 @@ class Provenance:
 
     def __post_init__(self) -> None:
         """Check the words, and read the date if it is text."""
-        for field in fields(self):
-            given = getattr(self, field.name)
-            if field.name == "date":
-                object.__setattr__(self, "date", _day(given))
-            elif given is not None and not (isinstance(given, str) and given.strip()):
-                raise FileError(f"{field.name}: expected a non-empty string, got {as_given(given)}")
+        words = {field.name: getattr(self, field.name) for field in fields(self)}
+        day = words.pop("date")
+        for name, given in words.items():
+            if given is not None and not (isinstance(given, str) and given.strip()):
+                raise FileError(f"{name}: expected a non-empty string, got {as_given(given)}")
+        try:
+            read = day if day is None or type(day) is Date else Date.fromisoformat(day)
+        except (TypeError, ValueError):
+            raise FileError(f"date: expected a date such as '2024-03-01', got {as_given(day)}") from None
+        object.__setattr__(self, "date", read)
 
     def to_json(self) -> dict[str, str]:
         """Return the words that are given, as plain data."""
@@ -80,15 +84,6 @@ class Provenance:
         known = {field.name for field in fields(cls)}
         given: dict[str, Any] = {name: word(data[name]) for name in data if name in known}
         return cls(**given)
-
-
-def _day(given: object) -> Date | None:
-    if given is None or type(given) is Date:
-        return given
-    try:
-        return Date.fromisoformat(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise FileError(f"date: expected a date such as '2024-03-01', got {as_given(given)}") from None
 
 
 PAIRS, PLANNED, ERRORS = "distances of pairs", "planned measurements", "errors of the estimate"

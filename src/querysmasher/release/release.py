@@ -356,43 +356,6 @@ class Release(Statistical, Explained):
         )
 
 
-def _prune(estimator: Estimator, coarsening: Coarsening) -> tuple[Estimator, Coarsening, Integers]:
-    """Return the estimator over nodes of a large attribute's tree, their groups, and each value's node."""
-    schema = coarsening.original
-    axis = schema.position(coarsening.attribute)
-    on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
-    parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
-    while int(parts.max()) + 1 > before:
-        before = int(parts.max()) + 1
-        for strategy in on_attribute:
-            parts = strategy.parts(parts)
-    _, firsts, numbers = np.unique(parts, return_index=True, return_inverse=True)
-    parts = np.argsort(np.argsort(firsts))[numbers]  # by first appearance, as groups are
-    size = int(parts.max()) + 1
-    if not on_attribute or size == len(parts):
-        return estimator, coarsening, np.arange(len(parts))
-    known = estimator.strategies
-    on_axis = {n for m in itertools.chain(*noises) for axes, n in m.blocks if m.attributes[axes[0]] == axis}
-    pruned = [
-        s.pruned(parts) if n in on_axis and isinstance(s, AxisStrategy) else s for n, s in enumerate(known)
-    ]
-
-    def over_parts(m: Measured) -> Measured:
-        moved = ((axes, n + len(known) if m.attributes[axes[0]] == axis else n) for axes, n in m.blocks)
-        return replace(m, blocks=tuple(moved))
-
-    measured = [tuple(map(over_parts, same_set)) for same_set in noises]
-    coarse = Ordinal(coarsening.attribute, range(size))
-    inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
-    centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
-    over_nodes = Estimator.of(
-        inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
-    )
-    groups = np.empty(size, dtype=np.int64)
-    groups[parts] = coarsening.groups
-    return over_nodes, replace(coarsening, original=inner, groups=groups), parts
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CoarseRelease(Statistical):
     """Answers and statistics of a release at one level: `table("state", "sex")`, `mean("age", by="state")`.
@@ -427,7 +390,43 @@ class CoarseRelease(Statistical):
 
     @cached_property
     def _pruned(self) -> tuple[Estimator, Coarsening, Integers]:
-        return _prune(self.release.estimator, self.coarsening)
+        """The estimator over nodes of a large attribute's tree, their groups, and each value's node."""
+        estimator, coarsening = self.release.estimator, self.coarsening
+        schema = coarsening.original
+        axis = schema.position(coarsening.attribute)
+        on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
+        parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
+        while int(parts.max()) + 1 > before:
+            before = int(parts.max()) + 1
+            for strategy in on_attribute:
+                parts = strategy.parts(parts)
+        _, firsts, numbers = np.unique(parts, return_index=True, return_inverse=True)
+        parts = np.argsort(np.argsort(firsts))[numbers]  # by first appearance, as groups are
+        size = int(parts.max()) + 1
+        if not on_attribute or size == len(parts):
+            return estimator, coarsening, np.arange(len(parts))
+        known = estimator.strategies
+        blocks = [(m.attributes[axes[0]], n) for m in itertools.chain(*noises) for axes, n in m.blocks]
+        on_axis = {n for attribute, n in blocks if attribute == axis}
+        pruned = [
+            s.pruned(parts) if n in on_axis and isinstance(s, AxisStrategy) else s
+            for n, s in enumerate(known)
+        ]
+
+        def over_parts(m: Measured) -> Measured:
+            moved = ((axes, n + len(known) if m.attributes[axes[0]] == axis else n) for axes, n in m.blocks)
+            return replace(m, blocks=tuple(moved))
+
+        measured = [tuple(map(over_parts, same_set)) for same_set in noises]
+        coarse = Ordinal(coarsening.attribute, range(size))
+        inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
+        centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
+        over_nodes = Estimator.of(
+            inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
+        )
+        groups = np.empty(size, dtype=np.int64)
+        groups[parts] = coarsening.groups
+        return over_nodes, replace(coarsening, original=inner, groups=groups), parts
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""

@@ -139,11 +139,6 @@ class AttributeColumns:
         """The names of the columns."""
         return [self.name if role == VALUE else f"{self.name}_{role}{self.suffixes}" for role in self.roles]
 
-    def fields(self) -> Iterator[Any]:
-        """Iterate over the fields of an Arrow schema; each names the column that is null if all count."""
-        for name, kind in zip(self.names, self.roles.values(), strict=True):
-            yield pa.field(name, kind, metadata={VALUE: self.name})
-
     def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> list[Any]:
         """Return the columns of rows that ask the queries `rows` of a family, or all values."""
         if family is None or rows is None:
@@ -231,7 +226,11 @@ class Tidy:
             [
                 *((name, WORD) for name in ABOUT[:-1]),
                 (ABOUT[-1], pa.string()),
-                *(field for columns in self.columns for field in columns.fields()),
+                *(  # each names the column that is null if all values count
+                    pa.field(name, kind, metadata={VALUE: columns.name})
+                    for columns in self.columns
+                    for name, kind in zip(columns.names, columns.roles.values(), strict=True)
+                ),
                 *((name, WORD if name in ("flag", "note") else pa.float64()) for name in self.numbers),
             ]
         )
@@ -281,7 +280,9 @@ class Tidy:
             low, high = outwards(low, high, std)
         for column in (values, std, low, high):
             yield masked(column, hidden)
-        yield masked(cv if self.exact else _short(cv), hidden | ~np.isfinite(cv))
+        mantissa, exponent = np.frexp(cv)  # rounded, the last bits are zero
+        short = cv if self.exact else np.ldexp(np.round(mantissa * 2048) / 2048, exponent)
+        yield masked(short, hidden | ~np.isfinite(cv))
         flags = (*self.rules.words, "suppressed")
         level = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
         level = np.where(hidden, len(flags) - 1, level).astype(np.int32)
@@ -330,9 +331,3 @@ def outwards(low: Array, high: Array, std: Array) -> tuple[Array, Array]:
         np.where(known, np.floor(low / step) * step, low),
         np.where(known, np.ceil(high / step) * step, high),
     )
-
-
-def _short(numbers: Array) -> Array:
-    """Return numbers with a relative error below 1 / 2,000, whose last bits are zero."""
-    mantissa, exponent = np.frexp(numbers)
-    return np.ldexp(np.round(mantissa * 2048) / 2048, exponent)

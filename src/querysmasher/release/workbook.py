@@ -64,23 +64,20 @@ def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
             notes.write_string(row, 0, key, head)
             notes.write_string(row, 1, value if isinstance(value, str) else json.dumps(value), wrapped)
 
-        def add_sheet(name: str, names: list[str]) -> list[Any]:
-            """Return a new sheet, whose header stays in view."""
-            title = _title(name, {NOTES, *columns})
-            columns[title] = names
-            sheet = book.add_worksheet(title)
-            sheet.freeze_panes(1, 0)
-            for column_index, column in enumerate(names):
-                sheet.set_column(column_index, column_index, 40 if column == "query" else 14)
-                sheet.write_string(0, column_index, column, head)
-            return [sheet, 1, names]
-
         def write(table: Any) -> None:
             for cells in plain_rows(table):
                 name = cells["table"]
                 if name not in sheets:
                     names = [n for n, value in value_of.items() if not value or cells[value] is not None]
-                    sheets[name] = add_sheet(name, names)
+                    title = _title(name, {NOTES, *columns})
+                    columns[title] = names
+                    sheets[name] = [book.add_worksheet(title), 1, names]
+                    sheets[name][0].freeze_panes(1, 0)  # the header stays in view
+                    for column_index, column in enumerate(names):
+                        sheets[name][0].set_column(
+                            column_index, column_index, 40 if column == "query" else 14
+                        )
+                        sheets[name][0].write_string(0, column_index, column, head)
                 sheet, row, names = sheets[name]
                 if row > SHEET_ROWS:
                     much = f"the table on {name!r} has more rows than a sheet of Excel"

@@ -132,16 +132,32 @@ def about(release: Release, level: float | None = None, rules: Rules | None = No
 def _write_description(
     path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
 ) -> None:
-    """Describe a file of answers in the `datapackage.json` of its folder, beside other files described there.
+    """Describe a file of answers, or each sheet of a workbook, in the `datapackage.json` of its folder.
 
     A `datapackage.json` that this library has not written is left alone; the description then has the name of
     the file before its own.
     """
     target = path.with_name(DESCRIPTION)
-    others = _others(target, path)
-    if others is None:
-        target = path.with_name(f"{path.name}.{DESCRIPTION}")
-        others = []
+    resources = _others(target, path)
+    if resources is None:
+        target, resources = path.with_name(f"{path.name}.{DESCRIPTION}"), []
+    common = {
+        "path": path.name,
+        **({"type": "table"} if form.is_table else {}),
+        "format": form.kind,
+        "mediatype": form.media_type,
+        **({} if form.compression is None else {"compression": form.compression}),
+        "encoding": "utf-8",
+        **({"bytes": path.stat().st_size} if form.states_size else {}),
+        **({} if form.dialect is None else {"dialect": form.dialect}),
+    }
+    parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
+    for number, (sheet, columns) in enumerate(parts, 1):
+        dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
+        fields = fields_of(tidy, source, columns, nan=form.has_nan)
+        name = _slug(path.name if sheet is None else f"{path.name}-{number}-{sheet}")
+        described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
+        resources.append({"name": name, **common, **dialect, **described})
     contact = source.get("contact")
     publisher = {"title": source.get("organisation", contact), "roles": ["publisher"]}
     if contact:
@@ -155,7 +171,7 @@ def _write_description(
         **({"version": source["version"]} if "version" in source else {}),
         **({"contributors": [publisher]} if publisher["title"] else {}),
         "querysmasher": dict(source),
-        "resources": [*others, *_resources(path, form, tidy, source, sheets)],
+        "resources": resources,
     }
     with replacing(target) as temporary:
         temporary.write_bytes(document(package))
@@ -164,31 +180,6 @@ def _write_description(
 def document(content: Mapping[str, Any]) -> bytes:
     """Return plain data as a JSON file for people and programs."""
     return (escaped(json.dumps(content, indent=2, ensure_ascii=False)) + "\n").encode()
-
-
-def _resources(
-    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
-    """Return the description of a file, or of each sheet of a workbook."""
-    common = {
-        "path": path.name,
-        **({"type": "table"} if form.is_table else {}),
-        "format": form.kind,
-        "mediatype": form.media_type,
-        **({} if form.compression is None else {"compression": form.compression}),
-        "encoding": "utf-8",
-        **({"bytes": path.stat().st_size} if form.states_size else {}),
-        **({} if form.dialect is None else {"dialect": form.dialect}),
-    }
-    made: list[dict[str, Any]] = []
-    parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
-    for sheet, columns in parts:
-        dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
-        fields = fields_of(tidy, source, columns, nan=form.has_nan)
-        name = _slug(path.name if sheet is None else f"{path.name}-{len(made) + 1}-{sheet}")
-        described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
-        made.append({"name": name, **common, **dialect, **described})
-    return made
 
 
 def _others(target: Path, path: Path) -> list[Any] | None:
@@ -261,8 +252,10 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
         return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
     if role == LABEL:
         return {"title": f"{title}, label", "description": "The value as readers see it."}
-    said = SINGLE if columns.single else SEVERAL
-    words = {"title": attribute.title, "description": f"{_sentence(attribute.description)}{said}", **unit}
+    said = (attribute.description or "").strip()
+    said += "" if not said or said.endswith((".", "!", "?", "…")) else "."
+    said = f"{said} {SINGLE if columns.single else SEVERAL}".lstrip()
+    words = {"title": attribute.title, "description": said, **unit}
     given = {key: word for key, word in words.items() if word is not None}
     if attribute.value_labels is None:
         return given
@@ -273,13 +266,3 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     # the standard has categories only for columns that hold nothing else
     is_list = columns.single and kind in ("string", "integer")
     return given | {"categories" if is_list else "labels": labels}
-
-
-def _sentence(words: str | None) -> str:
-    """Return words so that a sentence may follow.
-
-    >>> _sentence("Age at the interview"), _sentence("As registered."), _sentence(None)
-    ('Age at the interview. ', 'As registered. ', '')
-    """
-    said = (words or "").strip()
-    return f"{said}{'' if said.endswith(('.', '!', '?', '…')) else '.'} " if said else ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, in_order
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors
+from querysmasher.estimate.estimate_errors import EstimateError
 from querysmasher.formatting import count, decimal, number, settled, shortened
 from querysmasher.guarantees import REACH, LeftOut, epsilon_words
 from querysmasher.html import Html, element, join, scrolling, table
@@ -243,9 +243,22 @@ def _estimated(release: Release, estimate: Estimate) -> tuple[tuple[str, str, st
         (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _reach(error))
         for error in (each[index] for index in in_order([-error.value for error in each])[:LISTED])
     ]
+    how = (
+        "This error was measured privately, as part of the budget, and its intervals hold whatever the "
+        "estimate assumes."
+        if mean.std is not None
+        else "This error was not measured. The figure is model-based: it shows what noise does, not what "
+        "nobody measured, and is usually too small."
+    )
+    if mean.unbiased is not None:
+        how += f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
+    said = (
+        f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
+        f"errors of all cells of a table, {mean.share:.1%} of all records."
+    )
     section = markup(
         "estimates",
-        words=_words(errors, estimate.fallback),
+        words=" ".join(filter(None, [said, how, estimate.fallback, "The largest errors:"])),
         errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
         exact="one attribute" if schema.impossible_where else "one and two attributes",
         left_out=f" Not shown here: {count(left_out, 'larger table')}. {FOLLOWS}" if left_out else "",
@@ -275,23 +288,3 @@ def _reach(error: EstimateError) -> str:
         return f"{error.kind}: assumes that the table is like the estimate"
     low, high = (end / max(error.total, 1.0) for end in error.interval())
     return f"{error.kind}; 95% interval {low:.1%} to {high:.1%}"
-
-
-def _words(errors: EstimateErrors, fallback: str) -> str:
-    mean = errors.mean
-    how = (
-        "This error was measured privately, as part of the budget, and its intervals hold whatever the "
-        "estimate assumes."
-        if mean.std is not None
-        else "This error was not measured. The figure is model-based: it shows what noise does, not what "
-        "nobody measured, and is usually too small."
-    )
-    unbiased = (
-        "" if mean.unbiased is None else f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
-    )
-    unbiased += f" {fallback}" if fallback else ""
-    return (
-        f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
-        f"errors of all cells of a table, {mean.share:.1%} of all records. {how}{unbiased} The largest "
-        "errors:"
-    )

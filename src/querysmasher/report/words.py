@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from querysmasher.formatting import count, one_line, preview
+from querysmasher.formatting import one_line, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
@@ -81,15 +81,6 @@ def kind_words(group: Group) -> str:
         return "total"
     kinds = sorted(map(str, group.families))
     return one_line(kinds[0] if set(kinds) == {WHERE} else " × ".join(kinds))
-
-
-def ways_words(ways: int) -> str:
-    """Return the number of attributes of a group in words.
-
-    >>> ways_words(2)
-    '2 attributes at a time'
-    """
-    return f"{count(ways, 'attribute')} at a time"
 
 
 def schema_table(schema: Schema) -> Html:

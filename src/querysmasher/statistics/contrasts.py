@@ -108,7 +108,10 @@ def _figures(source: AnswerSource, name: str, given: object) -> Figures:
     if isinstance(given, str):
         given = counting(source.schema, given)
     if isinstance(given, Workload):
-        return _counts(source, given)
+        answers, n = source.answer(given), len(given)
+        columns = (Column("query", list(given.labels()), tuple(range(n))),)
+        linear = LinearErrors.of(source, given, np.arange(n))
+        return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
     if isinstance(given, Figure) and given.origin is not None:
         figures, index = given.origin
         given = figures.take([index])
@@ -125,15 +128,6 @@ def _figures(source: AnswerSource, name: str, given: object) -> Figures:
             "independent, so the squares of their standard errors add up"
         )
     return given
-
-
-def _counts(source: AnswerSource, workload: Workload) -> Figures:
-    """Return the answers to a workload as figures."""
-    answers = source.answer(workload)
-    n = len(workload)
-    columns = (Column("query", list(workload.labels()), tuple(range(n))),)
-    linear = LinearErrors.of(source, workload, np.arange(n))
-    return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
 
 
 def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Column, ...]:
