@@ -272,10 +272,8 @@ class Access:
             with one_core():
                 counter = quietly("opening the table", open_table, *arguments, None, self.bound)
                 counter = CountedOnce(schema, counter, again) if again else counter
-                phases, counted = (
-                    Phases(schema, self.budget, counter, self.source, self.max_records),
-                    self.counted,
-                )
+                phases = Phases(schema, self.budget, counter, self.source, self.max_records)
+                counted = self.counted
                 if self.dropped is not None:
                     numbers = phases.dropped(self.dropped, self.progress)
                     counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))
@@ -308,8 +306,7 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]
                 f"at most {LARGEST:,}"
             )
     if not sets:
-        msg = "error_share: expected 0, because the workload has no table on attributes"
-        raise PlanError(msg)
+        raise PlanError("error_share: expected 0, because the workload has no table on attributes")
     if error_share * cost < LEAST_COST:
         msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)

@@ -15,7 +15,7 @@ STAGES = {
     "counting": "querysmasher.data.rows:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
     "saving": "querysmasher.planning.plan_file:save_plan",
-    "writing": "querysmasher.release.writing:_tables",
+    "writing": "querysmasher.release.tidy:Tidy.tables",
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mixed_table import counted
 
 from querysmasher.data import counting as blocks_module
-from querysmasher.data.counting import JOINED_CELLS, Codes, Tally, batches, blocks
+from querysmasher.data.counting import JOINED_CELLS, SHARED_CELLS, Codes, Tally, batches, blocks
 from querysmasher.privacy.counts import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.schema import Schema
 
@@ -66,12 +66,13 @@ def test_blocks_cover_each_set_once(sets, values):
     sizes = dict(zip("abcdef", values, strict=True))
     sets = canonical(sets, sizes)
     found = blocks(sets, sizes)
-    assert sorted(m for block in found for m in block.members) == sorted(sets)
-    for block in found:
-        assert all(set(m) <= set(block.names) for m in block.members)
-        assert block.cells <= JOINED_CELLS or block.names in block.members
-        assert not block.alone or block.members == (block.names,)
-        assert list(block.names) == sorted(block.names)
+    assert sorted(m for _, members in found for m in members) == sorted(sets)
+    for names, members in found:
+        cells = prod(sizes[name] for name in names)
+        assert all(set(m) <= set(names) for m in members)
+        assert cells <= JOINED_CELLS or names in members
+        assert cells <= SHARED_CELLS or members == [names]
+        assert list(names) == sorted(names)
 
 
 def test_blocks_save_passes():

@@ -14,7 +14,6 @@ from querysmasher.cli.command import (
     SPEC,
     Action,
     AnswerFormat,
-    AsJson,
     DataPath,
     ErrorShare,
     ExitCode,
@@ -79,7 +78,6 @@ def init(
         bool, typer.Option("--example", help="Also write people.csv, a table of fictitious people.")
     ] = False,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a commented, valid spec file for you to edit.
 
@@ -104,7 +102,6 @@ def plan(
         Path | None, typer.Option(help="Save the plan to this file, for `release --plan`.")
     ] = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Plan without data: show the expected error of every group of queries, and the guarantee in words.
 
@@ -119,7 +116,7 @@ def plan(
     "querysmasher check",
     "querysmasher check survey.toml --data people.parquet",
 )
-def check(spec: SpecPath = SPEC, data: DataPath = None, as_json: AsJson = False) -> None:
+def check(spec: SpecPath = SPEC, data: DataPath = None) -> None:
     """Show what in the table does not fit the schema. For the custodian only.
 
     The output shows values of single records. It is for those who may see the table, and must not be
@@ -149,7 +146,6 @@ def release(
     error_share: ErrorShare = None,
     seed: Seed = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Plan, measure the table, and write a folder that may be published. This spends the budget.
 
@@ -178,7 +174,6 @@ def explore(
     error_share: ErrorShare = None,
     seed: Seed = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Explore the table and write a folder that may be published. This spends the budget.
 
@@ -207,7 +202,6 @@ def answer(
     level: Annotated[
         float, typer.Option(help="Probability that an interval covers the count without noise.")
     ] = 0.95,
-    as_json: AsJson = False,
 ) -> None:
     """Estimate how many records satisfy a predicate: value, standard error and interval.
 
@@ -235,7 +229,6 @@ def report(
         ),
     ] = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a page about a release or a plan: errors, budget shares, the guarantee.
 
@@ -254,7 +247,6 @@ def verify(
     ledger: Annotated[
         Path | None, typer.Option(help="The ledger that should contain the entry of the release.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check a published release: its digests, its exact privacy cost, every file, its entry in a ledger.
 
@@ -293,7 +285,6 @@ def ledger(
         int, typer.Option(help="With `create`: maximum number of records per person.")
     ] = 1,
     label: Annotated[str | None, typer.Option(help="With `create`: a label of the data.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what was spent and what is left, check that no entry was changed, or create a ledger.
 
@@ -319,7 +310,6 @@ def compare(
         typer.Option(help="A table of the same kind that is NOT private: also compare estimates on it."),
     ] = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
@@ -341,7 +331,6 @@ def demo(
     made_up: Annotated[
         bool, typer.Option("--made-up", help="Use fictitious people, even if the real table is installed.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Plan a workload without data; then plan, measure and answer a table, and compare with the truth.
 

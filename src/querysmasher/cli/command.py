@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -110,8 +111,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command, declared by its signature, which the function of that name in a module of `cli` runs.
 
-    The module is imported when the command runs, so that help starts fast. Errors are reported in one
-    paragraph on standard error; with the option `as_json`, also as JSON on standard output.
+    The module is imported when the command runs, so that help starts fast. Every command has the option
+    `as_json`. Errors are reported in one paragraph on standard error; with `as_json`, also as JSON on
+    standard output.
     """
 
     def add(declared: Callable[..., None]) -> Callable[..., None]:
@@ -137,6 +139,11 @@ def command(
                 print_json({"error": {"code": int(code), "message": message, **more}})
             raise typer.Exit(int(code))
 
+        signature = inspect.signature(declared, eval_str=True)
+        as_json = inspect.Parameter(
+            "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson
+        )
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), as_json])  # type: ignore[attr-defined]
         epilog = "\n".join(["\b\nExamples:", *(f"  {line}" for line in examples)])
         return app.command(declared.__name__, short_help=short_help, epilog=epilog)(run)
 
@@ -147,9 +154,13 @@ def _message(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted; no partial output is left."
     if exit_code(error) is ExitCode.BUG:
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if "querysmasher" in Path(frame.filename).parts]
+        last = (ours or frames)[-1]
+        line = f"{Path(last.filename).name}:{last.lineno}"
         return (
-            f"this is a bug in querysmasher, {type(error).__name__} at {_line(error)}. Please "
-            "report it. Its message is withheld, because it might quote the data."
+            f"this is a bug in querysmasher, {type(error).__name__} at {line}. Please report it. "
+            "Its message is withheld, because it might quote the data."
         )
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
@@ -157,11 +168,3 @@ def _message(error: BaseException) -> str:
     if isinstance(error, QuerySmasherError):
         return ". ".join([error.for_spec(), *getattr(error, "__notes__", ())])
     return str(error) or "not enough memory."
-
-
-def _line(error: BaseException) -> str:
-    """Return the file and line of the error, in this package if possible."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "querysmasher" in Path(frame.filename).parts]
-    last = (ours or frames)[-1]
-    return f"{Path(last.filename).name}:{last.lineno}"

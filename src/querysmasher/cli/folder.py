@@ -106,7 +106,11 @@ class Draft:
                 if self.before is not None:
                     self.target.rename(old)
                 if _identity(old) == self.before:
-                    self._move()
+                    try:
+                        self.folder.rename(self.target)
+                    except OSError:
+                        if _identity(self.target) is None:
+                            raise  # else the target is now a folder with files
         finally:
             if _identity(self.target) is None and _identity(old) is not None:
                 old.rename(self.target)
@@ -114,13 +118,6 @@ class Draft:
             msg = f"{str(self.target)!r} was written by another run in the meantime and is left unchanged."
             raise FileError(msg)
         remove(old)
-
-    def _move(self) -> None:
-        try:
-            self.folder.rename(self.target)
-        except OSError:
-            if _identity(self.target) is None:
-                raise  # else the target is now a folder with files
 
     def _cut_short(self, error: BaseException, kept: Path | None) -> CutShortError:
         """Return an error after the budget was spent; `kept` is where the release is."""
@@ -144,7 +141,13 @@ def drafting(path: Path, force: bool, command: str, size: int) -> Iterator[Draft
             f"the release takes {size / 1e6:,.1f} MB, and {str(parent)!r} has {free / 1e6:,.1f} MB left; "
             "nothing was measured"
         )
-    _forget_lost(path)
+    for lost in (draft for draft in _drafts(path) if not is_held(draft) and not _has_release(draft)):
+        remove(lost)
+        _forget(lost)
+        note(
+            f"An earlier run for {str(path)!r} was killed before it saved its release, and nothing is "
+            "left of it. To be safe, count its budget as spent."
+        )
     folder = _beside(path, MARK)
     with held(folder):  # before other runs can see it
         folder.mkdir()
@@ -274,18 +277,6 @@ def check_taken(path: Path, force: bool, command: str) -> None:
             f"at no further privacy cost, and `querysmasher answer {name}` queries the draft. To measure "
             "again, which spends the budget again, delete the draft, or use --force"
         )
-
-
-def _forget_lost(path: Path) -> None:
-    """Remove and report drafts of runs that were killed before they had a release."""
-    for folder in _drafts(path):
-        if not is_held(folder) and not _has_release(folder):
-            remove(folder)
-            _forget(folder)
-            note(
-                f"An earlier run for {str(path)!r} was killed before it saved its release, and nothing is "
-                "left of it. To be safe, count its budget as spent."
-            )
 
 
 def remove(folder: Path) -> None:

@@ -147,7 +147,7 @@ def show(expected: Expectations, every: bool) -> None:
             ),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
-                for name, text in facts(planned, expected.factor, expected.promise)
+                for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))
             ),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
@@ -196,11 +196,6 @@ class Expectations:
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
         return factor / math.sqrt(left_for_answers(self.spec))
-
-    @property
-    def promise(self) -> str:
-        """The guarantee, and which records are counted."""
-        return promised(self.spec, self.plan.budget)
 
     @cached_property
     def groups(self) -> list[Expectation]:
@@ -286,7 +281,7 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": self.promise,
+            "guarantee": promised(self.spec, plan.budget),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),

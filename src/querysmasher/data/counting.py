@@ -48,30 +48,13 @@ SHARED_CELLS = 2**20  # a table with more cells than a chunk has rows is counted
 MOST_AXES = 32  # numpy has at most 64
 
 
-@dataclass(frozen=True)
-class JointTable:
-    """A table counted in one pass, and the attribute sets that are summed from it."""
+def blocks(
+    sets: Sequence[AttributeSet], sizes: Mapping[str, int]
+) -> list[tuple[AttributeSet, list[AttributeSet]]]:
+    """Distribute the sets among tables that are counted in one pass each, starting with the largest set.
 
-    names: AttributeSet
-    members: tuple[AttributeSet, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def cells(self) -> int:
-        """Number of cells of the table."""
-        return prod(self.shape)
-
-    @property
-    def alone(self) -> bool:
-        """Whether the table is counted for a single attribute set."""
-        return self.cells > SHARED_CELLS
-
-
-def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[JointTable]:
-    """Distribute the sets among blocks, greedily, starting with the largest set.
-
-    A block adds the attribute that completes the most open sets, as long as it has few cells. The names of
-    each set are in the order of `sizes`, the smallest first, so that sums run over long rows.
+    A table greedily adds the attribute that completes the most open sets, as long as it has few cells. The
+    names of each set are in the order of `sizes`, the smallest first, so that sums run over long rows.
     """
     cells = {names: prod(sizes[name] for name in names) for names in sets}
     left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)
@@ -89,8 +72,7 @@ def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Joint
             axes[best], lacks[:, best] = True, False
             room /= lengths[best]
         covered = np.arange(len(left)) == 0 if alone else ~lacks.any(axis=1)
-        shape = tuple(lengths[axes].tolist())
-        tables.append(JointTable(tuple(compress(sizes, axes)), tuple(compress(left, covered)), shape))
+        tables.append((tuple(compress(sizes, axes)), [*compress(left, covered)]))
         left, has = [*compress(left, ~covered)], has[~covered]
     return tables
 
@@ -148,17 +130,18 @@ class Tally:
 
     def add(self, codes: Codes) -> None:
         """Count further records."""
-        for block in self._blocks if codes.rows else ():
+        for axes, members in self._blocks if codes.rows else ():
             code: NDArray[Any] = np.zeros(codes.rows, np.uint8)  # each record's cell in the block
-            for axis, (name, size) in enumerate(zip(block.names, block.shape, strict=True), start=1):
-                dtype = np.min_scalar_type(prod(block.shape[:axis]))
-                code = np.add(np.multiply(code, size, dtype=dtype), codes.columns[name], dtype=dtype)
-            if block.alone:
-                table = self._tables.setdefault(block.names, np.zeros(block.shape, np.int64))
+            shape = [self._sizes[name] for name in axes]
+            for axis, name in enumerate(axes):
+                dtype = np.min_scalar_type(prod(shape[: axis + 1]))
+                code = np.add(np.multiply(code, shape[axis], dtype=dtype), codes.columns[name], dtype=dtype)
+            if prod(shape) > SHARED_CELLS:
+                table = self._tables.setdefault(axes, np.zeros(shape, np.int64))
                 np.add.at(table.reshape(-1), code, 1)
                 continue
-            table = np.bincount(code, minlength=block.cells).reshape(block.shape)
-            for names, counts in lower_marginals(block.names, table, block.members):
+            table = np.bincount(code, minlength=prod(shape)).reshape(shape)
+            for names, counts in lower_marginals(axes, table, members):
                 self._tables[names] = self._tables[names] + counts if names in self._tables else counts
 
     def tables(self) -> Iterator[Counts]:

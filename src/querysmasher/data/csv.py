@@ -69,7 +69,10 @@ class CSVFile:
         if table is None and self.drop:
             table = self._read(block.even(self.columns, self.delimiter))
         if table is None:
-            raise self._misread(block)
+            for start, _, count in block.ragged(self.columns, self.delimiter):
+                fields = "field" if count == 1 else "fields"
+                raise block.mistake(start, f"a record of {count} {fields}; the header has {self.columns}")
+            raise block.mistake(0, "the records that start here cannot be read")
         columns = {
             name: Texts(table.column(str(index)).combine_chunks(), self.dialect.decimal)
             for name, index in self.indexes.items()
@@ -111,14 +114,6 @@ class CSVFile:
             columns = [pc.replace_substring(column, stand_in, "\r") for column in table.columns]
             table = pa.table(columns, names=chosen)
         return table
-
-    def _misread(self, block: RecordBlock) -> DataError:
-        wrong = block.ragged(self.columns, self.delimiter)
-        if not wrong:
-            return block.mistake(0, "the records that start here cannot be read")
-        start, _, count = wrong[0]
-        words = f"a record of {count} {'field' if count == 1 else 'fields'}; the header has {self.columns}"
-        return block.mistake(start, words)
 
 
 def open_csv(

@@ -6,7 +6,7 @@
    these margins.
 3. Larger tables start as those of maximum entropy given their pairs or, if a set of three or more of their
    attributes was measured, given their largest proper subsets. If the set itself was measured, its deviation
-   is shrunk likewise. Three attributes are ordered by size first, so that more tables have the same shape.
+   is shrunk likewise.
 
 If i and j depend on each other through k alone, their table is the *chain* P_ik diag(1/m_k) P_kj. Among
 independence and all chains, the target is the one that makes the noisy residual of (i, j) most likely: the
@@ -34,7 +34,6 @@ from querysmasher.estimate.evidence import AttributeSet, Evidence, Zeros
 from querysmasher.estimate.fitting import (
     STEPS,
     Axes,
-    arranged,
     batches,
     centred,
     filled,
@@ -165,27 +164,21 @@ class Model:
         alike: dict[tuple[bool, bool], list[AttributeSet]] = {}
         for subset in sets:
             kind = self.zeros.possible(subset) is not None, self._measured_inside(subset)
-            alike.setdefault(kind, []).append(self._by_size(subset))
+            alike.setdefault(kind, []).append(subset)
         for batch in (batch for similar in alike.values() for batch in batches(similar, self._sizes)):
             is_pair = len(batch[0]) == 2
             tables = self._around(batch, self._targets(batch), STEPS if is_pair else FEWEST_STEPS)
             if not is_pair:
                 tables = filled(tables, self._singles(batch), self._masks(batch))
             tables.flags.writeable = False
-            for subset, table in zip(batch, tables, strict=True):
-                yield tuple(sorted(subset)), _increasing(table, subset)
+            yield from zip(batch, tables, strict=True)
 
     def target(self, subset: AttributeSet) -> Array:
         """Return the table on increasing attributes as other sets predict it, without its own residual."""
         if len(subset) == 1:
             size = self._sizes[subset[0]]
             return np.full(size, self.total / size)
-        ordered = self._by_size(subset)
-        return _increasing(self._targets([ordered])[0], ordered)
-
-    def _by_size(self, subset: AttributeSet) -> AttributeSet:
-        """Return three attributes ordered by size; others in the given order."""
-        return tuple(sorted(subset, key=lambda a: (self._sizes[a], a))) if len(subset) == 3 else subset
+        return self._targets([subset])[0]
 
     def _targets(self, sets: Sequence[AttributeSet]) -> Array:
         """Return what sets of one shape that are computed alike are shrunk towards.
@@ -210,7 +203,7 @@ class Model:
 
         They are non-negative. Pairs have the singles as margins, larger tables nearly the same pairs.
         """
-        noisy = {i: self.evidence.noisy(tuple(sorted(subset))) for i, subset in enumerate(sets)}
+        noisy = {i: self.evidence.noisy(subset) for i, subset in enumerate(sets)}
         known = {i: residual for i, residual in noisy.items() if residual is not None}
         if not known:
             return tables
@@ -220,7 +213,7 @@ class Model:
         pairs = self._margins(measured, 2) if len(singles) > 2 else {}
         # three attributes exactly, where fitting is still on its way
         lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
-        values = np.stack([arranged(known[i].values, sets[i]) for i in chosen])
+        values = np.stack([known[i].values for i in chosen])
         variances = np.array([known[i].variance for i in chosen])
         nearest = towards(targets, values, variances, singles, lower, steps)
         if len(singles) > 2:
@@ -238,16 +231,15 @@ class Model:
         """Return the tables on every choice of so many axes, stacked over the sets."""
         margins: dict[Axes, Array] = {}
         for axes in combinations(range(len(sets[0])), order):
-            parts = [tuple(subset[a] for a in axes) for subset in sets]
-            tables = self.tables([tuple(sorted(part)) for part in parts])
-            margins[axes] = np.stack(list(map(arranged, tables, parts)))
+            tables = self.tables([tuple(subset[a] for a in axes) for subset in sets])
+            margins[axes] = np.stack(list(tables))
         return margins
 
     def _masks(self, sets: Sequence[AttributeSet]) -> Array:
         """Return ones in possible cells and zeros in others, of sets that are computed alike; or just one."""
-        if self.zeros.possible(tuple(sorted(sets[0]))) is None:
+        if self.zeros.possible(sets[0]) is None:
             return np.ones(())
-        return np.stack([arranged(self.zeros.mask(tuple(sorted(subset))), subset) for subset in sets])
+        return np.stack(list(map(self.zeros.mask, sets)))
 
     def _measured_inside(self, subset: AttributeSet) -> bool:
         """Return whether a proper subset of three or more attributes was measured."""
@@ -357,8 +349,3 @@ class Model:
         while before[path[0]] >= 0:
             path.insert(0, before[path[0]])
         return path
-
-
-def _increasing(table: Array, order: AttributeSet) -> Array:
-    """Return a table over attributes in some order with its axes in increasing order."""
-    return table.transpose(sorted(range(len(order)), key=order.__getitem__))

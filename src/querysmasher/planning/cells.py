@@ -16,7 +16,7 @@ word per row and entry: different columns share both sums with probability 2â»Â
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,9 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
 Words = NDArray[np.uint64]
+
+Placed = Sequence[tuple[Family, list[int]]]
+"""The families of a group, each with its axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ def merge(
     too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`. Whether they are too
     many is known before any of them is written out.
     """
-    axes = [[list(attributes).index(a) for a in schema.positions(group.attributes)] for group in groups]
+    placed = [_placed(schema, group, attributes) for group in groups]
     most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
     sizes = [schema.sizes[a] for a in attributes]
     if count > most.merged_rows and count * math.prod(sizes) > most.merged_entries:
@@ -93,11 +96,15 @@ def merge(
     columns = _distinct_columns(groups, generator)
     if columns is None:
         return None
-    maps, firsts = _classes(sizes, groups, axes, columns, generator)
+    maps, firsts = _classes(sizes, placed, columns, generator)
     shape = tuple(map(len, firsts))
     if math.prod(shape) > most.merged_cells:
         return None
-    coarse = [list(_coarse(group, on, columns, firsts)) for group, on in zip(groups, axes, strict=True)]
+    coarse = []
+    for pairs in placed:  # every family over the coarse cells of its attributes
+        at = [(columns[family.key], np.ix_(*(firsts[axis] for axis in on))) for family, on in pairs]
+        coarse.append([replace(whole, labels=whole.labels[cells]) for whole, cells in at])
+    axes = [[axis for _, on in pairs for axis in on] for pairs in placed]
     labels, cells = _numbered(_digest_of_cells(coarse, axes, shape, generator))
     if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
         return None
@@ -120,10 +127,17 @@ def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Int
     every = []
     for group in groups:
         attributes = schema.positions(group.attributes)
-        sizes, axes = [schema.sizes[a] for a in attributes], [range(len(attributes))]
-        maps, _ = _classes(sizes, [group], axes, columns, generator)
+        placed = [_placed(schema, group, attributes)]
+        maps, _ = _classes([schema.sizes[a] for a in attributes], placed, columns, generator)
         every.append(dict(zip(attributes, maps, strict=True)))
     return every
+
+
+def _placed(schema: Schema, group: Group, attributes: Sequence[int]) -> Placed:
+    return [
+        (family, [list(attributes).index(a) for a in schema.positions(names)])
+        for names, family in group.parts()
+    ]
 
 
 def height(family: Family) -> int:
@@ -171,8 +185,7 @@ def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
 
 def _classes(
     sizes: Sequence[int],
-    groups: Sequence[Group],
-    axes: Sequence[Sequence[int]],
+    placed: Sequence[Placed],
     columns: dict[Hashable, _Columns],
     generator: np.random.Generator,
 ) -> tuple[tuple[Integers, ...], list[Integers]]:
@@ -182,28 +195,14 @@ def _classes(
     """
     digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
     seen = set()
-    for group, on in zip(groups, axes, strict=True):
-        parts = [(family, axis) for family in group.families for axis in range(len(family.shape))]
-        for (family, axis), index in zip(parts, on, strict=True):
+    for family, on in (pair for pairs in placed for pair in pairs):
+        for axis, index in enumerate(on):
             if (index, family.key, axis) not in seen:
                 seen.add((index, family.key, axis))
                 sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
                 digests[index] += _mixed_sum(sides, _new_keys(generator, len(sides)))
     classes = [_numbered(digest) for digest in digests]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
-
-
-def _coarse(
-    group: Group, on: Sequence[int], columns: dict[Hashable, _Columns], firsts: Sequence[Integers]
-) -> Iterator[_Columns]:
-    """Iterate over the group's families, each over the coarse cells of its attributes."""
-    start = 0
-    for family in group.families:
-        stop = start + len(family.shape)
-        whole = columns[family.key]
-        labels = whole.labels[np.ix_(*(firsts[axis] for axis in on[start:stop]))]
-        yield replace(whole, labels=labels)
-        start = stop
 
 
 def _digest_of_cells(

@@ -94,9 +94,7 @@ def check_scales(workload: Workload) -> None:
 
 def _squares(family: Family) -> tuple[float, float]:
     """Return bounds on the weighted squared lengths of the family's nonzero queries."""
-    if family.closed_form:
-        return 1.0, float(family.cells)
-    if family.structure is Structure.TREE or family.spans() is not None:
+    if family.closed_form or family.structure is Structure.TREE or family.spans() is not None:
         weights = np.ones(1) if family.weights is None else family.weights
         return float(weights.min()), float(weights.max()) * family.cells
     rows = lengths(family.matrix())

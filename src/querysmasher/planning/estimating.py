@@ -244,12 +244,11 @@ def _sets(workload: Workload) -> list[AttributeSet]:
     for group in workload:
         if group.target is not None or not group.is_marginal:
             what = "a target" if group.target is not None else f"queries of kind {group.kind}"
-            msg = (
-                "workload: purpose='estimate' plans marginals without targets, got "
-                f"{what} on ({', '.join(group.attributes)}); plan others with purpose='answers', and call "
-                "estimate() on the release"
+            raise PlanError(
+                f"workload: purpose='estimate' plans marginals without targets, got {what} on "
+                f"({', '.join(group.attributes)}); plan others with purpose='answers', and call estimate() "
+                "on the release"
             )
-            raise PlanError(msg)
         positions = sorted(workload.schema.positions(group.attributes))
         for order in (1, 2):
             sets.update(dict.fromkeys(combinations(positions, order)))

@@ -45,11 +45,10 @@ from querysmasher.planning.solvers.optimum import (
     root_diagonal,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
-from querysmasher.planning.split import Block, Part, Subworkload, Term, separate
+from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 BASES = (*ONE_ATTRIBUTE, "haar")
@@ -178,7 +177,7 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
         for names, family in group.parts():
             if len(names) == 1:
                 grams[names[0]].setdefault(family.key, family.gram())
-            if len(names) > 1 or _is_far_apart(family):
+            if len(names) > 1 or (not family.closed_form and are_far_apart(query_tensor(family, (0,)))):
                 tied.update(names)
     made: dict[object, Solution] = {}
     solutions = []
@@ -224,14 +223,6 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
 
     with one_core():
         return solutions, [choice(s.terms, tuple(options.bases[a] for a in s.attributes)) for s in sets]
-
-
-def _is_far_apart(family: Family) -> bool:
-    """Return whether a family's Gram matrix would lose some of its queries."""
-    if family.closed_form:
-        return False
-    rows = family.matrix()
-    return are_far_apart(rows if family.weights is None else rows * np.sqrt(family.weights)[:, None])
 
 
 def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:

@@ -306,20 +306,16 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
             for already, rows in left.items()
         }
         left = means | rest
-    least = ROUNDING * lengths(tensor.reshape(len(tensor), -1))
-    cleared = {kept: _without_nothing(rows.reshape(len(rows), -1), least) for kept, rows in left.items()}
-    return {kept: rows for kept, rows in cleared.items() if rows is not None}
-
-
-def _without_nothing(rows: Array, least: Array) -> Array | None:
-    """Set rows shorter than `least` to zero; return None if nothing is left.
-
-    `least` is relative to the query that each row comes from, so that short queries survive beside long ones.
-    """
-    something = lengths(rows) > least
-    if not something.any():
-        return None
-    return np.ascontiguousarray(rows if something.all() else np.where(something[:, None], rows, 0.0))
+    least = ROUNDING * lengths(
+        tensor.reshape(len(tensor), -1)
+    )  # so that short queries survive beside long ones
+    flat = {kept: rows.reshape(len(rows), -1) for kept, rows in left.items()}
+    sure = {kept: lengths(rows) > least for kept, rows in flat.items()}
+    return {
+        kept: np.ascontiguousarray(rows if sure[kept].all() else np.where(sure[kept][:, None], rows, 0.0))
+        for kept, rows in flat.items()
+        if sure[kept].any()
+    }
 
 
 def split_parts(
@@ -339,7 +335,8 @@ def split_parts(
         if not kept:
             square = float(np.vdot(rows, rows))
             continue
-        thin = are_kept(rows, len(kept))
+        # as rows, if they are few, or if a Gram matrix would lose some
+        thin = is_few(len(rows), rows.shape[1], len(kept)) or are_far_apart(rows)
         spans = partial(lattice_rows, family, order, kept, centres)
         parts[kept] = Part(
             tuple(len(centres[a]) for a in kept),
@@ -361,11 +358,6 @@ def _rows_on(family: Family, order: Sequence[int], centres: Sequence[Centre], ke
 def is_few(rows: int, cells: int, axes: int) -> bool:
     """Return whether queries are few enough to be stored as rows rather than as a Gram matrix."""
     return rows <= cells if axes > 1 else 2 * rows <= cells and cells > limits().light_cells
-
-
-def are_kept(rows: Array, axes: int) -> bool:
-    """Return whether queries are stored as rows: if they are few, or if a Gram matrix would lose some."""
-    return is_few(len(rows), rows.shape[1], axes) or are_far_apart(rows)
 
 
 Left = tuple[tuple[int, ...], tuple[Piece, ...], float]
@@ -419,21 +411,16 @@ class Decomposer:
         order, centres = schema_order(positions), tuple(self.centres[a] for a in attributes)
         key = (centres, order, family.key)
         if key not in self._alike:
-            self._alike[key] = self._split(family, order, centres)
+            square, parts = split_parts(family, order, centres, self._next)
+            self._next += len(parts)
+            if family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
+                first = {len(kept): part for kept, part in reversed(parts.items())}
+                parts = {kept: first[len(kept)] for kept in parts}
+            distinct = {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}
+            self._alike[key] = square, distinct
         square, parts = self._alike[key]
         leaves: list[Left] = [((), (), square)] if square else []
         for axes, part in parts.items():
             kept = tuple(attributes[a] for a in axes)
             leaves.append((kept, (self._piece(kept, part),), 1.0))
         return leaves
-
-    def _split(
-        self, family: Family, order: Sequence[int], centres: Centres
-    ) -> tuple[float, dict[Kept, Part]]:
-        """Return what a family leaves on no axis, and the parts on others; equal parts are one object."""
-        square, parts = split_parts(family, order, centres, self._next)
-        self._next += len(parts)
-        if family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
-            first = {len(kept): part for kept, part in reversed(parts.items())}
-            parts = {kept: first[len(kept)] for kept in parts}
-        return square, {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}

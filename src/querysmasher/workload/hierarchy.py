@@ -129,9 +129,9 @@ class Hierarchy(Family):
     @cached_property
     def _orders(self) -> tuple[tuple[Indexes, Indexes], ...]:
         """For each level, an order of the values that puts groups together, and where each starts."""
-        sizes = [np.bincount(groups) for groups in self.groups]
-        orders = (np.argsort(groups, kind="stable") for groups in self.groups)
-        return tuple((order, np.cumsum(n) - n) for order, n in zip(orders, sizes, strict=True))
+        orders = [np.argsort(groups, kind="stable") for groups in self.groups]
+        starts = [np.cumsum(n) - n for n in map(np.bincount, self.groups)]
+        return tuple(zip(orders, starts, strict=True))
 
     def _matrix(self) -> Array:
         return self.answers(np.eye(self.cells))
@@ -414,38 +414,29 @@ class Coarsening:
     """The name of the attribute there."""
 
     @classmethod
-    def of(
-        cls, schema: Schema, attribute: str, groups: Indexes, names: Sequence[Name], title: str
-    ) -> Coarsening:
-        """Replace an attribute by groups of its values."""
-        if len(set(map(str, names))) < len(names):
-            names = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
-        coarse = Categorical(
-            title, list(names), title=schema[attribute].title if title == attribute else None
-        )
-        attributes = [coarse if a.name == attribute else a for a in schema]
-        return cls(schema, attribute, groups, Schema(attributes), title)
-
-    @classmethod
     def read(cls, workload: Workload, name: str, groups: Any = None) -> Coarsening:
         """Return a named level of a workload's hierarchies, or `groups` of the values of an attribute."""
         schema = workload.schema
+        levels: dict[Any, tuple[str, Indexes | None, Sequence[Name]]] = {}
+        for attributes, family in (part for group in workload for part in group.parts()):
+            named = zip(family.level_names(), family.levels() or (), strict=False)
+            for (title, names), (numbers, _) in named:
+                levels.setdefault(title, (attributes[0], numbers, names))
+        levels.pop("", None)  # the levels without a name
+        known = ", ".join(map(repr, levels)) or "none"
         if groups is not None:
-            numbers, names = read_level(schema[name], 1, groups)
-            return cls.of(schema, name, numbers, names, name)
-        titles: list[str] = []
-        for group in workload:
-            for names_of, family in group.parts():
-                levels = zip(family.level_names(), family.levels() or (), strict=False)
-                for (title, group_names), (of_values, _) in levels:
-                    titles += [title] if title else []
-                    if title == name and of_values is not None:
-                        return cls.of(schema, names_of[0], of_values, group_names, name)
-        known = ", ".join(map(repr, dict.fromkeys(titles))) or "none"
-        raise WorkloadError(
-            f"level: expected the name of a level of the workload's hierarchies ({known}), or an attribute "
-            f"and groups of its values, got {as_given(name)}"
-        )
+            levels = {name: (name, *read_level(schema[name], 1, groups))}
+        attribute, of_values, names = levels.get(name if isinstance(name, str) else None, (name, None, ()))
+        if of_values is None:
+            raise WorkloadError(
+                f"level: expected the name of a level of the workload's hierarchies ({known}), or an "
+                f"attribute and groups of its values, got {as_given(name)}"
+            )
+        if len(set(map(str, names))) < len(names):
+            names = [f"{number}: {group}" for number, group in enumerate(names, start=1)]
+        coarse = Categorical(name, list(names), title=schema[name].title if name == attribute else None)
+        replaced = Schema([coarse if a.name == attribute else a for a in schema])
+        return cls(schema, attribute, of_values, replaced, name)
 
     def fine(self, workload: Workload) -> Workload:
         """Return the same queries on the original schema."""

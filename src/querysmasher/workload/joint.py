@@ -184,16 +184,13 @@ class Rows(Family):
 
     def counted(self, attribute: Attribute) -> list[str | None]:
         """Return the values that each query counts, or its label if it is not a plain count."""
-        said: list[str | None] = []
-        for row, label in zip(self.array, self.labels([attribute]), strict=True):
-            inside = np.flatnonzero(row)
+        said: list[str | None] = [said_of(attribute.name, label) for label in self.labels([attribute])]
+        for query in np.flatnonzero(np.isin(self.array, (0, 1)).all(axis=1)):
+            inside = np.flatnonzero(self.array[query])
             is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
-            if not np.isin(row, (0, 1)).all():
-                said.append(said_of(attribute.name, label))
-            else:
-                most = [attribute.labels[i] for i in inside[:12]]
-                most += [f"… {len(inside):,} values"] if len(inside) > 12 else []
-                said.append(None if len(inside) == 1 or is_range else f"[{', '.join(most)}]")
+            most = [attribute.labels[i] for i in inside[:12]]
+            most += [f"… {len(inside):,} values"] if len(inside) > 12 else []
+            said[query] = None if len(inside) == 1 or is_range else f"[{', '.join(most)}]"
         return said
 
     def __str__(self) -> str:

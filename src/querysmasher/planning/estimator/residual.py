@@ -244,8 +244,8 @@ class Residuals:
                 dropped = np.sqrt([max(square_sum(family, strategy.centre, weighted=False), 0.0)])
             else:
                 dropped = family.answers(strategy.centre)
+            predict = partial(_summed if summed else AxisStrategy.query_variances, strategy, family)
             rows = partial(_line_rows, family, strategy)
-            predict = partial(_line_variances, family, strategy, summed=summed)
             split = [
                 QueryPart(index, (), (key, ()), dropped[:, None]),
                 QueryPart(index, (attribute,), (key, (0,)), rows, predict),
@@ -436,10 +436,8 @@ def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
     return np.asarray(rows - (rows @ strategy.centre)[:, None])
 
 
-def _line_variances(family: Family, strategy: AxisStrategy, *, summed: bool) -> Array:
-    if summed:
-        return np.array([strategy.loss(family, weighted=False)])
-    return strategy.query_variances(family)
+def _summed(strategy: AxisStrategy, family: Family) -> Array:
+    return np.array([strategy.loss(family, weighted=False)])
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

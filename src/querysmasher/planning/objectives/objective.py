@@ -80,12 +80,11 @@ def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
                 allowed = (
                     f"{most.large_worst_queries:,} queries per group where attributes have very many values"
                 )
-            msg = (
+            raise TooLargeError(
                 f"workload: targets and objective='worst' are limited to {allowed}, "
                 f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
                 "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
             )
-            raise TooLargeError(msg)
 
 
 def aimed_of(workload: Workload) -> Workload:
@@ -140,11 +139,10 @@ def plan_least(workload: Workload, replan: Replan) -> Plan:
     plan = _least(workload, replan).plan
     cost = plan.budget.privacy_cost
     if not cost <= MOST_COST:
-        msg = (
+        raise PlanError(
             f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at "
             "which no privacy is left; use larger targets or fewer queries"
         )
-        raise PlanError(msg)
     return plan
 
 
@@ -286,12 +284,11 @@ def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]
     """Return the error of a budget that does not suffice for the targets, which plans without them miss."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
-        msg = (
+        return PlanError(
             "budget: the budget suffices for the targets, but leaves nothing for queries without targets. "
             f"With these queries, targets are missed by a factor of {_factor(math.sqrt(cost / given))}. "
             f"Use a privacy cost of {readable(cost):.6g}, or leave out queries without targets"
         )
-        return PlanError(msg)
     factor = math.sqrt(least.aimed_cost / given)
     certain = math.sqrt((least.plan.least_cost or 0.0) / given)
     proven = f"; no plan of this kind misses them by less than {certain:.4g}" if certain > 1 else ""
@@ -307,9 +304,14 @@ def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]
         )
         ways = ("use ", "use ")
     else:
+        same, delta = PrivacyCost(cost), budget.stated_delta
+        if delta is None:
+            stated = f"{budget.letter} = {readable(getattr(same, budget.letter)):.6g}"
+        else:
+            stated = f"epsilon = {readable(same.epsilon_at(delta) * PRINTED):.6g} at delta = {delta!r}"
         problem += (
-            f"All targets are met by a privacy cost of {readable(cost):.6g} ({_in_terms_of(budget, cost)}), "
-            f"instead of {given:.6g}"
+            f"All targets are met by a privacy cost of {readable(cost):.6g} ({stated}), instead of "
+            f"{given:.6g}"
         )
         ways = ("use that budget, `least_budget`, ", "use that budget, [budget] least = true, ")
     code, spec = looser.format("", "="), looser.format("[plan] ", " = ")
@@ -325,15 +327,6 @@ def _listed(missed: Sequence[Extreme]) -> str:
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more
-
-
-def _in_terms_of(budget: Budget, cost: float) -> str:
-    """Return a cost in the definition of privacy of a budget."""
-    same = PrivacyCost(cost)
-    delta = budget.stated_delta
-    if delta is not None:
-        return f"epsilon = {readable(same.epsilon_at(delta) * PRINTED):.6g} at delta = {delta!r}"
-    return f"{budget.letter} = {readable(getattr(same, budget.letter)):.6g}"
 
 
 def _factor(factor: float) -> str:

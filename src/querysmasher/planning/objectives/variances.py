@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -141,11 +141,7 @@ class VarianceTable:
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
-        plan = self._plan
-        strategies = [solution.strategy for solution in plan.solutions]
-        public = plan.budget.unit.total_is_public
-        alone = [(m,) for m in measured]
-        return Estimator.of(plan.workload.schema, plan.centres, strategies, alone, public_total=public)
+        return replace(self._plan, measured=tuple(measured)).estimator
 
     def _classify(self) -> None:
         """Number the classes of attribute sets: those with equal strategies, and noise within a tolerance."""

@@ -29,9 +29,9 @@ remains is the rounding error of integer filters at single high frequencies: it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -224,14 +224,12 @@ class MirroredStrategy(LineStrategy):
     # --- integers ---
 
     @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same, which takes seconds."""
-        return {}
+    def _rounded(self) -> Callable[[int], IntegerStrategy]:
+        """Rounds to some bits, once: planning and measuring ask for the same, which takes seconds."""
+        return cache(lambda bits: self._in_integers(self._round(bits)))
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = self._in_integers(self._round(bits))
-        return self._rounded[bits]
+        return self._rounded(bits)
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
