@@ -226,7 +226,8 @@ def _with_arrays(payload: Any, archive: zipfile.ZipFile, room: int) -> Any:
     def put(data: Any) -> Any:
         nonlocal left
         if isinstance(data, list):
-            return [put(value) for value in data]
+            data[:] = map(put, data)  # in place: a large text takes its memory once
+            return data
         if not isinstance(data, dict):
             return data
         if set(data) == {"$lazy"}:
