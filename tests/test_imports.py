@@ -24,6 +24,7 @@ HEAVY = {
     "scipy.linalg": "for rows far apart and for many rows: 0.26 s beyond numpy",
     "scipy.optimize": "for estimates of cumulative counts: a third of what reading a spec loads",
     "scipy.signal": "for errors of very many ranges: 0.4 s beyond numpy",
+    "scipy.sparse.csgraph": "for estimates of tables that were not measured: 0.3 s beyond numpy",
     "scipy.special": "for (ε, δ) and for intervals: 0.25 s beyond numpy",
 }
 """What a function may import when it runs, and why it is not imported before.

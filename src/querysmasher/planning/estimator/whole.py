@@ -34,7 +34,7 @@ from querysmasher.planning.estimator.residual import AttributeSet, QueryPart, Re
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import split_rows
-from querysmasher.planning.strategies import MergedStrategy, Strategy
+from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
@@ -58,10 +58,7 @@ class Whole:
     def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
         """Return the rows of a measurement that is not split."""
         ((_, number),) = noises[0].blocks
-        strategy = strategies[number]
-        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - no other kind is whole
-        rows = np.take(strategy.matrix, strategy.labels, axis=1)
-        return cls(noises[0].attributes, strategy.maps, rows, noises)
+        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
 
     def classes(self, attribute: int) -> Integers:
         """Return the class of every value of an attribute."""

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
 
@@ -157,6 +157,11 @@ class AxisStrategy(Strategy):
     def pruned(self, parts: Integers) -> AxisStrategy:  # noqa: ARG002
         """Return a strategy over parts of the values that knows as much about them."""
         return self
+
+
+def determines_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
+    """Return whether a strategy determines the centre of its attribute."""
+    return strategy.own_centre
 
 
 class LineStrategy(AxisStrategy):

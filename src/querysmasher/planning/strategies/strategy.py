@@ -68,6 +68,14 @@ class Strategy(Stored, ABC):
     def covary(self, rows: Array) -> Array:
         """Return q V† for tensors q over the block: its covariances with all queries at σ² = 1."""
 
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        """Return the class of every value, by axis, and the rows over combinations of classes."""
+        return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
+
+    def combinations(self, rows: Array) -> Array:
+        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
+        return self.transform(rows.reshape(-1, *self.shape))
+
     @abstractmethod
     def orthonormal(self) -> Strategy:
         """Return orthonormal rows with the same span: `covary` then projects onto it."""
