@@ -200,13 +200,12 @@ def _has_release(folder: Path) -> bool:
 
 def _keep_elsewhere(measured: Release) -> Path | None:
     """Save a release in a temporary folder and return its path, or None if that fails as well."""
-    spare = None
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         spare = Path(tempfile.mkdtemp(prefix="querysmasher-"))
+        stack.callback(remove, spare)
         measured.save(spare / RELEASE)
+        stack.pop_all()
         return spare
-    if spare is not None:
-        remove(spare)
     return None
 
 

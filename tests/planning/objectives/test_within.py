@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning import candidates
+from querysmasher.planning.candidates import solve_whole
 from querysmasher.planning.objectives import objective
 from tests.builders import COST
 from tests.planning.objectives.test_least import targeted
@@ -204,3 +206,28 @@ def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a
     scaled = qs.plan(workload, COST, centering="uniform", insufficient="scale")
     assert 1 <= scaled.extremes[0].ratio <= 1.004
     assert scaled.workload == workload
+
+
+@pytest.mark.slow
+def test_the_search_does_not_keep_to_the_choice_of_a_plan_without_targets(monkeypatch):
+    """Measuring all queries whole is best for the mean, and takes far longer than splitting them."""
+    solved = []
+
+    def counted(*arguments):
+        solved.append(arguments)
+        return solve_whole(*arguments)
+
+    monkeypatch.setattr(candidates, "solve_whole", counted)
+    schema = qs.Schema(
+        [
+            qs.Categorical("sex", range(2)),
+            qs.Ordinal("age", range(20)),
+            qs.Binned("income", edges=[0, 1, 2, 5, 9]),
+            qs.Cyclic("hour", range(8)),
+        ]
+    )
+    tables = qs.all_kway(schema, [1, 2]).weighing("tables").within(5)
+    workload = tables + 2 * qs.where(schema, "age >= 18 and sex == 0") + 2 * qs.where(schema, "7 <= age < 18")
+    with pytest.raises(PlanError, match="does not suffice"):
+        qs.plan(workload, qs.ApproxDP(1.0, 1e-6))
+    assert len(solved) <= 2
