@@ -30,6 +30,10 @@ class NoiseRecord:
     description: str
     seeded: bool
 
+    def __post_init__(self) -> None:
+        """Check that the noise is known: the guarantee of a release depends on it."""
+        distribution_of(self.name)
+
     @property
     def distribution(self) -> Distribution:
         """The distribution of the noise."""

@@ -75,7 +75,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool, near: bool) -> b
         few = limits().mixed_values
     elif near and all(family.closed_form and family.weights is None for family in families):
         few = min(few, limits().line_matrix)
-    if not few < size <= limits().most_values:
+    if not max(few, 1) < size <= limits().most_values:
         return False
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
