@@ -27,7 +27,7 @@ CHUNK = 4_000_000
 TAME = 1e3
 """Condition number up to which rows may be squared: it loses six of sixteen digits."""
 
-SMALL_PIVOTS = 9_000
+SMALL_PIVOTS = 200_000
 """Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
 ROUNDING = 1e-12

@@ -84,7 +84,7 @@ class PlanningLimits:
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     light_work: float = 3e7
     """Columns × queries² up to which tables are tried whole."""
-    whole_nearness: int = 5
+    whole_nearness: int = 8
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
     # --- the bits of strategies in integers ---
