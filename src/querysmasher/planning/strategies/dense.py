@@ -151,19 +151,23 @@ class Span:
     def lengths(self) -> Array:
         """The lengths of the rows times `roots`."""
         with np.errstate(over="ignore"):  # infinite lengths are refused
-            return np.sqrt(_lengths(self.rows * self.roots))
+            pieces = (self.rows[:, at] * self.roots[at] for at in self.pieces())
+            return np.sqrt(sum(map(_lengths, pieces), np.zeros(len(self.rows))))
 
-    def _scaled(self) -> Array:
+    def pieces(self) -> Iterator[slice]:
+        """Iterate over some columns at a time: rows over all of them may be large."""
+        step = max(1, CHUNK // len(self.rows))
+        return (slice(start, start + step) for start in range(0, self.rows.shape[1], step))
+
+    def _scaled(self, at: slice = slice(None)) -> Array:
         """Return the rows times `roots`, scaled to length one."""
-        rows = self.rows * self.roots
-        rows /= self.lengths[:, None]
-        return rows
+        return np.asarray(self.rows[:, at] * self.roots[at] / self.lengths[:, None])
 
     @cached_property
     def _gram(self) -> Array:
         """The Gram matrix of the rows scaled to length one."""
-        scaled = self._scaled()
-        return np.asarray(scaled @ scaled.T)
+        pieces = map(self._scaled, self.pieces())
+        return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
 
     @property
     def least_singular_value(self) -> float:
@@ -197,7 +201,8 @@ class Span:
         """Return the coefficients of rows of the span: the rows of the span must be independent."""
         if self._tame_root is None:
             return np.asarray((rows * self.roots) @ self.inverse)
-        products = self._scaled() @ (rows * self.roots).T
+        pieces = (self._scaled(at) @ (rows[:, at] * self.roots[at]).T for at in self.pieces())
+        products = sum(pieces, np.zeros((len(self.rows), len(rows))))
         return solve_cholesky(self._tame_root.T, products).T / self.lengths
 
     @property
@@ -363,11 +368,10 @@ class RowsStrategy(Strategy):
             scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
         if not math.isfinite(scale):  # the rows are too large for doubles
             return math.inf
-        errors = scale * self.matrix
-        errors -= rows
-        errors *= self._roots
-        error = math.sqrt(_lengths(errors).max())
-        del errors  # as large as the queries
+        squares = np.zeros(self.rank)
+        for at in again.span.pieces():
+            squares += _lengths((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at])
+        error = math.sqrt(squares.max())
         loss = (1 + error / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
         if loss <= limits().good_loss:
             return float(loss) / scale**2 * cost
