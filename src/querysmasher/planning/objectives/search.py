@@ -108,9 +108,11 @@ class Search:
         The search ends where the certified gap is below a goal, which rises with every plan from the
         tolerance on, and faster where plans narrow the gap no more. While the bound rises, plans choose
         centres for their multipliers. Then those of the best plan stay: a bound holds around the same
-        centres. Where the bound rises no more, small families are merged, which makes multipliers finer.
+        centres. Where the bound rises no more, small families are merged, which makes multipliers finer:
+        not for mechanisms that cannot follow them.
         """
-        multipliers, trial, tolerance = self._first(centres, start), None, self.replan.options.tolerance
+        multipliers, trial, options = self._first(centres, start), None, self.replan.options
+        tolerance = options.tolerance
         goal, highest, narrowest = tolerance, 0.0, math.inf
         while self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
             narrowing = PROMISED < self.gap < 0.9 * narrowest
@@ -135,7 +137,7 @@ class Search:
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
                 highest = self.bound_at(centres)
-            elif settled and self.gap > goal and not self.mean:
+            elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
                     self._use(finer)

@@ -23,7 +23,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from querysmasher.arrays import ROUNDING, Array, along_axes, pseudo_inverse
+from querysmasher.arrays import CHUNK, ROUNDING, Array, along_axes, pseudo_inverse
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
@@ -139,8 +139,10 @@ def fourier_energies(part: Part) -> Array:
     """Return the energies of a part's queries at every frequency: they sum to its trace."""
     total = np.zeros(part.shape)
     if part.thin:
-        for row in part.content:
-            total += np.abs(np.fft.fftn(row.reshape(part.shape))) ** 2
+        step, axes = max(1, CHUNK // part.cells), range(1, 1 + total.ndim)
+        for start in range(0, len(part.content), step):
+            rows = part.content[start : start + step].reshape(-1, *part.shape)
+            total += (np.abs(np.fft.fftn(rows, axes=axes)) ** 2).sum(axis=0)
         return total / part.cells
     for cell, row in zip(np.ndindex(part.shape), part.content, strict=True):  # averaged over all shifts
         total += np.roll(row.reshape(part.shape), [-c for c in cell], tuple(range(total.ndim)))
