@@ -68,7 +68,9 @@ def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
     """
     numbers = np.asarray(values, dtype=float)
     order = np.argsort(numbers, kind="stable")
-    is_new = ~np.isclose(numbers[order[1:]], numbers[order[:-1]], rtol=TIE, atol=0.0)
+    following, before = numbers[order[1:]], numbers[order[:-1]]
+    with np.errstate(invalid="ignore"):
+        is_new = (following != before) & ~(np.abs(following - before) <= TIE * np.abs(before))
     return order[np.lexsort((order, np.append(0, np.cumsum(is_new))[: order.size]))]
 
 
@@ -81,7 +83,13 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
 
 def kronecker(factors: Iterable[Array]) -> Array:
     """Return the Kronecker product of vectors, or of matrices; one if there are none."""
-    return reduce(lambda left, right: np.asarray(np.kron(left, right)), factors, np.ones(1))
+
+    def multiplied(left: Array, right: Array) -> Array:
+        if left.ndim == right.ndim == 1:  # much quicker than the general function
+            return np.multiply.outer(left, right).ravel()
+        return np.asarray(np.kron(left, right))
+
+    return reduce(multiplied, factors, np.ones(1))
 
 
 def square_root(gram: Array, cutoff: float) -> Array:
