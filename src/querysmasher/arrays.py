@@ -85,9 +85,8 @@ def kronecker(factors: Iterable[Array]) -> Array:
     """Return the Kronecker product of vectors, or of matrices; one if there are none."""
 
     def multiplied(left: Array, right: Array) -> Array:
-        if left.ndim == right.ndim == 1:  # much quicker than the general function
-            return np.multiply.outer(left, right).ravel()
-        return np.asarray(np.kron(left, right))
+        vectors = right.ndim == 1  # for which the general function is slow
+        return np.multiply.outer(left, right).ravel() if vectors else np.asarray(np.kron(left, right))
 
     return reduce(multiplied, factors, np.ones(1))
 

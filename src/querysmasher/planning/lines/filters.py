@@ -107,8 +107,7 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
 def _closed_forms(gram: LineGram) -> list[str]:
     """Return the bases in which a closed form may be good: those of families with equal weights."""
     bases = []
-    first = gram.prefixes[0]
-    if gram.prefixes.any() and np.abs(gram.prefixes[:-1] - first).max(initial=0.0) <= 1e-9 * first:
+    if gram.prefixes.any() and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
         bases.append("prefix")
     if gram.ranges:
         bases.append("range")

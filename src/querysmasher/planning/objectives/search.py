@@ -108,8 +108,7 @@ class Search:
         The search ends where the certified gap is below a goal, which rises with every plan from the
         tolerance on, and faster where plans narrow the gap no more. While the bound rises, plans choose
         centres for their multipliers. Then those of the best plan stay: a bound holds around the same
-        centres. Where the bound rises no more, small families are merged, which makes multipliers finer:
-        not for mechanisms that cannot follow them.
+        centres. Where the bound rises no more, small families are merged, if the mechanism can follow.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance

@@ -124,8 +124,8 @@ def _uniform_bound(rows: Array) -> float:
 
 
 def _nuclear_norm(rows: Array) -> float:
-    few = len(rows) <= rows.shape[1]
-    eigenvalues = np.linalg.eigvalsh(rows @ rows.T if few else rows.T @ rows)
+    rows = rows if len(rows) <= rows.shape[1] else rows.T
+    eigenvalues = np.linalg.eigvalsh(rows @ rows.T)
     sure = eigenvalues > ROUNDING * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())
 
