@@ -65,7 +65,9 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
+    def of(
+        cls, workload: Workload, roles: Sequence[int] | None = None, *, added: bool = False
+    ) -> Scopes:
         """Find the scopes: uses of a family on attributes of the same role share one.
 
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
@@ -73,8 +75,7 @@ class Scopes:
         """
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
-        plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
-        roles = attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
+        roles = scope_roles(workload) if roles is None else roles
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -95,6 +96,12 @@ class Scopes:
                 numbered.append(number)
             of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
+
+
+def scope_roles(workload: Workload) -> tuple[int, ...]:
+    """Return the roles of attributes: queries on attributes of the same roles have the same multipliers."""
+    plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
+    return attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,29 +336,27 @@ def merged(workload: Workload, *, aimed: bool = False) -> Workload:
 
     With `aimed`, only those of groups with targets.
     """
-    scopes = Scopes.of(workload)
-    groups = tuple(
-        group if aimed and group.target is None else _merged(group, numbers, scopes)
-        for group, numbers in zip(workload, scopes.of_group, strict=True)
-    )
-    differ = {n: g for g, old, n in zip(groups, workload, scopes.of_group, strict=True) if g != old}
-    work = sum(max(family.cells for family in g.families) ** 3 for g in differ.values())
-    return Workload(workload.schema, groups) if differ and work <= limits().merged_work else workload
-
-
-def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
-    """Return a group with its families merged that need multipliers, if they are small."""
-    parts = list(group.parts())
-    free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
-    rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
-    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
-        return group
-    matrix = kronecker(family.matrix() for _, family in free)
-    weights = kronecker(family.query_weights() for _, family in free)
-    together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
-    rest = [part for part in parts if part not in free]
-    names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
-    return replace(group, attributes=names, families=(together, *(family for _, family in rest)))
+    scopes, most = Scopes.of(workload), limits()
+    together: dict[tuple[int, ...], Rows] = {}
+    groups = []
+    for group, numbers in zip(workload, scopes.of_group, strict=True):
+        fixed = [scopes.scopes[s].fixed for s in numbers]
+        free, rest = ([p for p, f in zip(group.parts(), fixed, strict=True) if f == kind] for kind in (0, 1))
+        rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
+        small = cells <= most.merged_values and rows * cells <= most.merged_numbers
+        if len(free) < 2 or not small or (aimed and group.target is None):
+            groups.append(group)
+            continue
+        if numbers not in together:
+            shape = tuple(n for _, family in free for n in family.shape)
+            matrix = kronecker(family.matrix() for _, family in free)
+            weights = kronecker(family.query_weights() for _, family in free)
+            together[numbers] = Rows(shape, matrix, weights)
+        names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
+        families = (together[numbers], *(family for _, family in rest))
+        groups.append(replace(group, attributes=names, families=families))
+    little = sum(family.cells**3 for family in together.values()) <= most.merged_work
+    return Workload(workload.schema, tuple(groups)) if together and little else workload
 
 
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:

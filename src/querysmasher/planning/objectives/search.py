@@ -33,6 +33,7 @@ from querysmasher.planning.objectives.multipliers import (
     class_losses,
     expectations,
     merged,
+    scope_roles,
     spread,
 )
 from querysmasher.planning.objectives.replan import Replan
@@ -81,10 +82,12 @@ class Search:
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
+        self._roles = scope_roles(workload)
+        self._table: VarianceTable | None = None
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, self._roles, added=self.mean)
 
     @property
     def gap(self) -> float:
@@ -174,7 +177,8 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
+            own = replace(plan, workload=self.workload)
+            self._table = table = VarianceTable(own, self.scopes.of_group, self._table)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:

@@ -111,10 +111,13 @@ class GroupTerms:
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
 
-    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, plan: Plan, scopes: Sequence[tuple[int, ...]], like: VarianceTable | None = None
+    ) -> None:
         """Take a plan and, for every group, the scope of each of its families.
 
-        Groups are equivalent only if they have the same scopes.
+        Groups are equivalent only if they have the same scopes. Where the plan splits queries like that of
+        another table, of the same workload and scopes, only the columns are computed anew.
         """
         self._plan = plan
         self._whole = {index: m for m in plan.measured for index in m.whole}
@@ -122,10 +125,18 @@ class VarianceTable:
             self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
         )
         self._classify()
+        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
         self._numbers: dict[Hashable, int] = {}
         self.columns: list[Array] = []
+        if like is not None and self._is_split_like(like):
+            self.kinds, self.entries, self._inside = like.kinds, like.entries, like._inside
+            self.classes, self._column_of = like.classes, like._column_of
+            self.columns = [self._values(*inside) for inside in self._inside]
+            return
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
+        self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
+        """The parts, the cluster and a group of every column."""
         self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
@@ -137,7 +148,18 @@ class VarianceTable:
             for term, (number, columns) in enumerate(entry.terms):
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
-        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
+
+    def _is_split_like(self, other: VarianceTable) -> bool:
+        """Return whether the entries are those of another table of the same workload and scopes."""
+        plan, known = self._plan, other._plan
+        return (
+            plan.workload is known.workload
+            and plan.centres == known.centres
+            and [(m.attributes, m.blocks) for m in plan.measured]
+            == [(m.attributes, m.blocks) for m in known.measured]
+            and self.sets == other.sets
+            and not (self._whole or self.estimator.residual.lines)
+        )
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
@@ -230,17 +252,23 @@ class VarianceTable:
         if math.prod(shape) > limits().worst_queries:
             msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
             raise TooLargeError(msg)
+        self._inside.append((inside, cluster, group))
+        self._numbers[key] = self._append(self._values(*self._inside[-1]), kind)
+        return self._numbers[key]
+
+    def _values(self, inside: list[Tied], cluster: tuple[int, ...], group: Group) -> Array:
+        """Return the product of the variances at σ² = 1 of the parts inside a cluster."""
+        shape = tuple(group.families[family].rows for family in cluster)
         values = np.ones(shape)
         for part in inside:
             order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
             spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
             variances = self.estimator.residual.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
-        self._numbers[key] = self._append(values.ravel(), kind)
-        return self._numbers[key]
+        return np.maximum(values.ravel(), 0.0)
 
     def _append(self, values: Array, kind: tuple[int, ...]) -> int:
-        self.columns.append(np.maximum(values, 0.0))
+        self.columns.append(values)
         self.kinds.append(kind)
         return len(self.columns) - 1
 
