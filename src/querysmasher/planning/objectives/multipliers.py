@@ -65,9 +65,7 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(
-        cls, workload: Workload, roles: Sequence[int] | None = None, *, added: bool = False
-    ) -> Scopes:
+    def of(cls, workload: Workload, roles: Sequence[int] | None = None, *, added: bool = False) -> Scopes:
         """Find the scopes: uses of a family on attributes of the same role share one.
 
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
@@ -187,14 +185,16 @@ class Multipliers:
     def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
-        The rows' are relative to their mean; `floor` is their least, as a fraction of the average.
+        The rows' are relative to their mean, weighted by the cubes of standard errors: rows of small errors
+        hardly count in the end. `floor` is the least multiplier, as a fraction of the average.
         """
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0])
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
         for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
-                moved, rates[n], last[n] = _grown(u, values / float(u @ values), rates[n], last[n])
+                mean = np.average(values, weights=u * values**1.5)
+                moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n])
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
                 moved = by_length(moved) if scope.by_length else moved
                 rows[n - 1] = moved / moved.sum()

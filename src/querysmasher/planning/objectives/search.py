@@ -83,11 +83,11 @@ class Search:
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
         self._roles = scope_roles(workload)
-        self._table: VarianceTable | None = None
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
         self.workload, self.scopes = workload, Scopes.of(workload, self._roles, added=self.mean)
+        self._table: VarianceTable | None = None
 
     @property
     def gap(self) -> float:
@@ -133,8 +133,10 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
+            rising = highest * (1 + PROMISED) < trial.bound < math.inf
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
-            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            if self.mean or not rising:
+                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
@@ -178,7 +180,8 @@ class Search:
         """Return a plan with its variances and losses."""
         with one_core():
             own = replace(plan, workload=self.workload)
-            self._table = table = VarianceTable(own, self.scopes.of_group, self._table)
+            table = self._table.after(own) if self._table else VarianceTable(own, self.scopes.of_group)
+            self._table = table
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
