@@ -22,11 +22,12 @@ from querysmasher.planning.strategies import (
     strategy_of_integers,
 )
 from querysmasher.planning.strategies import dense as dense_module
-from querysmasher.planning.strategies.dense import LATTICE_BITS, Span, reduced, round_on_lattice, scaled
+from querysmasher.planning.strategies.dense import Span
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.planning.test_lattice import exact_rank
 from tests.privacy.test_factors import every_number
 from tests.profiles import fewer
 from tests.reference import query_rows
@@ -180,12 +181,28 @@ def test_integer_rows_are_combinations_of_the_lattice(strategy, bits):
         assert loss == pytest.approx(found / strategy.leverage, rel=1e-6)
 
 
-def test_large_products_with_a_lattice_are_exact():
+def test_large_rows_stay_on_their_lattice_exactly():
     rng = np.random.default_rng(1)
     lattice = rng.integers(-(2**20), 2**20, (3, 8))
-    coefficients = rng.standard_normal((3, 3))
-    exact = scaled(coefficients, 30 + LATTICE_BITS).astype(object) @ lattice.astype(object)
-    assert np.array_equal(round_on_lattice(coefficients, lattice, 30), reduced(exact.astype(np.int64), 30))
+    strategy = MergedStrategy(
+        (8,), (np.arange(8),), np.arange(8), rng.standard_normal((3, 3)) @ lattice, lattice
+    )
+    ((_, factor),) = strategy.rounded([], 40).factors
+    assert exact_rank([*lattice.tolist(), *factor.entries.tolist()]) == 3
+    assert strategy.rounding_loss(strategy.rounded([], 40)) / strategy.leverage < 1 + 1e-4
+
+
+def test_short_rows_of_a_lattice_make_up_for_the_rounding_of_long_ones():
+    """No combination is closer than half of what the long row has beyond the span of the short one."""
+    lattice = np.array([[1, 2, 0], [144182860, 336426673, 192243813]])
+    rows = np.array([[0.13328213, 0.03083613, -0.94291249], [0.45828307, 0.99952445, 0.33183329]])
+    rows = rows @ np.linalg.pinv(lattice) @ lattice
+    strategy = MergedStrategy((3,), (np.arange(3),), np.arange(3), rows, lattice)
+    for bits in (30, 33, 36):
+        ((_, factor),) = strategy.rounded([], bits).factors
+        scale = np.vdot(factor.entries, rows) / np.vdot(rows, rows)
+        error = np.linalg.norm(factor.entries / scale - rows, axis=1).max() * 2**bits
+        assert error < 0.6 * 192243813 * math.sqrt(1.05) + 3
 
 
 def test_rows_without_a_lattice_are_completed_to_all_columns(limit_planning, refuses):
