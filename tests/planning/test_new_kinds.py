@@ -83,7 +83,7 @@ def test_a_new_kind_with_a_centre_of_its_own_needs_one_line_too(monkeypatch, tmp
     with as_lines():
         plan = plan_split(workload)
     assert "counts" in {s.strategy.kind for s in plan.solutions}
-    check_variances(plan, workload, schema)
+    check_variances(plan, workload)
     check_through_files(plan, tmp_path)
 
 
