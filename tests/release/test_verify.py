@@ -5,8 +5,6 @@ import io
 import json
 import math
 import os
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
@@ -21,7 +19,7 @@ from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
 from querysmasher.release.writing import document
-from tests.builders import UNIFORM
+from tests.builders import UNIFORM, python
 from tests.ledgers import edit
 from tests.release.folders import (
     SCHEMA,
@@ -371,8 +369,6 @@ print([n for n in loaded if n == "querysmasher.planning.planner"])
 @pytest.mark.slow
 def test_it_needs_neither_data_nor_a_planner(plan, tmp_path):
     made = published(tmp_path / "out", qs.measure(plan, TABLE), plan=plan)
-    ran = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", ALONE, str(made)], capture_output=True, text=True, check=True
-    )
+    ran = python("-c", ALONE, made, check=True)
     assert ran.stdout.split("\n")[:2] == ["[]", "[]"]
     assert statuses(qs.verify(made))["plan.qs"] == OK
