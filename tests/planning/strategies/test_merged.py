@@ -29,7 +29,6 @@ from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.planning.test_lattice import exact_rank
 from tests.privacy.test_factors import every_number
-from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import full_rank_matrices, integer_arrays
 
@@ -102,23 +101,6 @@ def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, da
     np.testing.assert_allclose(
         image[0] @ image[0].T, queries @ inverse @ inverse.T @ queries.T, atol=1e-8 * expected.max(initial=1)
     )
-
-
-@fewer(40)
-@given(merged_strategies(), st.data(), st.sampled_from([1, 40, 10_000_000]))
-def test_variances_and_containment_together_are_like_each_alone(strategy, data, chunk):
-    asked = data.draw(st.lists(product_rows(strategy.shape), max_size=4))
-    asked.append([(tuple(range(len(strategy.shape))), strategy.written_out())])
-    alone = [strategy.variances(factors) if strategy.contains(factors) else None for factors in asked]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_module, "CHUNK", chunk)
-        together = list(map(strategy.variances_if_contained, asked))
-    assert together[-1] is not None
-    for one, other in zip(alone, together, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert other.shape == one.shape
-            assert other == pytest.approx(one, rel=1e-9, abs=1e-12 * float(np.max(alone[-1])))
 
 
 @settings(max_examples=60, deadline=None)

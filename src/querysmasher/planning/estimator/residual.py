@@ -314,7 +314,6 @@ class Residuals:
         """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
         key = (families.key, strict)
         if key not in self._known:
-            variances: Array | None
             if families.predict is not None:
                 variances = families.predict()
             elif not families.blocks:
@@ -324,11 +323,9 @@ class Residuals:
                 variances = np.asarray((image**2).sum(axis=-1))
             else:
                 strategy = self.strategies[families.blocks[0][1]]
-                variances = (strategy.variances_if_contained if strict else strategy.variances)(
-                    families.factors
-                )
-                if variances is None:
+                if strict and not strategy.contains(families.factors):
                     raise self._refusal(group)
+                variances = strategy.variances(families.factors)
             self._known[key] = variances
         return self._known[key]
 
