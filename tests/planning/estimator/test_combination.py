@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.whole import Whole
+from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.solution import Measured
 from tests.builders import plan_split
 from tests.profiles import fewer
@@ -88,7 +87,7 @@ def test_variances_are_those_of_dense_generalised_least_squares(data):
     assume(asked.any())
     plan = plan_split(workload, centering=data.draw(st.sampled_from(["uniform", "optimized"])))
     own = [data.draw(wholes(schema)) for _ in range(data.draw(st.integers(1, 2)))]
-    combination = Estimator(plan.estimator.residual, own)
+    combination = CombinedEstimator(plan.estimator, own)
     rows, noise = residual_rows(plan)
     rows = np.concatenate([rows, *(whole_rows(schema, one) for one in own)])
     noise = np.concatenate([noise, *(np.full(len(one.rows), one.variance) for one in own)])
@@ -108,7 +107,7 @@ def test_what_nobody_measured_is_refused():
     schema = qs.Schema.of(a=3, b=4)
     plan = plan_split(qs.queries(schema, a="identity"))
     one = whole((0, 1), (np.array([0, 1, 1]), np.array([0, 0, 1, 1])), np.eye(2)[None])
-    combination = Estimator(plan.estimator.residual, [one])
+    combination = CombinedEstimator(plan.estimator, [one])
     (known,) = qs.linear(schema, ("a", "b"), np.eye(2)[[0, 1, 1]][:, [0, 0, 1, 1]].reshape(1, -1))
     assert combination.variances(known) < 1
     for asked in (qs.queries(schema, b="identity"), qs.where(schema, "a == 0 and b == 0")):
@@ -124,7 +123,7 @@ def test_measuring_again_never_hurts():
     rows[0, :3, :2] = 1
     (asked,) = qs.linear(schema, ("a", "b"), rows.reshape(1, -1))
     one = whole((0, 1), (np.arange(6), np.arange(5)), rows)
-    combination = Estimator(plan.estimator.residual, [one])
+    combination = CombinedEstimator(plan.estimator, [one])
     for group in workload:
         assert np.all(combination.variances(group) <= plan.estimator.variances(group) * (1 + 1e-12))
     alone = plan.estimator.variances(asked).item()
@@ -139,6 +138,6 @@ def test_rows_that_are_known_already_are_only_measured_again():
     workload = qs.linear(schema, ("a", "b"), rows.reshape(1, -1))
     plan = plan_split(workload)
     one = whole((0, 1), (np.arange(5), np.arange(4)), rows, 0.04)
-    (found,) = Estimator(plan.estimator.residual, [one]).variances(workload.groups[0])
+    (found,) = CombinedEstimator(plan.estimator, [one]).variances(workload.groups[0])
     (alone,) = plan.variances(workload)
     assert found == pytest.approx(1 / (1 / 0.04 + 1 / alone), rel=1e-6)

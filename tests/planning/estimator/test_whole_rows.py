@@ -12,7 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.residual import Residuals
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.solution import Measured
 from tests.planning.estimator.test_combination import over_cells, whole, whole_rows, wholes
 from tests.profiles import fewer
@@ -25,7 +25,7 @@ KNOWN = 1e-9
 
 def estimator_of(schema, own, total, public_total):
     measured = {} if total is None else {(): (Measured((), (), total, 1.0),)}
-    return Estimator(Residuals(schema, uniform(schema), [], measured, public_total), own)
+    return CombinedEstimator(Estimator(schema, uniform(schema), [], measured, public_total), own)
 
 
 @st.composite
