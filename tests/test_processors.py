@@ -19,6 +19,7 @@ from querysmasher.comparison.hdmm import Errors
 from querysmasher.comparison.rehearsal import Rehearsed, rehearse
 from querysmasher.formatting import decimal, figure, number, settled, shortened
 from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import Extreme, VarianceTable
@@ -44,7 +45,11 @@ def altered(values, processor):
 def on(monkeypatch):
     """Return a function that computes from now on as another processor would."""
     largest, eigh = VarianceTable._column, np.linalg.eigh
-    own = [(Estimator, name, vars(Estimator)[name]) for name in ("variances", "total")]
+    own = [
+        (kind, name, vars(kind)[name])
+        for kind in (Estimator, CombinedEstimator)
+        for name in ("variances", "total")
+    ]
 
     def start(processor):
         def eigenvectors(matrix):

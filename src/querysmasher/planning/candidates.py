@@ -33,6 +33,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
@@ -415,13 +416,14 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     that centred queries need. Rows measured whole lower it by what they tell of the same. The other queries
     are combinations of these rows and of the total.
     """
-    rows, total = plan.estimator.whole_rows, Group((), ())
-    covariances, variance = rows.known(total), float(rows.residual.variances(total, known=True))
+    rows, total = plan.estimator, Group((), ())
+    assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
+    covariances, variance = rows.covariances(total), float(rows.known_variances(total))
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-cluster.total_loss * variance for cluster in unsplit]
-        losses += [-plan.estimator.gain(group, weighted=True) for group in split]
+        losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
         queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
