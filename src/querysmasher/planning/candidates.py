@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -31,10 +31,18 @@ import numpy as np
 from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
-from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
+from querysmasher.planning.cells import (
+    Columns,
+    MergedRows,
+    are_given,
+    class_counts,
+    distinct_columns,
+    height,
+    merge,
+    work_of,
+)
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.grading import LOST
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
@@ -104,10 +112,12 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 """Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
 
 
-def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
+def merged_groups(
+    workload: Workload, indexes: Iterable[int], most_work: float, columns: Columns | None = None
+) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
     groups = [workload.groups[i] for i in indexes]
-    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work)
+    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work, columns)
     return None if merged is None or not merged.rows.any() else merged
 
 
@@ -217,8 +227,9 @@ class Beside:
         """Take the indexes of their groups, and whether clusters may use the total of tables."""
         self.schema, self.unit = workload.schema, unit
         self.groups = [workload.groups[i] for i in given]
-        self.maps = (value_classes(self.schema, self.groups) if given else None) or []
-        members = [[given[i] for i in cluster] for cluster in grown(self.schema, self.groups, self.maps)]
+        self.columns = distinct_columns(self.groups) if given else None
+        clusters = [] if self.columns is None else grown(self.schema, self.groups, self.columns)
+        members = [[given[i] for i in cluster] for cluster in clusters]
         whole = {i for cluster in members for i in cluster}
         self.tables = [group for i, group in enumerate(workload) if i not in whole]
         centred = len(members) > 1 and (not self.tables or (centred and _know_total(self.tables)))
@@ -229,7 +240,7 @@ class Beside:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
         clusters, rows, cells = [], 0, self._shared_cells()
         for indexes in members:
-            merged = merged_groups(workload, indexes, limits().beside_work)
+            merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
                 continue
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
@@ -317,22 +328,17 @@ def shares(merged: MergedRows) -> Array:
     return alpha if np.any(merged.rows != alpha[:, None]) else np.zeros(len(alpha))
 
 
-def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
+def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. Groups of many cells come first. Each
-    joins the cluster of which it multiplies the cells least, as far as is known: an attribute of which the
-    class changes c times from one value to the next has at most c + 1 classes, and changes add up.
+    `columns` are the distinct ones of their families. Groups of many cells come first. Each joins the cluster
+    of which it multiplies the cells least, as far as is known: an attribute of which the class changes c
+    times from one value to the next has at most c + 1 classes, and changes add up.
     """
-    attributes = sorted({a for classes in maps for a in classes})
-    joint = [
-        np.unique(np.stack([classes[a] for classes in maps if a in classes]), axis=1).shape[1]
-        for a in attributes
-    ]
-    changes = np.array(
-        [[np.count_nonzero(np.diff(classes.get(a, ()))) for a in attributes] for classes in maps]
-    )
-    sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
+    attributes = _attributes(schema, groups)
+    changes, joint = class_counts(schema, groups, attributes, columns)
+    asked_of = [set(schema.positions(group.attributes)) for group in groups]
+    sizes = np.array([[schema.sizes[a] if a in on else 1.0 for a in attributes] for on in asked_of])
     rows = np.array([group.rows for group in groups], dtype=float)
 
     def cells(members: list[int]) -> float:
@@ -343,7 +349,7 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
         fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
         return count if fits and count * queries**2 <= most.beside_work else math.inf
 
-    alone = [cells([i]) for i in range(len(maps))]
+    alone = [cells([i]) for i in range(len(groups))]
     clusters: list[list[int]] = []
     for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
         growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]

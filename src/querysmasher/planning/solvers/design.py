@@ -258,7 +258,7 @@ def _on_active_cells(
 
     The interior point takes fewer cells than the fixed point.
     """
-    per_query = 3 if interior else 20
+    per_query = 3 if interior else 40
     rank, cells = R.shape
     active = pivots = np.arange(cells)
     if cells > max(limits().light_cells, per_query * rank):

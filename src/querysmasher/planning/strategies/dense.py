@@ -362,7 +362,7 @@ class RowsStrategy(Strategy):
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
         rows R, with ‖R†‖ the reciprocal of their least singular value.
         """
-        again, cost = self.of_integers(rounded), float(squared_sensitivity(rounded))
+        cost, again = float(squared_sensitivity(rounded)), self.of_integers(rounded)  # each takes memory
         rows = again.matrix[: self.rank]
         with np.errstate(over="ignore", invalid="ignore"):
             scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
