@@ -18,7 +18,6 @@ queries that are split are rows over its cells. The root losses of all sets and 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -48,8 +47,8 @@ from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
-from querysmasher.planning.split import query_tensor, schema_order, split_rows
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
+from querysmasher.planning.split import Decomposer
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -440,20 +439,10 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 
 def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
     """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
-    together: defaultdict[AttributeSet, list[Array]] = defaultdict(list)
-    for group in groups:
-        rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
-        for names, family in group.parts():
-            positions = schema.positions(names)
-            rows = np.multiply.outer(rows, query_tensor(family, schema_order(positions)))
-            rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
-            rows = rows.reshape(-1, *rows.shape[2:])
-            order += sorted(positions)
-        attributes = sorted(order)
-        rows = rows.transpose(0, *(1 + order.index(a) for a in attributes))
-        for kept, left in split_rows(rows, [centres[a] for a in attributes]).items():
-            together[tuple(attributes[axis] for axis in kept)].append(left)
-    return {attributes: _root_of(np.concatenate(rows)) for attributes, rows in together.items()}
+    sets = Decomposer(schema, centres).decompose(groups)
+    rows = {s.attributes: terms_rows(s.terms) for s in sets if s.attributes}
+    total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
+    return {(): math.sqrt(total)} | {attributes: _root_of(left) for attributes, left in rows.items()}
 
 
 def _root_of(rows: Array) -> float:

@@ -191,11 +191,8 @@ def test_a_singular_design_is_still_certified_honestly():
 @pytest.mark.parametrize("family", [Prefix((8,)), Range((9,)), Prefix((40,))], ids=str)
 def test_the_fixed_point_is_fast_where_the_optimum_is_dense(family):
     R = centred_rows(family)
-    told = []
-    design = fixed_point(lambda p: Design.at(R, p), np.full(R.shape[1], 1.0), 1e-6, 40, told.append)
+    design = fixed_point(lambda p: Design.at(R, p), np.full(R.shape[1], 1.0), 1e-6, 29)
     assert design.gap <= 1e-6
-    assert len(told) < 30
-    assert told == sorted(told, reverse=True)  # the best so far
     assert design.weights.sum() == pytest.approx(1.0)
 
 
@@ -278,11 +275,3 @@ def test_the_best_iterate_is_kept_when_the_tolerance_is_out_of_reach():
     design = fixed_point(lambda p: Design.at(R, p), start, 0.0, 15)
     assert design.gap <= first.gap
     assert solve_design(R, start, 1e-16).gap < 1e-6
-
-
-def test_progress_is_told_at_every_step():
-    told = []
-    R = centred_rows(Affine((5, 5)))
-    interior_point(R, np.full(25, 1.0), 1e-6, told.append)
-    assert 3 <= len(told) <= 40
-    assert told[-1] <= 1e-6
