@@ -183,6 +183,24 @@ def privacy_cost(plan):
     return float((columns**2).sum(axis=0).max()) * plan.budget.records_per_person**2
 
 
+PUBLIC = 1e-9
+"""A noise variance that stands for none."""
+
+
+def known_rows(plan):
+    """The measured rows of noise variance one, and last the total if it is public: almost without noise."""
+    rows = mechanism(plan)
+    if plan.budget.unit.total_is_public:
+        rows = np.concatenate([rows, np.full((1, rows.shape[1]), 1 / math.sqrt(PUBLIC))])
+    return rows
+
+
+def estimates(queries, rows):
+    """The coefficients of the best linear unbiased estimates from rows of noise variance one, or None."""
+    image = queries @ np.linalg.pinv(rows, rcond=1e-11)
+    return None if np.abs(image @ rows - queries).max() > 1e-6 * np.abs(queries).max() else image
+
+
 def variances(plan, workload):
     """The variances of the best linear unbiased estimates from all that is measured, by pseudo-inverse."""
     rows, _ = query_rows(workload)
@@ -283,15 +301,3 @@ def optimal_worst(workload, centres, unit, caps=None):
     for own, square in zip(variances, squares, strict=True):
         program.require([*own, largest.item()], [*(-1.0 for _ in own), square])
     return program.minimum(largest)
-
-
-def largest_change(factor, n):
-    """The largest squared change of a factor's answers when a record joins any of n cells of a table."""
-    table = np.arange(n)[:, None]
-    changes = []
-    for cell in range(n):
-        more = table.copy()
-        more[cell] += 1
-        change = factor.exact_answers(more, 100) - factor.exact_answers(table, 100)
-        changes.append(int((change**2).sum()))
-    return max(changes)

@@ -1,9 +1,9 @@
 """A release: the noisy measurements of a table, what may be published, and every answer that follows.
 
 A release can be seen at a level of a hierarchy, where an attribute has groups of the original values. If the
-attribute is large, nodes of its tree take the place of its values. What is measured at a node and below says
-as much about the count of the node as one measurement does. So statistics about states need the strategies of
-a few states only, not those of all tracts.
+attribute is large, nodes of its tree take the place of its values: all measurements at a node and below it
+amount to one measurement of the node's count. So statistics about states work on a few states, not on all
+tracts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.whole import class_sums
+from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import determines_centre, strategy_of_integers
@@ -113,7 +113,7 @@ class Release(Statistical, Explained):
     exploration: Exploration | None = None
     """The phases of a release by `explore`, or None if it was planned in advance."""
     _model: Model | None = field(default=None, init=False)
-    """What computes the estimate, if that was computed while measuring; a changed release has none."""
+    """The model of the estimate, if it was fitted while measuring; a changed release has none."""
 
     _instead: ClassVar[Mapping[str, str]] = {
         "+": "measure all tables with one plan, and let a Ledger add up what several releases spend",
@@ -173,7 +173,7 @@ class Release(Statistical, Explained):
             even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
             noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
             measured.append(noises if extra else noises[:1])
-        return Estimator.of(
+        return estimator_of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 
@@ -287,7 +287,7 @@ class Release(Statistical, Explained):
         return made if self._model is None else made.computed_by(self._model)
 
     def remembering(self, model: Model) -> Release:
-        """Return the release with what computes its estimate: the model of the same noisy numbers."""
+        """Return the release with the model of its estimate, fitted to the same noisy numbers."""
         made = replace(self)
         object.__setattr__(made, "_model", model)
         return made
@@ -394,7 +394,7 @@ class CoarseRelease(Statistical):
         estimator, coarsening = self.release.estimator, self.coarsening
         schema = coarsening.original
         axis = schema.position(coarsening.attribute)
-        on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
+        on_attribute, noises = estimator.line_strategies(axis), estimator.measured.values()
         parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
         while int(parts.max()) + 1 > before:
             before = int(parts.max()) + 1
@@ -420,7 +420,7 @@ class CoarseRelease(Statistical):
         coarse = Ordinal(coarsening.attribute, range(size))
         inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
         centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
-        over_nodes = Estimator.of(
+        over_nodes = estimator_of(
             inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
         )
         groups = np.empty(size, dtype=np.int64)

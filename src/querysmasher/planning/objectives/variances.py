@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
-from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.residual import Tied, tied
-from querysmasher.planning.estimator.whole import Whole
+from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
@@ -191,7 +190,7 @@ class VarianceTable:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
-        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.residual.measured_parts(group)]
+        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
             families = ((family,) for family in range(len(group.families)))
@@ -214,7 +213,7 @@ class VarianceTable:
             estimator.check(group)
         except OutsideMeasuredSpaceError:
             totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
-            estimator = Estimator(totals.residual, [Whole.of((measured,), totals.strategies)])
+            estimator = CombinedEstimator(totals, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _column(
@@ -234,7 +233,7 @@ class VarianceTable:
         for part in inside:
             order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
             spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
-            variances = self.estimator.residual.tied_variances(part, group)
+            variances = self.estimator.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
         self._numbers[key] = self._append(values.ravel(), kind)
         return self._numbers[key]

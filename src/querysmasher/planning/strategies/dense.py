@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
+from querysmasher.arrays import CHUNK, Array, first_largest, solve_cholesky, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -43,9 +43,6 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
 
-LATTICE_BITS = 6
-"""Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
-
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
@@ -57,7 +54,7 @@ def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float
     centre, sizes = centres[0], np.abs(centres[0])
     if len(centres) > 1 or sizes.max() > limits().largest_centre:
         return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
-    target = scale * enlarged(rows, bits)
+    target = scale * enlargement(rows, bits) * rows
     rounded = np.round(target).astype(np.int64)
     members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
     steps = _repairs(tuple(members))
@@ -87,16 +84,16 @@ def _repairs(sizes: tuple[int, ...]) -> dict[int, int]:
 
 def scaled(rows: Array, bits: int) -> Integers:
     """Scale the rows so that their largest entry fits into `bits` bits, and round them."""
-    return np.round(enlarged(rows, bits)).astype(np.int64)
+    return np.round(rows * enlargement(rows, bits)).astype(np.int64)
 
 
-def enlarged(rows: Array, bits: int) -> Array:
-    """Scale the rows so that their largest entry just fits into `bits` bits."""
+def enlargement(rows: Array, bits: int) -> float:
+    """Return the factor with which the largest entry of the rows just fits into `bits` bits."""
     with np.errstate(all="ignore"):
-        enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
-    if not np.isfinite(enlarged).all():
+        factor = float((2**bits - 1) / np.abs(rows).max())
+    if not 0 < factor < math.inf:
         raise PlanError("plan: a strategy holds numbers that cannot be rounded")
-    return enlarged
+    return factor
 
 
 def reduced(rows: Integers, bits: int) -> Integers:
@@ -110,12 +107,17 @@ def reduced(rows: Integers, bits: int) -> Integers:
     return rows << missing if missing > 0 else rows
 
 
-def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integers:
-    """Return combinations of a lattice's rows, with rounded coefficients that keep the products in a word."""
-    bound = int(np.abs(lattice).sum(axis=0).max())
-    room = WORD.bit_length() - 1 - bound.bit_length()
-    rounded = Matrix(scaled(coefficients, min(bits + LATTICE_BITS, room)))
-    return reduced(rounded.exact_answers(lattice, bound).astype(np.int64), bits)
+def nearest_integers(triangle: Array, images: Array) -> Array:
+    """Return integers C with triangle · C close to the images (Babai's nearest plane).
+
+    The coefficients of the last columns are rounded first; those of earlier ones make up for the error.
+    """
+    if len(triangle) == 1:
+        return np.round(images / triangle)
+    half = len(triangle) // 2
+    last = nearest_integers(triangle[half:, half:], images[half:])
+    first = nearest_integers(triangle[:half, :half], images[:half] - triangle[:half, half:] @ last)
+    return np.concatenate([first, last])
 
 
 def completed(rows: Array, bases: Sequence[Array]) -> Array:
@@ -169,14 +171,6 @@ class Span:
         pieces = map(self._scaled, self.pieces())
         return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
 
-    @property
-    def least_singular_value(self) -> float:
-        """A lower bound on the least singular value of the rows times `roots`: close if near orthogonal."""
-        if not np.all(self.lengths > 0):
-            return ROUNDING
-        least = 2 - np.abs(self._gram).sum(axis=1).max()  # Gershgorin
-        return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
-
     @cached_property
     def _tame_root(self) -> Array | None:
         """The Cholesky root of the Gram matrix, unless that would lose digits."""
@@ -204,6 +198,12 @@ class Span:
         pieces = (self._scaled(at) @ (rows[:, at] * self.roots[at]).T for at in self.pieces())
         products = sum(pieces, np.zeros((len(self.rows), len(rows))))
         return solve_cholesky(self._tame_root.T, products).T / self.lengths
+
+    @property
+    def triangle(self) -> Array:
+        """The triangle of the QR decomposition of the rows times `roots`, as columns."""
+        scaled = self._decomposed[1] if self._tame_root is None else self._tame_root
+        return np.asarray(scaled * self.lengths)
 
     @property
     def basis(self) -> Array:
@@ -339,45 +339,30 @@ class RowsStrategy(Strategy):
             result += np.einsum("...k,...k->...", image, image)
         return result
 
-    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
-        lengths = squared_lengths(factors)
-        if not self.whole or (len(factors) > 1 and lengths.size > self.rank):
-            return super().variances_if_contained(factors)
-        roots = self.span.inverse, self.span.basis  # every product is written out once for both
-        squares = ([_lengths(rows @ root) for root in roots] for rows in self._products(factors))
-        variances, inside = (np.concatenate(s).reshape(lengths.shape) for s in zip(*squares, strict=True))
-        return variances if is_inside(inside, lengths, math.prod(self.shape)) else None
-
     # --- integers ---
 
     @cached_property
-    def _on_lattice(self) -> Array:
-        """The coefficients of the rows in terms of the lattice's rows."""
+    def _on_lattice(self) -> tuple[Array, Array]:
+        """The triangle of the lattice's rows, and the rows' coordinates in the same orthonormal basis."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return Span.of(self.lattice).combinations(self.matrix)
+        span = Span.of(self.lattice)
+        return span.triangle, span.triangle @ span.combinations(self.matrix).T
+
+    def _rounded_on(self, lattice: Integers, bits: int) -> Integers:
+        """Return integer combinations of a lattice's rows close to a multiple of the strategy's."""
+        triangle, images = self._on_lattice
+        coefficients = nearest_integers(triangle, images * enlargement(self.matrix, bits)).T
+        if not np.abs(coefficients).max() < WORD:
+            raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+        bound = int(np.abs(lattice).sum(axis=0).max())
+        rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
+        return reduced(rows.astype(np.int64), bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
-
-        A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
-        rows R, with ‖R†‖ the reciprocal of their least singular value.
-        """
-        cost, again = float(squared_sensitivity(rounded)), self.of_integers(rounded)  # each takes memory
-        rows = again.matrix[: self.rank]
-        with np.errstate(over="ignore", invalid="ignore"):
-            scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
-        if not math.isfinite(scale):  # the rows are too large for doubles
+        cost, span = float(squared_sensitivity(rounded)), self.of_integers(rounded).span  # not both at once
+        if not span.is_independent():
             return math.inf
-        squares = np.zeros(self.rank)
-        for at in again.span.pieces():
-            squares += _lengths((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at])
-        error = math.sqrt(squares.max())
-        loss = (1 + error / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
-        if loss <= limits().good_loss:
-            return float(loss) / scale**2 * cost
-        if not again.span.is_independent():
-            return math.inf
-        return float(_lengths(again.span.combinations(self.matrix)).max()) * cost
+        return float(_lengths(span.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 
@@ -430,7 +415,7 @@ class DenseStrategy(RowsStrategy):
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return self._in_integers(Matrix(round_on_lattice(self._on_lattice, self.lattice, bits)))
+            return self._in_integers(Matrix(self._rounded_on(self.lattice, bits)))
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
             raise PlanError(
@@ -481,7 +466,7 @@ class MergedStrategy(RowsStrategy):
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer rows on the same columns: there is no residual space in which to stay."""
         if self.lattice is not None:
-            rows = round_on_lattice(self._on_lattice, self.lattice, bits)
+            rows = self._rounded_on(self.lattice, bits)
         else:
             columns = self.matrix.shape[1]
             every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
