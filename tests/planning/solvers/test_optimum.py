@@ -10,11 +10,12 @@ import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.optimum import (
+    block_root,
     is_circulant,
     is_thin,
+    root_diagonal,
     solve_circulant,
     solve_dense,
-    start_weights,
 )
 from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
@@ -219,6 +220,6 @@ def test_products_written_out_start_where_their_factors_do(families):
     rows = kron([family.matrix() for family in product.groups[0].families])
     given = qs.linear(schema, ("a", "b"), rows)
     terms = Decomposer(schema, uniform(schema)).decompose(product.groups)[-1].terms
-    expected = start_weights(Block((5, 6), terms))
-    np.testing.assert_allclose(start_weights(last_block(given)), expected, rtol=1e-3)
+    expected = root_diagonal(block_root(Block((5, 6), terms)))
+    np.testing.assert_allclose(root_diagonal(block_root(last_block(given))), expected, rtol=1e-3)
     assert expected.max() > 1.05 * expected.mean()
