@@ -108,7 +108,7 @@ TOGETHER = {
         "test_examples.py::test_every_example_runs[start/",
         "howto/verify.md",
         "README.md",
-        "cli/test_docs.py",  # plans the same spec as the next one and the quick start
+        "documentation/test_reference.py",  # plans the same spec as the next one and the quick start
         "cli/test_init.py",
         "cli/test_others.py",
         "comparison/test_compare.py",
@@ -121,7 +121,6 @@ TOGETHER = {
         "who_publishes_what_and_when",
     ],
     "processes": [  # forks of one process
-        "cli/test_interrupt.py",
         "cli/test_custody.py",
         "cli/test_start.py",
     ],

@@ -183,6 +183,24 @@ def privacy_cost(plan):
     return float((columns**2).sum(axis=0).max()) * plan.budget.records_per_person**2
 
 
+PUBLIC = 1e-9
+"""A noise variance that stands for none."""
+
+
+def known_rows(plan):
+    """The measured rows of noise variance one, and last the total if it is public: almost without noise."""
+    rows = mechanism(plan)
+    if plan.budget.unit.total_is_public:
+        rows = np.concatenate([rows, np.full((1, rows.shape[1]), 1 / math.sqrt(PUBLIC))])
+    return rows
+
+
+def estimates(queries, rows):
+    """The coefficients of the best linear unbiased estimates from rows of noise variance one, or None."""
+    image = queries @ np.linalg.pinv(rows, rcond=1e-11)
+    return None if np.abs(image @ rows - queries).max() > 1e-6 * np.abs(queries).max() else image
+
+
 def variances(plan, workload):
     """The variances of the best linear unbiased estimates from all that is measured, by pseudo-inverse."""
     rows, _ = query_rows(workload)

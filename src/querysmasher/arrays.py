@@ -25,10 +25,10 @@ CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 TAME = 1e3
-"""Condition number up to which rows may be squared: it loses six of sixteen digits."""
+"""Maximum condition number of rows that may be squared: squaring loses six of sixteen digits."""
 
 SMALL_PIVOTS = 200_000
-"""Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
+"""Maximum number of entries of a matrix that is decomposed here: loading scipy takes longer."""
 
 ROUNDING = 1e-12
 """Numbers below this fraction of the largest are rounding error."""
@@ -114,7 +114,9 @@ def solve_upper(triangle: Array, right: Array) -> Array:
 
 def solve_cholesky(factor: Array, right: Array) -> Array:
     """Return X with L Lᵀ X = right, for a lower triangular L with zeros above its diagonal."""
-    forward = solve_upper(factor[::-1, ::-1], right[::-1])[::-1]  # turned by half, L is upper triangular
+    forward = solve_upper(factor[::-1, ::-1], right[::-1])[
+        ::-1
+    ]  # with both axes reversed, L is upper triangular
     return solve_upper(factor.T, forward)
 
 
@@ -137,9 +139,10 @@ def tame_root(gram: Array) -> Array | None:
 
 
 def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Return what is left of every column after those before it, and the order: the longest rest is next.
+    """Return the absolute diagonal of the triangle of a pivoted QR decomposition, and the pivots.
 
-    These are the sizes on the diagonal of the triangle of a pivoted QR decomposition, and its pivots.
+    An entry of the diagonal is the length of a column after its projection onto the columns before it is
+    subtracted. The column for which this is longest comes next.
     """
     if matrix.size > SMALL_PIVOTS:
         import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan

@@ -52,7 +52,7 @@ def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
     no_day = "expected dates without time or time zone"
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")
-        if day != value:  # also true of what is not a time
+        if day != value:  # also if the time is missing: NaT
             raise _invalid(name, f"{no_day}, got {value}" if quoted else no_day)
         value = day
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
@@ -118,7 +118,7 @@ class Attribute:
     """The edges of bins, or None if values are not bins of a number."""
 
     def __init_subclass__(cls, family: str = "identity") -> None:
-        """Name the kind as its class; values have an order unless counting each by itself suits them best."""
+        """Name the kind after its class; its values are ordered unless its natural family is identity."""
         cls.kind, cls.natural_family, cls.ordered = cls.__name__.lower(), family, family != "identity"
 
     def __post_init__(self) -> None:
@@ -160,7 +160,7 @@ class Attribute:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
 
     def _labelled(self, given: object) -> tuple[str, ...]:
-        """Return a label for every value; a value that a mapping leaves out is its own."""
+        """Return a label for every value; a value that a mapping leaves out is its own label."""
         labels = list(self.labels)
         if isinstance(given, Mapping):
             for value, label in given.items():
@@ -201,7 +201,7 @@ class Attribute:
         return tuple(map(literal, self.values))
 
     def exactly(self, name: str, index: int) -> str:
-        """Return the condition that the attribute, written as `name`, has a value."""
+        """Return the condition that the attribute, written as `name`, has the value with an index."""
         return f"{name} == {self.literals[index]}"
 
     def up_to(self, name: str, last: int) -> str:
@@ -290,7 +290,7 @@ class Binned(Attribute, family="prefix"):
     """
 
     values: Sequence[Label] = field(init=False, default=())
-    edges: Sequence[float] = ()  # type: ignore[misc]  # each has its own
+    edges: Sequence[float] = ()  # type: ignore[misc]  # here it is a field
 
     def __post_init__(self) -> None:
         """Check the edges and name the bins after them."""

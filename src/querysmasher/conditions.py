@@ -70,9 +70,9 @@ _MISTAKE = re.compile(
 
 
 def _mended(text: str, known: Collection[str]) -> tuple[list[str], list[str], str]:
-    """Return what is wrong with the text of a predicate, in words, and the text corrected.
+    """Return the mistakes in a predicate, in words, further guesses, and the corrected text.
 
-    The second list has what is a problem only if the corrected text can be read.
+    A guess is a mistake only if the corrected text can be read.
     """
     problems: list[str] = []
     guesses: list[str] = []
@@ -183,7 +183,7 @@ def conditions(schema: Iterable[Attribute], predicate: str) -> list[Mask]:
 
 
 def any_possible(schema: Iterable[Attribute], predicates: Sequence[str]) -> bool:
-    """Return whether a record can satisfy none of the predicates; true if there are too many cells to see."""
+    """Return whether a record can satisfy none of the predicates; true if that takes too many cells."""
     with suppress(PredicateError):
         masks = conditions(schema, " or ".join(f"({predicate})" for predicate in predicates))
         return not all(mask.all() for _, mask in masks)

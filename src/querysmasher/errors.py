@@ -50,7 +50,7 @@ class Worded:
         return str(self) if self.remedy is None else shown(f"{self.problem}; {self.remedy.spec}")
 
     def __str__(self) -> str:
-        """Return the message itself, of which a KeyError would print the repr; parts may come from a file."""
+        """Return the message, not its repr as a KeyError does, without control characters of a file."""
         return shown(self.message)
 
 
@@ -143,7 +143,7 @@ class MissingExtraError(QuerySmasherError, ImportError):
 
 
 def as_given(value: object) -> str:
-    """Describe what a user passed: a single value as it is, anything else by its type, for it may be data.
+    """Describe what a user passed: a single value by its repr, anything else by its type: it may be data.
 
     >>> as_given("0.5"), as_given([1, 2]), as_given(int)
     ("'0.5'", 'a list', 'the class int')
@@ -160,7 +160,7 @@ def as_given(value: object) -> str:
 
 
 def not_one_of(allowed: Collection[str], given: object, written: str | None = None) -> str:
-    """State what was expected, what was given (`written` so), and the nearest name.
+    """State what was expected, what was given (in the form `written`), and the nearest name.
 
     >>> not_one_of(["mean", "worst"], "wurst")
     "expected one of mean, worst, got 'wurst'; did you mean 'worst'?"
@@ -221,10 +221,7 @@ def warn(problem: str, remedy: Remedy) -> None:
 
 
 def explained(example: str, error: type[ArgumentError] = ArgumentError) -> Callable[[C], C]:
-    """Say what to write instead of a call with missing, unknown or too many arguments: `example`.
-
-    It decorates a function, or a class.
-    """
+    """Decorate a function or a class: a call with wrong arguments raises an error that shows `example`."""
 
     def decorate(called: C) -> C:
         function: Callable[..., Any] = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
@@ -236,7 +233,7 @@ def explained(example: str, error: type[ArgumentError] = ArgumentError) -> Calla
             except TypeError:
                 problem = _misfit(function, arguments, options)
                 if not problem:
-                    raise  # by the function itself
+                    raise  # the arguments fit: the function itself raised it
             raise error(f"{problem}; write {example}")
 
         if not isinstance(called, type):
@@ -248,7 +245,7 @@ def explained(example: str, error: type[ArgumentError] = ArgumentError) -> Calla
 
 
 class Explained:
-    """Objects that say what to write instead of names that they do not have, and instead of `+` and `*`."""
+    """Base of classes that say what to write instead of an unknown name, of `+` and of `*`."""
 
     _instead: ClassVar[Mapping[str, str]] = {}
     """What to write, by name; "+" and "*" are names, and "" stands for all others."""
@@ -258,7 +255,7 @@ class Explained:
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the nearest name."""
             names = [known for known in dir(self) if not known.startswith("_")]
-            if name.startswith("_") or name in names:  # an attribute that failed itself
+            if name.startswith("_") or name in names:  # an attribute whose getter failed
                 return object.__getattribute__(self, name)
             hint = self._hint(name) or suggestion(name, names) or self._hint("")
             raise UnknownNameError(f"{type(self).__name__} has no {name!r}{hint}")

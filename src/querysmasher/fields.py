@@ -95,7 +95,7 @@ def cut(lengths: object, values: object) -> list[tuple[int, ...]]:
 
 
 def index_in(size: int, given: object, what: str) -> int:
-    """Return an index from 0 on; refuse what is not an integer, or out of range.
+    """Return an index, counted from 0; refuse what is not an integer, or out of range.
 
     >>> index_in(3, -1, "figures")
     2

@@ -65,7 +65,7 @@ MANIFEST_ROOM = 1000
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
-    tokenize.TokenError,  # in the header of an array, as the next
+    tokenize.TokenError,  # this and the next: in the header of an array
     SyntaxError,
     LookupError,
     ValueError,
@@ -112,7 +112,7 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
             arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
             texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
             if arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size:
-                break  # the limits for reading: else it compresses too well
+                break  # within the limits for reading; otherwise it is written again, not compressed
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 
 def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `rebuild` makes of the content of a file; refuse a content of which it makes nothing."""
+    """Return the value that `rebuild` makes of the content of a file; refuse the file if that fails."""
     data = read_archive(path, kind)
     try:
         return rebuild(data)
@@ -195,7 +195,7 @@ def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> N
 
 
 def _checksum(stream: IO[bytes]) -> bytes:
-    """Return the checksum of everything in a file but its last bytes, where it stands, and go there."""
+    """Return the checksum of a file without its last bytes, which hold it; leave the stream before them."""
     left = stream.seek(0, os.SEEK_END) - _DIGEST
     stream.seek(0)
     digest = hashlib.sha256()

@@ -1,7 +1,7 @@
 """Numbers, fractions, lists and foreign strings as readers expect them on pages, in notebooks, on a terminal.
 
-Numbers look the same on every processor, whose last digits differ. Foreign strings are made safe to show:
-names and labels may come from a malicious file.
+Numbers are rounded so that they look the same on every processor, although their last digits differ. Foreign
+strings are made safe to show: names and labels may come from a malicious file.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def columns(lines: Iterable[Sequence[str]], words: int = 1) -> list[str]:
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; refuse one that repeats a key, of which readers take either value.
+    """Return what a JSON text says; refuse one that repeats a key: readers differ in which value they take.
 
     >>> read_json('{"epsilon": [1.0, null]}')
     {'epsilon': [1.0, None]}

@@ -29,7 +29,7 @@ COUNTED = (
     "Every count, its error and its interval are about the records that are counted, not about all records "
     "in the table."
 )
-"""What is said wherever records are left out."""
+"""The remark that is shown wherever records are left out."""
 
 POLICIES = ("refuse", "drop")
 
@@ -150,7 +150,7 @@ class Counted:
         return self.person is None and self.unknown == "refuse"
 
     def words(self, measured: bool | None = None) -> str:
-        """Return which records are left out, and what that means for counts, in sentences; none if none are.
+        """Return which records are left out, and what that means for counts, in sentences; empty if none are.
 
         `measured` states whether the number of records left out is measured, if that is yet to happen.
         """

@@ -1,7 +1,7 @@
 """From a plan and a table to a release, in one phase or in several.
 
-A `Journal` has the noisy results so far: what later phases are planned from. Exact counts stay behind
-`Phases`, which adds up exact costs and refuses a phase that would exceed the budget.
+A `Journal` holds the noisy results so far, from which later phases are planned. Only `Phases` reads exact
+counts. It adds up exact costs, and refuses a phase that would exceed the budget.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ WITHOUT = Remedy(
 )
 
 LEAST_COST = 1e-12
-"""Minimum privacy cost of a phase: the noise of its smallest shares can be drawn."""
+"""Minimum privacy cost of a phase: below, the noise of its smallest part might be too large to draw."""
 
 EXAMPLE = "qs.measure(qs.plan(workload, qs.zCDP(rho=0.5)), data)"
 
@@ -206,7 +206,7 @@ def measure(
 
 
 class Access:
-    """The terms on which a table is measured, whatever is measured."""
+    """How a table is measured, whatever is measured: the arguments that `measure` and `explore` share."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Access:
         report_dropped: bool,
         progress: bool | None,
     ) -> None:
-        """Check the arguments that `measure` and `explore` share."""
+        """Check the arguments."""
         check_options(budget, unknown, max_records)
         self.budget, self.max_records, self.progress = budget, max_records, progress
         self.unknown, self.ledger = unknown, ledger
@@ -287,7 +287,7 @@ class Access:
 
 
 def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]:
-    """Return the attribute sets whose tables have errors measured; refuse what cannot be measured."""
+    """Return the attribute sets of the tables whose errors are measured; refuse what cannot be measured."""
     check_error_share(error_share)
     if not error_share:
         return []
@@ -381,7 +381,7 @@ class Journal:
         return self.phases.budget
 
     def measure_size(self, cost: float) -> float:
-        """Return the number of records: measured at a privacy cost, or for nothing where it is public."""
+        """Return the number of records: public, or measured at this privacy cost."""
         self.public_total = self.phases.public_total()
         if self.public_total is not None:
             return float(self.public_total)
@@ -408,10 +408,10 @@ class Journal:
         return done
 
     def ended(self, sets: Sequence[AttributeSet], cost: float) -> Release:
-        """Return everything that was measured, with the errors of some tables if these are to cost a bit."""
+        """Measure the errors of some tables, unless `cost` is 0; return everything that was measured."""
         if not cost:
             return self.release()
-        self._known = model = self.release().estimate().model  # errors are no part of it
+        self._known = model = self.release().estimate().model  # measured errors do not change it
         self.compare(ERRORS, sets, cost)
         return self.release().remembering(model)
 
@@ -450,8 +450,9 @@ def measure_sized(journal: Journal, compared: Sequence[AttributeSet]) -> Release
 
     Formal guarantee: that of `privacy.phases`. The number of records is measured with noise at its share of
     the budget, or it is public. What is measured then depends on the table only through this noisy number.
-    Both phases, and the errors of the estimate if they are bought, add their exact costs, and none may exceed
-    the budget. The same noisy number gives the same second phase, so that `verify` plans it again.
+    The exact costs of both phases, and of the errors of the estimate if they are measured, add up, and no
+    phase may exceed the budget. The same noisy number gives the same second phase, so `verify` can plan it
+    again.
     """
     whole, before = rounded(journal.phases.left, up=False), journal.phases.spent
     reserve = journal.options["error_share"] * whole

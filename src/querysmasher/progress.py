@@ -31,8 +31,8 @@ class Bar:
             self._bar = self._drawn()
 
     def _drawn(self) -> Progress:
-        from rich import progress  # noqa: PLC0415 - the same
-        from rich.console import Console  # noqa: PLC0415 - only what is shown needs it
+        from rich import progress  # noqa: PLC0415 - only a visible bar needs it
+        from rich.console import Console  # noqa: PLC0415 - only a visible bar needs it
 
         bar = progress.Progress(
             progress.TextColumn("{task.description}"),

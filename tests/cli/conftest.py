@@ -16,6 +16,25 @@ PEOPLE = "sex,age,hour,income\n" + "".join(
 SPEC = SMALL + '[data]\npath = "people.csv"\n'
 
 
+FULL = OSError(28, "No space left on device")
+SPENT = "The table was measured, and the budget is spent. The release is kept in "
+
+
+def fail(error):
+    """A function that raises an error, whatever it is called with."""
+
+    def failing(*arguments, **options):
+        raise error
+
+    return failing
+
+
+def draft_of(folder, name="out"):
+    """The one draft there is."""
+    (draft,) = folder.glob(f"{name}.unfinished-*")
+    return draft
+
+
 def names(folder):
     """The names of what is in a folder, in order."""
     return sorted(p.name for p in folder.iterdir())

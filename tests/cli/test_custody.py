@@ -1,7 +1,8 @@
-"""What was measured is not lost, and never spent silently: full disks, two runs at a time, kill -9."""
+"""What was measured is not lost, nor spent silently: full disks, two runs at a time, Ctrl-C, kill -9."""
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,23 +14,7 @@ from querysmasher.cli import folder as folder_module
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
 from querysmasher.spec import spec as spec_module
-from tests.cli.conftest import SPEC, names
-
-FULL = OSError(28, "No space left on device")
-SPENT = "The table was measured, and the budget is spent. The release is kept in "
-
-
-def draft_of(folder, name="out"):
-    """The one draft there is."""
-    (draft,) = folder.glob(f"{name}.unfinished-*")
-    return draft
-
-
-def fail(error):
-    def failing(*arguments, **options):
-        raise error
-
-    return failing
+from tests.cli.conftest import FULL, SPEC, SPENT, draft_of, fail, names
 
 
 @pytest.fixture
@@ -250,8 +235,11 @@ def test_a_real_limit_on_what_can_be_written(run, processes, folder):
     assert (folder / "out" / "release.qs").read_bytes() == before
 
 
-KILLED = {
+STAGES = {
+    "planning": "querysmasher.planning.mechanisms:solve_blocks",
+    "counting": "querysmasher.data.rows:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
+    "saving": "querysmasher.planning.plan_file:save_plan",
     "writing": "querysmasher.release.tidy:Tidy.tables",
 }
 
@@ -260,7 +248,7 @@ KILLED = {
 @pytest.mark.parametrize("stage", ["measuring", "writing"])
 def test_after_kill_9_the_next_run_says_so(run, processes, folder, tmp_path_factory, monkeypatch, stage):
     marker = tmp_path_factory.mktemp("marker") / "here"
-    process = processes.start(folder, "release", stage=KILLED[stage], marker=marker)
+    process = processes.start(folder, "release", stage=STAGES[stage], marker=marker)
     process.wait_for(marker)
     process.kill()
     process.communicate()
@@ -286,7 +274,7 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
     run, processes, folder, tmp_path_factory, monkeypatch
 ):
     marker = tmp_path_factory.mktemp("marker") / "here"
-    process = processes.start(folder, "release", stage=KILLED["writing"], marker=marker)
+    process = processes.start(folder, "release", stage=STAGES["writing"], marker=marker)
     try:
         process.wait_for(marker)
         with monkeypatch.context() as patch:
@@ -343,3 +331,43 @@ def test_the_loser_of_two_runs_says_that_it_measured_and_keeps_its_release(run, 
     monkeypatch.chdir(folder)
     run("release", "--out", "third", "--resume", draft)
     assert (folder / "third" / "release.qs").is_file()
+
+
+def everything(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_interrupted_run_leaves_nothing_behind(
+    run, processes, folder, tmp_path_factory, stage, signal_number
+):
+    """Ctrl-C at any stage: not a file more or less, but the release once the table is measured."""
+    if signal_number == signal.SIGTERM and stage != "writing":
+        pytest.skip("ending differs from interrupting only in its name")
+    run("release", "--seed", "1")
+    (folder / "keep.txt").write_text("precious")
+    before = everything(folder)
+    marker = tmp_path_factory.mktemp("marker") / "here"
+    process = processes.start(
+        folder, "release", "--force", stage=STAGES[stage], marker=marker, TMPDIR=str(folder)
+    )
+    try:
+        process.wait_for(marker)
+        process.send_signal(signal_number)
+        out, err = process.communicate()
+    finally:
+        process.kill()
+    message = "error: interrupted; no partial output is left."
+    assert (process.returncode, out) == (130, "")
+    if stage == "writing":
+        kept = draft_of(folder)
+        assert err.startswith(f"{message} {SPENT}")
+        assert f"--resume {kept.name}`" in err
+        assert names(kept) == ["plan.qs", "release.qs"]
+        shutil.rmtree(kept)
+    else:
+        assert err == f"{message}\n"
+    assert everything(folder) == before
+    assert names(folder) == ["keep.txt", "out", "people.csv", "release.toml"]

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import querysmasher as qs
 from querysmasher.cli.app import app
 from querysmasher.errors import FileError
+from querysmasher.estimate.estimate import Estimate
 from querysmasher.exploring import explore as exploring
-from tests.cli.conftest import PEOPLE, Ran, names, planned_once
-from tests.cli.test_custody import SPENT, draft_of, fail
+from tests.cli.conftest import FULL, PEOPLE, SPENT, Ran, draft_of, fail, names, planned_once
 from tests.cli.test_explore import SPEC as EXPLORED
 from tests.ledgers import ROUNDED, costing
 
@@ -61,11 +61,9 @@ def duration(processes, folder, *arguments):
 @pytest.fixture
 def explored(run, folder, monkeypatch):
     """A folder in which an exploration was cut short: the name of its draft, and its release."""
-    from querysmasher.estimate.estimate import Estimate
-
     write_spec(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(Estimate, "write", fail(OSError(28, "No space left on device")))
+        patch.setattr(Estimate, "write", fail(FULL))
         run("explore", code=4)
     draft = draft_of(folder)
     return draft.name, (draft / "release.qs").read_bytes()
@@ -135,9 +133,6 @@ def test_kill_9_at_any_moment_of_resume(run, processes, folder, explored, monkey
         assert (here / "out" / "release.qs").read_bytes() == content
         assert charged(here) == 1
         run("verify", "out")
-
-
-FULL = OSError(28, "No space left on device")
 
 
 class FullDisk:

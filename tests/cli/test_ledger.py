@@ -1,4 +1,4 @@
-"""`ledger`, and `release` with one: what is spent is recorded once, whatever happens in between."""
+"""`ledger` and `release` with one: what is spent is recorded once. `verify`: what was changed is found."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import querysmasher as qs
 from querysmasher.cli import folder as folder_module
 from querysmasher.privacy.budget import epsilon
 from querysmasher.spec import read_spec
-from tests.cli.conftest import SPEC, names
+from tests.cli.conftest import FULL, SPEC, draft_of, names
 from tests.ledgers import ROUNDED, costing
 
 
@@ -43,7 +43,7 @@ def broken(monkeypatch):
 
     def fail(self):
         monkeypatch.setattr(folder_module.Draft, "publish", publish)
-        raise OSError(28, "No space left on device")
+        raise FULL
 
     monkeypatch.setattr(folder_module.Draft, "publish", fail)
 
@@ -206,7 +206,7 @@ def test_another_unit_is_refused_before_planning(run, spec, folder):
 
 def test_resuming_is_charged_once(run, spec, folder, broken):
     assert "the budget is spent" in run("release", code=4).err
-    (left,) = folder.glob("out.unfinished-*")
+    left = draft_of(folder)
     assert len(qs.Ledger("people.ledger").entries) == 1
     run("release", "--resume", left)
     (entry,) = qs.Ledger("people.ledger").entries
@@ -217,7 +217,7 @@ def test_resuming_is_charged_once(run, spec, folder, broken):
 def test_resuming_what_was_not_recorded_is_refused(run, spec, folder, broken):
     spec(SPEC)
     run("release", code=4)
-    (left,) = folder.glob("out.unfinished-*")
+    left = draft_of(folder)
     spec(with_ledger())
     assert "not recorded in the ledger" in run("release", "--resume", left, code=3).err
     assert left.is_dir()
@@ -226,7 +226,7 @@ def test_resuming_what_was_not_recorded_is_refused(run, spec, folder, broken):
 
 def test_resuming_with_another_ledger_is_refused(run, spec, folder, broken):
     run("release", code=4)
-    (left,) = folder.glob("out.unfinished-*")
+    left = draft_of(folder)
     (folder / "people.ledger").unlink()
     assert "not recorded in the ledger" in run("release", "--resume", left, code=3).err
 
@@ -234,4 +234,76 @@ def test_resuming_with_another_ledger_is_refused(run, spec, folder, broken):
 def test_a_refused_table_counts_as_spent_and_the_message_says_so(run, spec, folder):
     (folder / "people.csv").write_text("sex,age\nF,1\n")
     assert "The ledger has recorded the cost of this measurement, as entry 1" in run("release", code=5).err
+    assert len(qs.Ledger("people.ledger").entries) == 1
+
+
+@pytest.fixture
+def out(run, folder):
+    (folder / "release.toml").write_text(with_ledger())
+    run("release")
+    return folder / "out"
+
+
+def test_a_release_is_verified(run, out, folder):
+    (folder / "people.csv").unlink()  # no data
+    (folder / "release.toml").unlink()
+    (out / "plan.qs").rename(folder / "kept.qs")
+    assert "plan.qs missing" in run("verify", "out", code=3).out
+    (folder / "kept.qs").rename(out / "plan.qs")
+    ran = run("verify", "out", "--ledger", "people.ledger")
+    assert ran.out.startswith("VERIFIED: out\n")
+    assert "FAILED" not in ran.out
+    assert "not verified" not in ran.out
+    assert ran.out.splitlines()[-1].startswith("VERIFIED: ")
+    assert ran.err == ""
+    read = run("verify", "out", "--json").json
+    assert read["verified"] is True
+    assert read["digest"] == json.loads((out / "summary.json").read_text())["digests"]["release.qs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answers", ["csv", "none"])
+def test_other_answers(run, out, answers):
+    run("release", "--out", "other", "--answers", answers)
+    assert run("verify", "other").out.startswith("VERIFIED")
+
+
+def test_a_resumed_release_is_verified(run, out, folder):
+    (out / "summary.json").unlink()
+    (out / "answers.parquet").unlink()
+    out.rename(folder / "left")
+    run("release", "--resume", "left")
+    assert "FAILED" not in run("verify", "out", "--ledger", "people.ledger").out
+
+
+def test_what_was_changed_is_not(run, out):
+    path = out / "summary.json"
+    path.write_text(path.read_text().replace('"private": true', '"private": false'))
+    ran = run("verify", "out", code=3)
+    assert ran.out.startswith("FAILED: out\n")
+    assert "says something else about private" in ran.out
+    assert run("verify", "out", "--json", code=3).json["outcome"] == "FAILED"
+
+
+def test_what_cannot_be_checked_is_no_success(run, out):
+    (out / "more").mkdir()
+    ran = run("verify", "out", code=7)
+    assert ran.out.startswith("NOT VERIFIED: out\n")
+    assert ran.out.splitlines()[-1].endswith("1 could not be made (other files)")
+    read = run("verify", "out", "--json", code=7).json
+    assert (read["verified"], read["outcome"]) == (False, "not verified")
+
+
+@pytest.mark.slow
+def test_a_page_in_the_folder_is_verified(run, out):
+    run("report", "out", "--out", "out/report.html")
+    assert "byte for byte" in run("verify", "out", "--ledger", "people.ledger").out
+    page = out / "report.html"
+    page.write_bytes(page.read_bytes() + b"<p>epsilon = 0.001")
+    assert "report.html" in run("verify", "out", code=3).out.splitlines()[-1]
+
+
+def test_bad_paths(run, out):
+    assert "no file" in run("verify", "none", code=4).err
+    assert "no file" in run("verify", "out", "--ledger", "none.ledger", code=4).err
     assert len(qs.Ledger("people.ledger").entries) == 1

@@ -42,15 +42,6 @@ def test_reports(run, folder, reported):
 
 
 @pytest.mark.slow
-def test_real_reports(run, folder):
-    run("release")
-    run("report", "release.toml", "--out", "plan.html")
-    run("report", "out", "--out", "release.html")
-    for page in ("plan.html", "release.html"):
-        assert (folder / page).read_text().startswith("<!DOCTYPE html>")
-
-
-@pytest.mark.slow
 def test_the_page_of_a_folder_is_part_of_it(run, folder):
     """It is where readers find the release, follows from it, and a new release may replace both."""
     run("release")
@@ -138,12 +129,6 @@ def test_compare_at_the_least_budget_says_how_closely_targets_are_met(run, folde
     assert budget.privacy_cost == pytest.approx(read_spec("release.toml").plan().budget.privacy_cost)
 
 
-def test_compare_refuses_an_unknown_objective(run, folder, monkeypatch):
-    monkeypatch.setattr(compare_module, "compare", None)
-    ran = run("compare", "--objective", "median", code=2)
-    assert "objective: expected one of mean, worst, got 'median'" in ran.err
-
-
 @pytest.mark.slow
 def test_the_demo_on_made_up_people(run, folder, monkeypatch):
     monkeypatch.setattr(demo, "MADE_UP", 3_000)
@@ -167,3 +152,8 @@ def test_people_are_made_up_where_the_package_is_missing(monkeypatch):
     people, words = demo.load_people()
     assert people.num_rows == 100
     assert words.startswith("100 fictitious people")
+
+
+def test_a_chart_that_cannot_be_drawn_is_refused_at_once(run, folder, monkeypatch):
+    monkeypatch.setattr(compare_module, "compare", None)
+    assert "expected a name that ends in" in run("compare", "--chart", "a.gif", code=2).err

@@ -250,16 +250,6 @@ def test_tables_that_do_not_fit(run, folder, table, code, message):
     assert names(folder) == ["people.csv", "release.toml"]
 
 
-def test_data_that_are_not_there(run, folder):
-    (folder / "people.csv").unlink()
-    run("release", code=4).fails(4, "data: no file 'people.csv'")
-    (folder / "release.toml").write_text(SPEC.replace('[data]\npath = "people.csv"', ""))
-    run("release", code=2).fails(2, "release.toml: data: missing; name the table under [data] or with --data")
-    run("release", "none.toml", code=4).fails(
-        4, "there is no file 'none.toml'; `querysmasher init` writes a first one"
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code", "message"),

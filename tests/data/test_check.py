@@ -10,7 +10,6 @@ from collections import Counter
 from datetime import date, datetime
 
 import duckdb
-import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -241,19 +240,6 @@ def test_two_columns_of_one_name_are_named_as_such():
     with pytest.raises(DataError, match="the column 'sex' occurs more than once"):
         open_table(SCHEMA, relation, ["sex"])
     assert open_table(SCHEMA, relation, ["age"]).records() == 1
-
-
-def test_measuring_agrees_end_to_end():
-    schema = qs.Schema.of(a=3)
-    plan = qs.plan(qs.marginals(schema, 1), qs.zCDP(1.0))
-    for column in ([0, 1, 2], [0, 1, 7], [0, None], np.array([2.0, 1.0])):
-        data = pd.DataFrame({"a": column})
-        if check(schema, data).ok:
-            qs.measure(plan, data)
-        else:
-            with pytest.raises(DataError):
-                qs.measure(plan, data)
-            qs.measure(plan, data, unknown="drop")
 
 
 WORDS = st.sampled_from(

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tests.profiles import fewer
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import framing
 from querysmasher.data.csv import open_csv
+from querysmasher.data.encoding import Encoder, Texts
 from querysmasher.data.framing import CSV
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
@@ -51,7 +53,7 @@ def texts(path, dialect, names):
         (b"\na,b\nx,1\n", "line 1: empty; expected a header"),
         (b"a,b,a\nx,1,SECRET\n", "the column 'a' occurs more than once in file 'people.csv'"),
         (
-            b"x,1\ny,SECRET\n",
+            b"x,SECRET\ny,1\n",
             "no column 'a'.*the first line of file 'people.csv' has no name of an attribute: is it a header?",
         ),
         (b"A,b\nx,1\n", "no column 'a'.*the nearest column is 'A'"),
@@ -298,9 +300,10 @@ def test_numbers_and_booleans_in_texts(tmp_path):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([schema.names, *rows])
 
-    assert counts(schema, path, "n", unknown="drop") == [5, 1, 1]
-    assert counts(schema, path, "t", unknown="drop") == [5, 4]
-    assert counts(schema, path, "x", unknown="drop") == [3, 4]
+    for name, expected in {"n": [5, 1, 1], "t": [5, 4], "x": [3, 4]}.items():
+        assert counts(schema, path, name, unknown="drop") == expected
+        with pytest.raises(DataError, match=f"attribute '{name}'"):
+            counts(schema, path, name)
 
 
 number_texts = st.one_of(
@@ -313,10 +316,6 @@ number_texts = st.one_of(
 @fewer(200)
 @given(st.lists(number_texts, min_size=1, max_size=10), st.sampled_from(".,"))
 def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
-    import pyarrow as pa
-
-    from querysmasher.data.encoding import Encoder, Texts
-
     for attribute in (Binned("a", edges=[-5, 0, 0.5, 7, 1e9]), Ordinal("a", [0, 1, 12, 0.5, -3])):
         encoder = Encoder(attribute)
 
@@ -338,3 +337,55 @@ def test_the_slow_way_agrees_with_the_quick_one(tmp_path):
     slow = texts(path, CSV(path), ["a", "b", "note"])
     assert [column[:-1] for column in slow] == quick
     assert [column[-1] for column in slow] == ["y", "1", "lone\rreturn"]
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_text_stays_text(tmp_path):
+    path = write(tmp_path / "a.csv", "code,n\n01,1\n1,01\n1,1.0\n")
+    schema = Schema([Categorical("code", ["01", "1"]), Ordinal("n", range(3))])
+    assert counts(schema, path, "code") == [1, 2]
+    assert counts(schema, path, "n") == [0, 3, 0]
+
+
+def test_types_are_not_guessed_from_the_data(tmp_path):
+    """Twenty thousand rows that look like numbers, and then one that does not."""
+    path = write(tmp_path / "a.csv", "code\n" + "1\n" * 30_000 + "A\n")
+    assert counts(Schema([Categorical("code", ["1", "A"])]), path, "code") == [30_000, 1]
+
+
+def test_empty_fields(tmp_path):
+    path = write(tmp_path / "a.csv", 'a,b\nx,\n,y\n"",y\n')
+    schema = Schema([Categorical("a", ["x", ""]), Categorical("b", ["y"])])
+    assert counts(schema, path, "a") == [1, 2]
+    assert counts(schema, path, "b", unknown="drop") == [2]
+
+
+def test_labels_of_several_kinds_are_text(tmp_path):
+    path = write(tmp_path / "a.csv", "a\n1\nmany\n1\n2.5\n")
+    assert counts(Schema([Categorical("a", [1, "many", 2.5])]), path, "a") == [2, 1, 1]
+    with pytest.raises(DataError, match="attribute 'a': two of its values are the same string"):
+        counts(Schema([Categorical("a", [1, "1"])]), path, "a")
+
+
+def test_with_quotes_semicolons_and_gzip(tmp_path):
+    schema = Schema([Categorical('the "a"', ["x;y", 'z"']), Ordinal("b", range(3))])
+    text = '"the ""a""";b\n"x;y";1\n"z""";2\n"x;y";2\n'
+    assert counts(schema, write(tmp_path / "a.csv", text), 'the "a"', "b") == [[0, 1, 1], [0, 0, 1]]
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert counts(schema, packed, 'the "a"') == [2, 1]
+    assert counts(schema, write(tmp_path / "a.tsv", text.replace(";b", "\tb").replace('";', '"\t')), "b") == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_glob_matches_columns_by_name(tmp_path):
+    write(tmp_path / "1.csv", "a,b\n0,1\n")
+    write(tmp_path / "2.csv", "b,a\n1,0\n")
+    assert counts(Schema.of(a=2, b=2), str(tmp_path / "*.csv"), "a", "b") == [[0, 2], [0, 0]]

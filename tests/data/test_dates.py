@@ -39,12 +39,6 @@ def typed(kind, values=COLUMN):
     return pa.table({"day": pa.array(values, kind)})
 
 
-def relation(table):
-    connection = duckdb.connect()
-    connection.register("t", table)
-    return connection.sql("FROM t")
-
-
 def zoned(zone):
     """Midnights by the clock of a zone."""
     return pa.table({"day": pa.array(pd.to_datetime(texts(COLUMN)).tz_localize(zone))})
@@ -64,8 +58,8 @@ IN_MEMORY = {
     "pandas texts": lambda: pd.DataFrame({"day": texts(COLUMN)}),
     "polars dates": lambda: pl.DataFrame({"day": COLUMN}),
     "polars datetimes": lambda: pl.DataFrame({"day": midnights(COLUMN)}).lazy(),
-    "duckdb dates": lambda: relation(typed(pa.date32())),
-    "duckdb timestamps": lambda: relation(typed(pa.timestamp("us"), midnights(COLUMN))),
+    "duckdb dates": lambda: duckdb.from_arrow(typed(pa.date32())),
+    "duckdb timestamps": lambda: duckdb.from_arrow(typed(pa.timestamp("us"), midnights(COLUMN))),
 }
 
 
@@ -173,7 +167,7 @@ STANDING_TABLES = {
     "pandas": lambda _: pd.DataFrame(ROWS, columns=STANDING.names),
     "pandas from arrow": lambda _: standing().to_pandas(types_mapper=pd.ArrowDtype),
     "polars": lambda _: pl.from_arrow(standing()),
-    "duckdb": lambda _: relation(standing()),
+    "duckdb": lambda _: duckdb.from_arrow(standing()),
     "csv": standing_csv,
     "parquet": standing_parquet,
 }

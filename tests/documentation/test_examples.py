@@ -6,7 +6,7 @@ import pytest
 
 from tests.documentation.pages import DOCS, blocks, fenced, pages, run_examples, run_page
 
-ELSEWHERE = {"commands.md"}  # tests/cli/test_docs.py runs its commands and reads its files
+ELSEWHERE = {"commands.md"}  # test_reference.py runs its commands and reads its files
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in pages()}
 RUN = [name for name, text in PAGES.items() if blocks(text, "python") or blocks(text, "console")]
 

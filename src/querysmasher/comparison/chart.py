@@ -1,6 +1,6 @@
 """The chart of a comparison: how far each mechanism is above the best, in the style of the pages.
 
-Pictures for the screen (SVG, HTML) follow the reader's light or dark setting and the width of their place;
+Pictures for the screen (SVG, HTML) follow the reader's light or dark setting and the width of the page;
 those for paper (PNG, PDF) have the light colours.
 """
 
@@ -105,7 +105,7 @@ def _coloured(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _svg(spec: dict[str, Any]) -> str:
-    """Return a picture as wide as its place, whose colours follow light and dark."""
+    """Return a picture as wide as the page, in colours that follow light and dark."""
     version = ".".join(altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
     drawn: str = vl_convert().vegalite_to_svg(spec, vl_version=version)
     rules = "".join(

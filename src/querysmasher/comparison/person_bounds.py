@@ -27,7 +27,7 @@ class PersonBound:
     Attributes:
         records_per_person: the bound.
         left_out: the number of records left out, under the guess.
-        share: the same as a share of all records.
+        share: the same as a fraction of all records.
         std: the root mean square of the standard errors of all planned queries.
         total_error: the root mean square error of the number of records, as a count of all records in the
             table: what is left out and noise together. NaN if the plan does not answer it.

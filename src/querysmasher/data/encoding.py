@@ -28,7 +28,7 @@ import decimal
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cached_property, lru_cache
@@ -80,8 +80,8 @@ BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
 
-MOST_KNOWN = 2**20
-"""Maximum number of values whose codes are remembered."""
+MOST_KNOWN = 2**22
+"""Maximum number of values whose codes are remembered, unless the domain itself has more."""
 
 MISSING_TYPES = ("NAType", "NaTType")
 """Names of the types by which pandas represents a missing value, without importing pandas."""
@@ -316,30 +316,52 @@ class Encoder:
         if types.is_dictionary(kind):
             lookup = np.append(self._typed(column.dictionary), self.dtype.type(self.missing))
             return lookup.take(np.asarray(column.indices.cast(pa.int64()).fill_null(len(lookup) - 1)))
-        if kind_of(kind) is date:
-            return self._learned(days(column), "days", lambda day: self._days.get(day, self.unknown))
         if types.is_decimal(kind) and kind.bit_width <= 64:
             column = column.cast(pa.decimal128(38, kind.scale))
-        elif types.is_float16(kind) or kind == pa.string_view():
-            column = column.cast(pa.float32() if types.is_float16(kind) else pa.large_string())
-        if self.attribute.edges is not None and kind_of(kind) is str:
+        elif types.is_float16(kind):
+            column = column.cast(pa.float32())
+        of = kind_of(kind)
+        if of is str and self.reads_texts:
             return self._texts(column.cast(pa.large_string()).fill_null(""))
-        if self.attribute.edges is not None and kind_of(kind) is float:
+        if of is str:
+            return self._learned(column.cast(pa.large_string()), "strings", self.code, self.texts)
+        if self.attribute.edges is not None and of is float:
             return self.bins(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
-        if self._is_range and types.is_signed_integer(kind):  # negative distances wrap to large ones
-            values = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
-            distances = values - np.uint64(next(iter(self.integers)) % 2**64)
-            codes = np.minimum(distances, self.unknown).astype(self.dtype)
-            if column.null_count:
-                codes[np.asarray(column.is_null())] = self.missing
-            return codes
-        return self._learned(column, kind, self.code)
+        if of is date or of is bool:
+            column = days(column) if of is date else column.cast(pa.int8())
+        if of not in self._tables or not types.is_integer(column.type) or types.is_uint64(column.type):
+            exact = kind == pa.int64() and self.largest_integer in INT64
+            return self._learned(column, kind, self.code, self.integers if exact else {})
+        start, table = self._tables[of]
+        values = np.asarray(column.fill_null(0) if column.null_count else column)
+        codes = table.take(values.astype(np.int64, copy=False) - start, mode="clip")
+        if column.null_count:
+            codes[np.asarray(column.is_null())] = self.missing
+        return codes
 
-    def _learned(self, column: Any, rule: Any, code: Callable[[Any], int]) -> Code:
-        """Return the code of each value; those of values seen before under a `rule` are remembered."""
-        known, codes = self._known.get(rule, (column[:0], np.empty(0, self.dtype)))
-        if len(known) > MOST_KNOWN:
-            known, codes = known[:0], codes[:0]
+    @cached_property
+    def _tables(self) -> dict[type, tuple[int, Code]]:
+        """The first integer of a table and the codes of all from there on, by kind: dates as day numbers.
+
+        A table starts and ends with `unknown`, and a difference that overflows is beyond one of these ends.
+        Labels that are far apart have no table.
+        """
+        days = {day.toordinal() - EPOCH: index for day, index in self.by_kind.get(date, {}).items()}
+        integers = self.integers if len(self.integers) == self.attribute.size else {}
+        tables = {}
+        for kind, labels in ((date, days), (bool, self.by_kind.get(bool, {})), (float, integers)):
+            start, end = min(labels, default=0) - 1, max(labels, default=0) + 1
+            if labels and start in INT64 and end in INT64 and end - start < max(MOST_KNOWN, 2 * len(labels)):
+                codes = np.full(end - start + 1, self.unknown, self.dtype)
+                codes[np.array([*labels], np.int64) - start] = [*labels.values()]
+                tables[kind] = start, codes
+        return tables
+
+    def _learned(self, column: Any, rule: Any, code: Callable[[Any], int], labels: Mapping[Any, int]) -> Code:
+        """Return the code of each value; those of `labels`, and of values seen before, are remembered."""
+        if rule not in self._known:
+            self._known[rule] = pa.array([*labels], column.type), np.array([*labels.values()], self.dtype)
+        known, codes = self._known[rule]
         positions = pc.index_in(column, value_set=known)
         if positions.null_count:
             new = column.filter(positions.is_null()).unique()
@@ -349,32 +371,22 @@ class Encoder:
             more = [self.missing if value is None else code(value) for value in decoded]
             known, codes = pa.concat_arrays([known, new]), np.append(codes, np.array(more, self.dtype))
             positions = pc.index_in(column, value_set=known)
-        self._known[rule] = known, codes
+            if len(known) <= MOST_KNOWN:
+                self._known[rule] = known, codes
         return codes.take(np.asarray(positions))
 
     @cached_property
     def _known(self) -> dict[Any, tuple[Any, Code]]:
-        """The values of earlier batches and their codes, by rule."""
+        """Values and their codes, by rule."""
         return {}
-
-    @cached_property
-    def _days(self) -> dict[int, int]:
-        return {day.toordinal() - EPOCH: index for day, index in self.by_kind[date].items()}
-
-    @cached_property
-    def _is_range(self) -> bool:
-        """Whether the labels are consecutive integers of 64 bits."""
-        first = next(iter(self.integers), 0)
-        labels = range(first, first + self.attribute.size)
-        return -(2**63) <= first <= 2**63 - self.attribute.size and [*self.integers] == [*labels]
 
     def _texts(self, column: Any, decimal: str = ".") -> Code:
         """Return the code of each string of a CSV file."""
         if self.attribute.edges is not None:
             return self._text_bins(column, decimal)
         if self.reads_texts:
-            return self._learned(column, decimal, lambda text: self.read(text, decimal))
-        return self._learned(column, "labels", lambda text: self.labels.get(text, self.unknown))
+            return self._learned(column, decimal, lambda text: self.read(text, decimal), {})
+        return self._learned(column, "fields", lambda _: self.unknown, self.labels)
 
     def _text_bins(self, column: Any, decimal: str) -> Code:
         """Return the bin of each number: column-wise, because most binned numbers are distinct."""

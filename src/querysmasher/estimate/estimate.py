@@ -138,7 +138,7 @@ class EstimatedCrossTable(LabelledTable):
 class Estimate:
     """Tables that are non-negative, consistent and, on sparse data, far closer to the truth than unbiased.
 
-    An estimate is post-processing of releases: it does not read the table again and has no privacy cost. It
+    An estimate is post-processing of a release: it does not read the table again and has no privacy cost. It
     is biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or
     not.
     """
@@ -164,7 +164,7 @@ class Estimate:
 
     @property
     def guarantee(self) -> str:
-        """The privacy guarantee of the releases, which holds for the estimate as well."""
+        """The privacy guarantee of the release, which holds for the estimate as well."""
         return str(self.about["guarantee"])
 
     @cached_property
@@ -187,7 +187,7 @@ class Estimate:
         return [tuple(sorted(self.schema.positions(group.attributes))) for group in self.workload]
 
     def computed_by(self, model: Model) -> Self:
-        """Return the estimate with a model of the same releases that has computed tables already."""
+        """Return the estimate with a model that is already fitted to the same release."""
         self.__dict__["model"] = model
         return self
 

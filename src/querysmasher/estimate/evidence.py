@@ -57,7 +57,7 @@ class Evidence:
         measured: Callable[[AttributeSet], Noisy | None],
         distances: Mapping[AttributeSet, float] | None = None,
     ) -> None:
-        """Take what returns the noisy residual of a set, or None if it is not measured in all directions.
+        """Take a function that returns the noisy residual of a set, or None unless all of it is measured.
 
         `distances` are noisy distances of pairs from independence, in records.
         """

@@ -101,10 +101,9 @@ def triples(pairs: Mapping[Axes, Array]) -> Array:
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
-    """Return the product of all pairs, divided by the singles as often as these occur too many times.
+    """Return tables to start from: the product of all pairs, divided by each single as often as in excess.
 
-    With two attributes that depend on a third only through one, this is the table itself; in general it is
-    near.
+    Without pairs, attributes are independent.
     """
     sizes = [single.shape[1] for single in singles]
     result = np.ones((len(singles[0]), *sizes))
@@ -119,7 +118,7 @@ def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
 
 
 def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
-    """Return what tables on three attributes consist of but for their residuals, from their pairs."""
+    """Return the lower part of tables on three attributes, all but their residuals, from their pairs."""
     sizes = [single.shape[1] for single in singles]
     result = np.zeros((len(singles[0]), *sizes))
     margins: dict[Axes, Array] = {**pairs, **{(axis,): single for axis, single in enumerate(singles)}}
@@ -185,7 +184,7 @@ def mean(tables: Array, axis: int) -> Array:
 
 
 def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
-    """Return non-negative tables near to the given ones, with nearly the margins that `lower` consists of."""
+    """Return non-negative tables near the given ones, with nearly the margins of the lower part `lower`."""
     moved = centred(tables)
     moved += lower
     axes = range(1, tables.ndim)

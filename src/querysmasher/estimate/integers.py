@@ -116,7 +116,7 @@ class IntegerModel:
 
 
 def moved_to(table: Array, rows: Array, columns: Array) -> Array:
-    """Return a table with other margins near to the given ones: linear in these if that is non-negative.
+    """Return the table moved to these margins: linearly, if the result is non-negative.
 
     It is x·(1 + α_i + β_j) with α, β the solution of the normal equations of least squares weighted by 1/x.
     Being linear, it has the expectation x if the margins have the expectation of those of x.

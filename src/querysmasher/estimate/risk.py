@@ -41,13 +41,13 @@ LARGEST = 100_000
 """Maximum number of cells of the tables whose risk is estimated: those of the fewest attributes first."""
 
 TOLERATED = 0.02
-"""Fraction of the unbiased risk by which the estimated risk may exceed it: else it undoes tiny moves."""
+"""Fraction by which the estimated risk may exceed the unbiased one; without it, tiny moves are undone."""
 
 ALONE = 0.003
 """Square of how far a set may always move, as a fraction of its noise."""
 
 DIRECTIONS = 10
-"""Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
+"""Minimum number of directions that are moved together: of d directions, only d - 2 can gain."""
 
 PROBES, MANY, STEP = 4, 1_000, 0.3
 """How often residuals are moved to estimate derivatives, once if there are many, and by how many standard
@@ -109,7 +109,7 @@ def _measured(model: Model, sets: set[AttributeSet]) -> list[AttributeSet]:
 
 
 def _moved(model: Model, space: Space) -> tuple[Array, Array]:
-    """Return how far coordinates may move towards the model's, as parts of the way, and where they end."""
+    """Return how far coordinates may move towards the model's (fractions of the way), and where they end."""
     noisy = space.coordinates([space.noisy[subset].values for subset in space.sets])
     std = np.sqrt(space.variances)
     away = noisy - space.coordinates(model.tables(space.sets))

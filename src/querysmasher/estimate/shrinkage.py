@@ -114,7 +114,7 @@ def shrunk(deviations: Array, targets: Array, noise: Array) -> Array:
 def towards(
     targets: Array, noisy: Array, variances: Array, singles: Sequence[Array], lower: Array, steps: int
 ) -> Array:
-    """Return tables shrunk towards targets, non-negative, with nearly the margins that `lower` consists of.
+    """Return tables shrunk towards targets, non-negative, with nearly the margins of the lower part.
 
     `noisy` are their residuals, and `singles` the tables on each axis.
     """

@@ -10,7 +10,7 @@
 
 If i and j depend on each other through k alone, their table is the *chain* P_ik diag(1/m_k) P_kj. Among
 independence and all chains, the target is the one that makes the noisy residual of (i, j) most likely: the
-noise of that residual is independent of those the chains are made of, so the choice is honest. A pair that
+noise of that residual is independent of those the chains are made of, so the choice adds no bias. A pair that
 was not measured takes the strongest chain there is, through one attribute or along the tree of the strongest
 links. If its distance from independence was measured, and is smaller than that of the chain, it takes the
 mixture of both that is as far from independence.
@@ -211,7 +211,7 @@ class Model:
         measured, targets = [sets[i] for i in chosen], tables[chosen]
         singles = self._singles(measured)
         pairs = self._margins(measured, 2) if len(singles) > 2 else {}
-        # three attributes exactly, where fitting is still on its way
+        # exact for three attributes: fitted tables have their margins only nearly
         lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
         values = np.stack([known[i].values for i in chosen])
         variances = np.array([known[i].variance for i in chosen])

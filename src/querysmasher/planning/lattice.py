@@ -102,7 +102,7 @@ def _whole_multiple(sizes: Array) -> float | None:
 
 
 def independent(rows: Integers) -> Integers:
-    """Return a maximal independent subset of the rows, each divided by its greatest common divisor."""
+    """Return a maximal independent subset of the rows, shortest first, each divided by its common divisor."""
     divisors = np.gcd.reduce(rows, axis=1)
     if divisors.min(initial=1) < 1 or divisors.max(initial=1) > 1:
         rows = rows[divisors > 0]
@@ -120,4 +120,4 @@ def independent(rows: Integers) -> Integers:
     else:
         sizes, pivots = pivoted(rows.T / scales)
     kept = np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])
-    return rows if len(kept) == len(rows) else np.ascontiguousarray(rows[kept])
+    return rows[kept[np.argsort(row_lengths[kept], kind="stable")]]

@@ -77,7 +77,7 @@ DELTA = 1e-6
 """The δ at which ε is reported for limits without δ."""
 
 LEAST_LEFT = 1e-6
-"""The smallest part of a limit, and the smallest cost and ε, of which is said that it is left."""
+"""The least that is reported as left: as a fraction of the limit, as a cost, and as an ε."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Total:
     def epsilon_left(self, limit: Budget, delta: float) -> float:
         """Return an ε such that one more measurement of (ε, δ) fits, in four digits; 0 if none was found.
 
-        It has noise of the kind that the total is about: Gaussian, or a discrete Gaussian. Such a measurement
-        costs at most what is left; it is tried.
+        It has noise of the kind that the total is about: Gaussian, or a discrete Gaussian. The ε is tried:
+        such a measurement costs at most what is left.
         """
         left = self.left(limit)
         if left < LEAST_LEFT:

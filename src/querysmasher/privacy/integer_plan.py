@@ -128,7 +128,7 @@ class IntegerPlan:
                 sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
                 if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
                     raise PrivacyError("plan: a strategy does not fit its attributes")
-            # Otherwise the noise would be too small.
+            # A product beyond 64 bits would make the noise too small.
             if math.prod(largest[number] for _, number in m.blocks) >= WORD:
                 raise PrivacyError("plan: the noise multipliers of a set exceed 64 bits")
 

@@ -55,7 +55,7 @@ class LabelledAnswers(Generic[AnswerType]):
     values: Array
 
     source: ClassVar[str]
-    """The variable that users ask, in examples."""
+    """The name of the variable in examples: `release` or `estimate`."""
     _title: ClassVar[str]
     _header: ClassVar[tuple[str, ...]] = ("query", "value")
 
@@ -102,7 +102,7 @@ class LabelledAnswers(Generic[AnswerType]):
             index = next((i for i, label in labels if label == key.strip()), None)
             if index is None:
                 raise UnknownQueryError(
-                    f"answers[{key!r}]: no query is called so; ask {self.source}.answer({key!r})"
+                    f"answers[{key!r}]: no query has this label; ask {self.source}.answer({key!r})"
                 )
         else:
             index = index_in(len(self), key, "answers")

@@ -1,6 +1,7 @@
 """Files of answers follow from a release: each is written again and compared.
 
-Two files have the same bytes, or the same content with numbers that differ by rounding only.
+A file passes if it has the bytes of the one written again: with the computed numbers or, where the given ones
+differ by rounding only, with these.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _number(data: bytes) -> int:
 
 
 def _other(data: bytes, number: int) -> bytes:
-    """Return the bytes of a number, or none if it is the expected one."""
+    """Return the bytes of a number, or no bytes if it is the expected number."""
     return b"" if _number(data) == number else data
 
 
@@ -156,10 +157,10 @@ def close(given: Any, expected: Any) -> bool:
 
 
 def adopting(given: Path) -> Callable[..., list[Array]]:
-    """Return what takes numbers from a given file where they equal computed ones but for rounding.
+    """Return a function that replaces computed numbers by those of a file that differ by rounding only.
 
-    Written again with these numbers, a file has the same bytes as the given one if all else is the same. A
-    file that cannot be read has no numbers.
+    A file written again with these numbers has the bytes of the given one if nothing else differs. A file
+    that cannot be read has no numbers.
     """
     columns: Mapping[str, Any] = {}
     with suppress(*UNREADABLE):
@@ -222,13 +223,13 @@ def _close(given: Array, wanted: Array, unit: Array | float) -> NDArray[np.bool_
 
 
 def _numbers(values: Any) -> tuple[Array, NDArray[np.bool_]]:
-    """Return numbers, as NaN where they are missing, and which are missing; NaN itself is not."""
+    """Return numbers, NaN for missing ones, and which are missing; a stored NaN is not."""
     column = pa.array(values, pa.float64()) if isinstance(values, list) else values.cast(pa.float64())
     return np.asarray(pc.fill_null(column, math.nan), dtype=np.float64), np.asarray(column.is_null())
 
 
 def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterator[Finding]:
-    """Write the files of answers and estimates again, and their description; compare them with those there.
+    """Write the files of answers and estimates again, and their description; compare both versions.
 
     Level, thresholds and suppression are those that the description states.
     """

@@ -34,7 +34,7 @@ class Format:
     endings: tuple[str, ...]
     """The endings of names of files; the first, without its dot, is the name of the format."""
     kind: str
-    """The name that the Frictionless standard has for it."""
+    """Its name in the Frictionless standard."""
     media_type: str
     write: Callable[[Path, Any, About], AbstractContextManager[Write]]
     """Opens a file for tables of an Arrow schema."""
@@ -85,7 +85,7 @@ def _write_parquet(path: Path, schema: Any, about: About) -> Iterator[Write]:
     """Open a Parquet file, with the provenance in its metadata."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to load
 
-    noisy = ["value", "low", "high", "cv"]  # whose first bytes repeat, and the last of all but value
+    noisy = ["value", "low", "high", "cv"]  # their first bytes repeat; so do the last, except those of value
     stated = schema.with_metadata({"querysmasher": json.dumps(about)})
     with pq.ParquetWriter(
         path,

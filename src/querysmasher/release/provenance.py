@@ -91,8 +91,8 @@ class Provenance:
 
 
 PAIRS, PLANNED, ERRORS = "distances of pairs", "planned measurements", "errors of the estimate"
-"""Names of phases that measure how far pairs of attributes are from independence, all of a plan that was made
-in advance, and how far the estimate is from the table."""
+"""Names of phases: the distances of pairs of attributes from independence, all measurements of a plan made in
+advance, and the distances of the table from the estimate."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class MeasuredPhase:
 
 @dataclass(frozen=True, eq=False)
 class ComparedPhase:
-    """A phase that measured how far marginals are from tables that were known before."""
+    """A phase that measured how far marginals are from tables known before."""
 
     name: str
     distances: Distances
@@ -168,7 +168,7 @@ class Exploration:
 
     @property
     def errors(self) -> ComparedPhase | None:
-        """The measured errors of the estimate, or None if these were not bought."""
+        """The measured errors of the estimate, or None if they were not measured."""
         return self._comparison(ERRORS)
 
     @property

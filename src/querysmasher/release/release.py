@@ -1,9 +1,9 @@
 """A release: the noisy measurements of a table, what may be published, and every answer that follows.
 
 A release can be seen at a level of a hierarchy, where an attribute has groups of the original values. If the
-attribute is large, nodes of its tree take the place of its values. What is measured at a node and below says
-as much about the count of the node as one measurement does. So statistics about states need the strategies of
-a few states only, not those of all tracts.
+attribute is large, nodes of its tree take the place of its values: all measurements at a node and below it
+amount to one measurement of the node's count. So statistics about states work on a few states, not on all
+tracts.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Release(Statistical, Explained):
     exploration: Exploration | None = None
     """The phases of a release by `explore`, or None if it was planned in advance."""
     _model: Model | None = field(default=None, init=False)
-    """What computes the estimate, if that was computed while measuring; a changed release has none."""
+    """The model of the estimate, if it was fitted while measuring; a changed release has none."""
 
     _instead: ClassVar[Mapping[str, str]] = {
         "+": "measure all tables with one plan, and let a Ledger add up what several releases spend",
@@ -287,7 +287,7 @@ class Release(Statistical, Explained):
         return made if self._model is None else made.computed_by(self._model)
 
     def remembering(self, model: Model) -> Release:
-        """Return the release with what computes its estimate: the model of the same noisy numbers."""
+        """Return the release with the model of its estimate, fitted to the same noisy numbers."""
         made = replace(self)
         object.__setattr__(made, "_model", model)
         return made

@@ -312,7 +312,7 @@ def _columns(
 
 
 def masked(numbers: Array, missing: NDArray[np.bool_]) -> Any:
-    """Return an Arrow array, of which no file keeps what is missing."""
+    """Return an Arrow array; missing numbers become 0, so that no file keeps them."""
     if not missing.any():
         return pa.array(np.ascontiguousarray(numbers))
     return pa.array(np.where(missing, 0.0, numbers), mask=missing)

@@ -3,9 +3,9 @@
 A release folder states what was measured, with how much noise, and what follows from it. All of this can be
 recomputed from the folder alone: its files have the digests that the summary states; the integer plan costs
 at most its budget, exactly; and a ledger has the entry that the release names. Every other file follows from
-the release: it is written again, and must have the same bytes, but for rounding on another machine. What
-cannot be written again here is not verified, and neither is the folder. What no check of a folder can show is
-in `BEYOND`.
+the release: it is written again, and must have the same bytes, but for rounding on another machine. If a file
+cannot be written again here, neither the file nor the folder is verified. `BEYOND` states what no check of a
+folder can show.
 
 A plan is that of the release if it rounds to its integer plan; what its planner claims beyond that (how close
 to the optimum it is) can only be checked by planning again.
@@ -318,7 +318,7 @@ def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
 
 
 def _cost_left(release: Release) -> float:
-    """Return the cost that errors of estimates and records left out leave to the measurements planned."""
+    """Return the cost that is left for planned measurements, after errors and counts of dropped records."""
     explored, allowed = release.exploration, release.noise.distribution.allowed_cost(release.plan.budget)
     taken = 0.0 if explored is None else explored.options.get("error_share", 0.0)
     return rest(allowed, release.counted.dropped) * (1 - taken)

@@ -1,7 +1,7 @@
 """Workbooks of answers: one sheet per table, and one of notes.
 
 XlsxWriter writes them row by row. A workbook is a zip file of XML: a list of sheets, strings that cells
-share, and one file per sheet. What reads it back follows neither formulas nor links.
+share, and one file per sheet. The reader follows neither formulas nor links.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def _slug(name: str) -> str:
 def fields_of(
     tidy: Tidy, about: Mapping[str, Any], only: Collection[str] | None = None, *, nan: bool = False
 ) -> list[dict[str, Any]]:
-    """Return what every column is, or those named; `about` states level and suppression.
+    """Describe every column, or those in `only`; `about` states level and suppression.
 
     With `nan`, readers may see missing numbers as NaN.
     """

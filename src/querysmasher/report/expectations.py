@@ -33,7 +33,7 @@ QUERY = "largest error of"
 """The heading of the queries that have the largest errors."""
 
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
-"""How many times fewer queries a table has, and how many times larger its errors are, to be remarked."""
+"""A table with so many times fewer queries and so many times larger errors than another gets a remark."""
 
 MET = 1e-6
 """How far an error may exceed its target by rounding, relative to the target."""
@@ -163,8 +163,8 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
 def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
-    Without that, a least budget is stated in other definitions of privacy, too.
+    `factor` multiplies the planned noise. `said` is the guarantee if more is known about it than the plan
+    states; without it, a least budget is also stated in other definitions of privacy.
     """
     measured = count(len(plan.measured), "attribute set")
     certified = f", within {percentage(plan.gap)} of {optimum(plan)}"
@@ -252,7 +252,7 @@ def is_met(ratio: float) -> bool:
 
 
 def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Remark on solvers that were too slow, and on a total or table known worse than cells of a huge one."""
+    """Remark on sets too large for the optimal solver, and on a small table less accurate than a huge one."""
     for method, (sets, gap) in plan.fallbacks.items():
         too_large = (
             f"{count(sets, 'attribute set is', 'attribute sets are')} too large for the optimal solver"
@@ -267,9 +267,9 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
     if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
-            f"{name} is known worse ({error(worst.std)}) than the {huge.group.rows:,} queries on "
-            f"{huge.group.describe()} (at most {error(huge.std)}): every query counts alike. "
-            'weighing("tables") counts every table alike, objective="worst" makes the largest error least'
+            f"{name} is less accurate ({error(worst.std)}) than the {huge.group.rows:,} queries on "
+            f"{huge.group.describe()} (at most {error(huge.std)}), which outweigh it. "
+            'weighing("tables") gives tables equal weight; objective="worst" minimises the largest error'
         )
         yield "note", said
 

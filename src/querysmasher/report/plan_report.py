@@ -76,7 +76,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
 
 MULTIPLES = (4.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)
-"""How many times looser or tighter than asked the targets of the table are."""
+"""The targets in the table of costs, as multiples of the stated ones."""
 
 ROUNDING = 0.006
 """Fraction by which rounding to integers may change a cost: it multiplies errors by up to about 1.003."""
@@ -420,7 +420,7 @@ def _spread_row(index: int, row: Expectation, spread: Iterable[float]) -> dict[s
 def closest(plan: Plan) -> float | None:
     """Return the largest error relative to its target; None if there are no targets or it is not known.
 
-    One for a plan of least cost, whose small reserve for rounding belongs to what the targets cost.
+    It is 1 for a plan of least cost: its small reserve for rounding is part of what the targets cost.
     """
     extremes = largest_errors(plan) or ()
     if extremes and plan.least_cost is not None:

@@ -209,9 +209,9 @@ def _as_read(schema: Schema, axes: Axes) -> list[int]:
 
 
 def _signals(schema: Schema, table: Table) -> tuple[float, float]:
-    """Return the mean squared departures from even counts and from independence, over that of the noise.
+    """Return the mean squares of the differences from even counts and from independence, over the noise's.
 
-    On one attribute both are the first. They have three digits: what differs by rounding only is equal.
+    On one attribute both are the first. They have three digits, so that rounding errors break no ties.
     """
     values = table.values.reshape([schema.sizes[a] for a in table.attributes])
     even = values - values.mean()

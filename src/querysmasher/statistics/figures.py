@@ -1,9 +1,9 @@
 """Figures: the values of a statistic, with standard errors, intervals and what each is about.
 
 Errors of figures are combinations of the errors of answers. A count is one answer. A ratio N / D errs by
-(e_N - R e_D) / D, to first order. A quantile errs by what the distribution function errs at that value.
-Differences of such figures are combinations again, so the covariance of any two figures of one release
-follows from that of the answers.
+(e_N - R e_D) / D, to first order. A quantile errs by the error of the distribution function there, divided by
+the density. Differences of such figures are combinations again, so the covariance of any two figures of one
+release follows from that of the answers.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Crossings:
         return self._bounded(low, np.where(final < 0, self.points[0], high))
 
     def _bounded(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Return the ends of intervals; where there are no records, without noise, nothing bounds them."""
+        """Return the ends of intervals: infinite where there are neither records nor noise."""
         somebody = (self.g != 0).any(axis=1) | (self.variances > 0).any(axis=1)
         return np.where(somebody, low, -np.inf), np.where(somebody, high, np.inf)
 

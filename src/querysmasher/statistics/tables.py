@@ -318,7 +318,7 @@ def _cells(
 ) -> Selection:
     """Return the queries of all cells and totals, or those with the `kept` indexes on the first attributes.
 
-    With `added`, to each cell the total over the attribute of that index is added.
+    With `added`, the total over the attribute with that index is added to each cell.
     """
     factors: list[RowFactor] = []
     for number, (name, chosen) in enumerate(zip_longest(names, kept)):

@@ -1,4 +1,4 @@
-"""The functions that build a workload: of families by name, of rows, of predicates, of words."""
+"""The functions that build a workload: from families by name, rows, predicates or words."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ FamilyLike = str | Family | ArrayLike | None
 
 @explained("qs.marginals(schema, [1, 2])")
 def marginals(schema: Schema, k: int | Iterable[int], weight: float = 1.0) -> Workload:
-    """Ask all k-way marginals: how many records have a given value on each of k attributes.
+    """Return all k-way marginals: how many records have each combination of values of k attributes.
 
-    `k` is one number or several; 0 asks for the total.
+    `k` is one number or several; 0 stands for the total.
 
     >>> len(marginals(Schema.of(a=3, b=4, c=5), 2))
     47
@@ -53,7 +53,7 @@ def all_kway(
     family: FamilyLike | Mapping[str, FamilyLike] = None,
     weight: float = 1.0,
 ) -> Workload:
-    """Ask products of one family per attribute on all sets of k attributes.
+    """Return the products of one family per attribute, on all sets of k attributes.
 
     `family` is "identity", "prefix", "range" or "circular" for all, or a mapping from attributes to
     families, or None: the family then depends on the kind of attribute (identity for categorical, prefix for
@@ -84,7 +84,7 @@ def queries(
     weight: float = 1.0,
     **more: FamilyLike,
 ) -> Workload:
-    """Ask one product group: a family per attribute, by keyword or, for any name, in a mapping.
+    """Return one product group: a family per attribute, by keyword or, for any name, in a mapping.
 
     A family is a name, a 2-D array of rows over the attribute's values, or what `hierarchy` returns.
 
@@ -105,14 +105,14 @@ def queries(
 
 @explained("qs.affine(schema, 'a', 'b')")
 def affine(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
-    """Ask `a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+    """Return the queries `a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
     check_schema(schema)
     return _joint(schema, (a, b), Affine(schema.shape((a, b))), weight)
 
 
 @explained("qs.abs_difference(schema, 'a', 'b')")
 def abs_difference(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
-    """Ask `|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
+    """Return the queries `|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
     check_schema(schema)
     return _joint(schema, (a, b), AbsDifference(schema.shape((a, b))), weight)
 
@@ -127,7 +127,7 @@ def random_queries(
     seed: int = 0,
     weight: float = 1.0,
 ) -> Workload:
-    """Ask `count` counting queries, each containing every cell of the marginal with probability `p`."""
+    """Return `count` counting queries, each containing every cell of the marginal with probability `p`."""
     check_schema(schema)
     attributes = _names(attributes)
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
@@ -148,7 +148,7 @@ def linear(
     weights: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
 ) -> Workload:
-    """Ask any linear queries: rows over the marginal on `attributes`, in row-major order."""
+    """Return any linear queries: rows over the marginal on `attributes`, in row-major order."""
     check_schema(schema)
     attributes = _names(attributes)
     rows = Rows(
@@ -218,7 +218,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
 
 
 def check_order(schema: Schema, families: Iterable[tuple[str, Family]]) -> None:
-    """Warn, once for all, of queries that use the order of values which have none."""
+    """Warn once if queries use the order of values that have none."""
     uses_order = (Structure.LINE, Structure.RANGES, Structure.CIRCLE)
     unordered = {a: f for a, f in families if f.structure in uses_order and not schema[a].ordered}
     if not unordered:
@@ -276,13 +276,13 @@ def check_workload(given: object, schema: Schema, owner: str) -> None:
 def as_workload(
     schema: Schema, given: Workload | str | Sequence[str], planned: Workload | None = None
 ) -> Workload:
-    """Return a workload: the one given, that of predicates, or of planned queries that are called so."""
+    """Return a workload: as given, or made of predicates or of the words of planned queries."""
     if isinstance(given, str) or (isinstance(given, list | tuple) and given):
         first, *others = (
             _stated(schema, text, planned) for text in ([given] if isinstance(given, str) else given)
         )
         return sum(others, start=first)
-    return cast("Workload", given)  # its user checks that it is one
+    return cast("Workload", given)  # the caller checks that it is one
 
 
 MAX_QUERIES = 1_000_000

@@ -42,7 +42,7 @@ class _Spans(Family):
         return zip(first.tolist(), last.tolist(), strict=True)
 
     def _said(self, attribute: Attribute, name: str, first: int, last: int) -> str:
-        """Return a query that does not go around the end, of an attribute that is written as `name`."""
+        """Return a query that does not wrap around; the attribute is written as `name`."""
         return attribute.between(name, first, last)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
@@ -136,7 +136,7 @@ class Range(_OneAttribute):
 
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:
         cuts = np.sort(generator.integers(0, self.cells + 1, size=(2 * numbers.size, 2)), axis=1)
-        cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # every range is as likely
+        cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # all ranges are equally likely
         return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.cells)
 
     def spans(self) -> tuple[Indexes, Indexes]:
@@ -166,7 +166,7 @@ class Circular(_OneAttribute):
             return super().weighted_gram(weights)
         lengths, cells = np.arange(1, self.cells + 1), np.arange(self.cells)
         both = np.maximum(lengths - cells[:, None], 0) + np.maximum(lengths - self.cells + cells[:, None], 0)
-        by_distance = both @ weights[: self.cells]  # of the ranges of one length, so many have both cells
+        by_distance = both @ weights[: self.cells]  # `both` counts the ranges that contain both cells
         return np.asarray(by_distance[np.abs(np.subtract.outer(cells, cells))])
 
     def spans(self) -> tuple[Indexes, Indexes]:
@@ -191,7 +191,7 @@ def _by_length_only(weights: Array, n: int) -> bool:
 
 
 def _rows_of(first: Indexes, last: Indexes, n: int) -> Array:
-    """Return queries about consecutive values as rows; a first value behind the last goes around the end."""
+    """Return queries about consecutive values as rows; if the first is after the last, they wrap around."""
     cell, low, high = np.arange(n), first[:, None], last[:, None]
     after, before = low <= cell, cell <= high
     return np.where(low <= high, after & before, after | before).astype(float)

@@ -190,7 +190,7 @@ class Family:
         return None
 
     def level_names(self) -> Sequence[tuple[str, Sequence[Any]]]:
-        """Return the levels of groups that have names: the name of each (empty if none), and its groups'."""
+        """Return the levels of named groups: the name of each, perhaps empty, and those of its groups."""
         return ()
 
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array | None:  # noqa: ARG002

@@ -23,7 +23,7 @@ FAMILIES: ChainMap[str, type[Family]] = ChainMap(
     {cls.name: cls for cls in (Affine, AbsDifference, RandomQueries, Rows, Intervals, Hierarchy)},
     cast("dict[str, type[Family]]", ONE_ATTRIBUTE),
 )
-"""Kinds of families by name, as in files. A new kind needs a file of its own and a name here, or in
+"""Kinds of families by name, as in files. A new kind needs a file and a name here, or in
 `ONE_ATTRIBUTE` if its name and the number of values define it."""
 
 

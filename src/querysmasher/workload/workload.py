@@ -155,7 +155,7 @@ def _joined(families: Iterable[list[str]]) -> Iterator[str]:
 
 
 WEIGHINGS = ("tables", "queries")
-"""What can count alike: groups of queries, or queries."""
+"""What `weighing` gives equal weights: groups of queries, or queries."""
 
 MOST_SHOWN = 12
 """Maximum number of groups shown in a notebook."""

@@ -4,14 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.lines.filters import solve_line
+from querysmasher.planning.lines.filters import length_spectrum, solve_line, window_bound
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from tests.builders import COST
+from tests.profiles import fewer
 
 LINE = 200
 
@@ -109,9 +113,7 @@ def test_filters_of_moving_sums_are_no_smooth_functions(width, smooth, limit_pla
     """Their ranges are taken end by end, or along diagonals: running sums would be wrong by a tenth."""
     n = 2_000
     schema = qs.Schema.of(a=n)
-    first = np.arange(0 if width is None else n - width + 1)
-    asked = "prefix" if width is None else qs.ranges(schema, "a", first, first + width - 1)
-    plan = qs.plan(qs.queries(schema, a=asked), qs.PrivacyCost(1.0))
+    plan = qs.plan(qs.queries(schema, a="prefix") if width is None else moving(schema, [width]), COST)
     (strategy,) = (s.strategy for s in plan.solutions if s.strategy.kind == "mirrored")
     assert (strategy._fit[-1] < 0.01) == smooth
     low, high = np.array([0, 5, 900, 1_900]), np.array([29, 34, 929, 1_999])
@@ -136,7 +138,64 @@ def test_several_families_on_one_attribute_gain_by_a_centre_on_every_set():
     schema = qs.Schema.of(a=100, sex=2, region=4)
     workload = qs.queries(schema, a="prefix") + qs.queries(schema, a="range", sex="identity")
     workload += qs.queries(schema, a="identity", region="identity")
-    plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    plan = qs.plan(workload, COST)
     with limited(mixed_values=100):
-        split = qs.plan(workload, qs.PrivacyCost(1.0))
+        split = qs.plan(workload, COST)
     assert plan.weighted_rmse < split.weighted_rmse
+
+
+# --- ranges of given lengths -------------------------------------------------------------------
+
+
+def moving(schema, lengths, weights=None):
+    """All ranges of some lengths."""
+    size = schema["a"].size
+    first = np.concatenate([np.arange(size - length + 1) for length in lengths])
+    last = first + np.repeat(lengths, [size - length + 1 for length in lengths]) - 1
+    return qs.queries(schema, a=qs.ranges(schema, "a", first, last, weights=weights))
+
+
+@fewer(40)
+@given(st.data())
+def test_the_bound_is_below_every_plan(data):
+    size = data.draw(st.integers(2, 30))
+    schema = qs.Schema.of(a=size)
+    lengths = data.draw(st.lists(st.integers(1, size // 2), min_size=1, max_size=3, unique=True))
+    count = sum(size - length + 1 for length in lengths)
+    weights = np.array(data.draw(st.lists(st.floats(0.5, 2), min_size=count, max_size=count)))
+    even = data.draw(st.sampled_from([0.0, 0.3]))
+    workload = moving(schema, lengths, weights)
+    asked = [(group.families[0], group.weight) for group in workload]
+    bound = window_bound(size, asked, even)
+    if even:
+        workload = workload + even * qs.queries(schema, a="identity")
+    assert 0 < bound <= qs.plan(workload, COST, centering="uniform").weighted_loss * (1 + 1e-6)
+
+
+@given(st.integers(2, 20), st.integers(1, 20))
+def test_ranges_reflected_at_the_ends_are_a_filter(size, length):
+    """Every position once: those inside, and those past an end, of which the outermost may count half."""
+    length = min(length, size)
+    rows, weights = [], []
+    for centre in np.arange(0, size + 0.5) if length % 2 == 0 else np.arange(0.5, size):
+        row = np.zeros(size)
+        for cell in np.arange(centre - length / 2, centre + length / 2).astype(int).tolist():
+            row[-1 - cell if cell < 0 else 2 * size - 1 - cell if cell >= size else cell] += 1
+        rows.append(row)
+        weights.append(0.5 if centre in {0, size} else 1.0)
+    gram = (np.array(rows).T * weights) @ np.array(rows)
+    schema = qs.Schema.of(a=size)
+    ranges = moving(schema, [length], np.full(size - length + 1, size / (size - length + 1)))
+    spectrum = length_spectrum(size, [(ranges.groups[0].families[0], 1.0)])
+    reflection = Reflection("cosine", size)
+    np.testing.assert_allclose(
+        reflection.apply(reflection.kernel(spectrum), np.eye(reflection.size)), gram, atol=1e-9 * length**2
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "lengths", "most"), [(2_048, [32], 2.41), (20_000, [7, 30], 2.25)])
+def test_moving_sums_are_nearly_optimal(size, lengths, most):
+    plan = qs.plan(moving(qs.Schema.of(a=size), lengths), COST)
+    assert plan.rmse <= most
+    assert plan.gap <= 0.01

@@ -9,11 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
-from querysmasher.planning.lines.forest import best_precisions, solve_tree
-from querysmasher.planning.lines.trees import WeightedTree, merge_alike, nested
+from querysmasher.planning.lines.forest import solve_tree
+from querysmasher.planning.lines.trees import nested
 from querysmasher.planning.solvers.design import solve_design
-from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.hierarchy import Hierarchy
 from tests.profiles import fewer
@@ -97,56 +95,6 @@ def test_regular_trees_are_optimal(branches, data):
     assert math.sqrt(found.loss) <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
 
 
-@settings(max_examples=40)
-@given(trees(), st.data())
-def test_slopes_are_derivatives(tree, data):
-    asked = nested([tree], [1.0])
-    count = len(asked.nodes)
-    a = np.array(data.draw(st.lists(st.floats(0.1, 3), min_size=count, max_size=count)))
-    copies = np.array(
-        data.draw(st.lists(st.sampled_from([1.0, 1.0, 2.0, 5.0]), min_size=count, max_size=count))
-    )
-    own = WeightedTree(asked.nodes, copies, asked.weights)
-    loss, slopes = own.slopes(a)
-    for place in range(count):
-        step = np.zeros(count)
-        step[place] = 1e-6 * a[place]
-        assert slopes[place] == pytest.approx(
-            (own.loss(a - step) - own.loss(a + step)) / (2e-6 * a[place]), rel=1e-4, abs=1e-6 * loss
-        )
-    assert slopes @ a == pytest.approx(loss)  # homogeneous of degree -1
-
-
-@settings(max_examples=60)
-@given(trees(most=14))
-def test_merging_alike_siblings_changes_nothing(tree):
-    asked = nested([tree], [1.0])
-    merged, node_of = merge_alike(asked.nodes, asked.weights)
-    single = WeightedTree(asked.nodes, np.ones(len(asked.nodes)), asked.weights)
-    assert merged.counts[node_of].size == len(asked.nodes)
-    assert np.array_equal(np.bincount(node_of), merged.counts)
-    precisions, _ = best_precisions(merged)
-    whole, _ = best_precisions(single)
-    assert single.loss(precisions[node_of]) == pytest.approx(merged.loss(precisions))
-    assert merged.loss(precisions) == pytest.approx(single.loss(whole), rel=1e-4)
-
-
-def test_subtrees_of_unequal_sizes_are_not_merged():
-    nodes = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2, 2]))
-    assert len(merge_alike(nodes, np.ones(8))[0].nodes) == 5
-    regular = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2]))
-    assert len(merge_alike(regular, np.ones(7))[0].nodes) == 3
-
-
-def test_groups_with_the_same_values_are_one_node():
-    schema = qs.Schema([qs.Categorical("town", list("abcd"))])
-    levels = ["north", "north", "south", "islands"], ["n1", "n2", "s", "i"]
-    tree = qs.hierarchy(schema, "town", *levels)
-    asked = nested([tree, Identity((4,))], [1.0, 10.0], 5.0)
-    assert sorted(asked.weights) == [1, 5, 12, 12, 13, 13]
-    assert np.array_equal(asked.nodes.sums(np.ones(4))[[0]], [4])
-
-
 def test_families_that_do_not_nest():
     schema = qs.Schema.of(x=4)
     one, other = (qs.hierarchy(schema, "x", level) for level in ([0, 0, 1, 1], [0, 1, 0, 1]))
@@ -170,12 +118,6 @@ def test_wild_weights_are_solved_and_certified(spread, most):
     assert math.sqrt(found.bound) <= best.upper * (1 + 1e-7)
     assert math.sqrt(found.bound) >= best.value * (1 - 1e-3)
     assert math.sqrt(found.loss / found.bound) - 1 < most
-
-
-def test_nothing_to_measure(refuses):
-    asked = nested([Identity((3,))], [1.0])
-    with refuses(PlanError, ValueError, "zero"):
-        solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)))
 
 
 @fewer(40)

@@ -7,14 +7,11 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
-from querysmasher.privacy.measurement import exact_answers
-from querysmasher.release.provenance import NoiseRecord
-from querysmasher.release.reconstruction import MemoryStore
-from querysmasher.release.release import Release
 from tests.builders import COST, SPLIT, as_lines, has_lines
+from tests.planning.estimator.test_estimator import exact_release
 from tests.profiles import fewer
+from tests.reference import group_rows, query_rows, variances
 
 SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
 """Attributes a and d are lines below."""
@@ -45,60 +42,12 @@ def workloads(draw, large=("a",), most=3):
     return sum(groups, start=large_one)
 
 
-def kron(factors):
-    result = np.ones((1, 1))
-    for factor in factors:
-        result = np.kron(result, factor)
-    return result
-
-
-def rows_of(group, schema=SCHEMA):
-    """Return the queries of a group over all cells of the schema, in the group's order."""
-    own = {names[0]: family.matrix() for names, family in group.parts()}
-    tensor = kron(
-        [own.get(name, np.ones((1, size))) for name, size in zip(schema.names, schema.sizes, strict=True)]
-    )
-    counts = [len(own[name]) if name in own else 1 for name in schema.names]
-    order = [schema.position(name) for name in group.attributes]
-    order += [place for place in range(len(counts)) if place not in order]
-    return tensor.reshape(*counts, -1).transpose(*order, len(counts)).reshape(group.rows, -1)
-
-
-def information(measured, strategies, schema=SCHEMA):
-    """Return Σ RᵀR/σ² of everything that is measured, over all cells of the schema."""
-    total = 0.0
-    for one in measured:
-        rows = {}
-        for axes, number in one.blocks:
-            tensor = strategies[number].written_out().reshape(-1, *strategies[number].shape)
-            rows[tuple(one.attributes[a] for a in axes)] = tensor
-        letters = iter("ABCDEFGH")
-        cells = dict(enumerate("abcdefgh"))
-        terms, tensors, lead = [], [], ""
-        for attributes, tensor in rows.items():
-            letter = next(letters)
-            lead += letter
-            terms.append(letter + "".join(cells[a] for a in attributes))
-            tensors.append(tensor)
-        for place, size in enumerate(schema.sizes):
-            if place not in one.attributes:
-                terms.append(cells[place])
-                tensors.append(np.ones(size))
-        order = "".join(cells[place] for place in range(len(schema)))
-        matrix = np.einsum(",".join(terms) + "->" + lead + order, *tensors).reshape(-1, np.prod(schema.sizes))
-        total = total + matrix.T @ matrix / one.variance
-    return total
-
-
-def check_variances(plan, workload, schema=SCHEMA):
-    every = information(plan.measured, [s.strategy for s in plan.solutions], schema)
-    inverse = np.linalg.pinv(every, rcond=1e-11, hermitian=True)
-    rows = np.concatenate([rows_of(group, schema) for group in workload])
-    expected = np.einsum("ij,jk,ik->i", rows, inverse, rows)
+def check_variances(plan, workload):
+    """Against the best estimates from all measured rows, over all cells of the schema."""
+    expected = variances(plan, workload)
     np.testing.assert_allclose(plan.variances(workload), expected, rtol=1e-6)
-    weights = np.concatenate([np.full(g.rows, g.weight) for g in workload])
     if workload is plan.workload:
-        assert weights @ expected == pytest.approx(plan.weighted_loss, rel=1e-6)
+        assert query_rows(workload)[1] @ expected == pytest.approx(plan.weighted_loss, rel=1e-6)
         assert np.sqrt(expected.mean()) == pytest.approx(plan.rmse, rel=1e-6)
 
 
@@ -153,23 +102,11 @@ def test_exact_answers_and_covariances_follow_from_what_is_measured(workload, pu
     release = exact_release(plan, table)
     for group in workload:
         values, std = release.answer_group(group)
-        expected = (rows_of(group) @ table.ravel()).reshape(values.shape)
+        expected = (group_rows(group, SCHEMA)[0] @ table.ravel()).reshape(values.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-5)
         assert std.shape == values.shape
     covariance = release.covariance(workload)
     np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-12)
-
-
-def exact_release(plan, table):
-    """Return a release without noise, for tests of the algebra."""
-    whole = integer_plan(plan, plan.budget.privacy_cost, 10**6)
-    store = MemoryStore()
-    for number, measured in enumerate(whole.measured):
-        others = tuple(a for a in range(len(SCHEMA)) if a not in measured.attributes)
-        store.put(number, exact_answers(whole, measured, table.sum(axis=others)))
-    total = int(table.sum()) if plan.budget.unit.total_is_public else None
-    record = NoiseRecord("rounded", "", True)
-    return Release(whole, plan.workload, plan.centres, record, store, total)
 
 
 def test_public_totals_leave_no_noise_on_the_total():

@@ -4,15 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.optimum import (
-    _merge_cells,
-    fourier_basis,
     is_circulant,
     is_thin,
     solve_circulant,
@@ -22,7 +19,7 @@ from querysmasher.planning.solvers.optimum import (
 from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
 from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
-from tests.strategies import full_rank_matrices, schemas, workloads
+from tests.strategies import schemas, workloads
 
 
 def problems(workload, centres=None):
@@ -112,23 +109,6 @@ def test_around_other_centres_the_optimum_is_that_of_their_residual_space():
         assert np.abs(rows - rows @ inside.T @ inside).max() < 1e-9
 
 
-@given(workloads(schemas(max_attributes=2, max_size=4), max_groups=2), st.data())
-def test_no_random_feasible_strategy_loses_less(workload, data):
-    found = problems(workload)
-    for block, _ in found:
-        gram = terms_gram(block.shape, block.terms)
-        inside = residual(block.shape)
-        rows = data.draw(full_rank_matrices(len(inside) + 1, len(inside))) @ inside
-        rows /= np.sqrt((rows**2).sum(axis=0).max())
-        assert solve(block, 1e-4).bound ** 2 <= loss(gram, rows) * (1 + 1e-9)
-
-
-def test_a_tighter_tolerance_is_met():
-    block = kronecker_sum(17, (1.0, "prefix"), (3.0, "identity"))  # 289 cells
-    for tolerance in (1e-2, 1e-4, 1e-6):
-        assert solve_dense(block, tolerance).gap <= tolerance
-
-
 @pytest.mark.parametrize("solver", ["optimal", "structured"])
 def test_cells_that_no_query_counts_are_no_obstacle(solver):
     """After centring their column is zero: they have no leverage, and need no weight."""
@@ -208,14 +188,6 @@ def test_a_nearly_circulant_gram_is_not_taken_for_one():
     assert not is_circulant(Block.of(Part((n,), part.centres, content)))
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 7, 10])
-def test_the_fourier_basis_is_orthonormal_and_without_the_constant(n):
-    basis = fourier_basis(n)
-    assert basis.shape == (n - 1, n)
-    np.testing.assert_allclose(basis @ basis.T, np.eye(n - 1), atol=1e-12)
-    np.testing.assert_allclose(basis.sum(axis=1), 0, atol=1e-12)
-
-
 # --- merging -----------------------------------------------------------------------------------
 
 
@@ -227,16 +199,6 @@ def test_cells_that_no_query_tells_apart_are_solved_as_one():
     solution = solve_dense(block, 1e-6)
     gram = check(solution, block)
     assert solution.reached**2 == pytest.approx(optimal_loss(gram, residual((4, 3))), rel=1e-4)
-    (centred,) = (piece.part.content for piece in block.pieces)
-    centred = centred[centred.any(axis=1)]  # the second query leaves nothing on both attributes
-    merged, back = _merge_cells(centred)
-    assert merged.shape[1] < 12
-    np.testing.assert_allclose(merged[:, back], centred, atol=1e-9)
-    columns = strategy_rows(solution.strategy)
-    for one in range(12):
-        for two in range(one):
-            if back[one] == back[two]:
-                np.testing.assert_array_equal(columns[:, one], columns[:, two])
 
 
 def test_one_query_on_a_large_attribute_is_as_easy_as_on_a_small_one():
@@ -247,19 +209,6 @@ def test_one_query_on_a_large_attribute_is_as_easy_as_on_a_small_one():
     ]
     assert plans[0].rmse == pytest.approx(plans[1].rmse, rel=1e-5)
     assert plans[0].measurements == plans[1].measurements == 2
-
-
-@example([(0, 0, 0)], [])
-@given(
-    st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=1, max_size=5, unique=True),
-    st.lists(st.integers(0, 4), max_size=9),
-)
-def test_merging_keeps_one_of_each_column(columns, repeated):
-    distinct = np.array(columns, dtype=float).T
-    which = [*range(len(columns)), *(place % len(columns) for place in repeated)]
-    merged, back = _merge_cells(distinct[:, which])
-    assert merged.shape == distinct.shape
-    np.testing.assert_array_equal(merged[:, back], distinct[:, which])
 
 
 @pytest.mark.parametrize("families", [("prefix", "range"), ("prefix", "prefix")])

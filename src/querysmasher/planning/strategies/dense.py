@@ -43,9 +43,6 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
 
-LATTICE_BITS = 6
-"""Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
-
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
@@ -57,7 +54,7 @@ def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float
     centre, sizes = centres[0], np.abs(centres[0])
     if len(centres) > 1 or sizes.max() > limits().largest_centre:
         return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
-    target = scale * enlarged(rows, bits)
+    target = scale * enlargement(rows, bits) * rows
     rounded = np.round(target).astype(np.int64)
     members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
     steps = _repairs(tuple(members))
@@ -87,16 +84,16 @@ def _repairs(sizes: tuple[int, ...]) -> dict[int, int]:
 
 def scaled(rows: Array, bits: int) -> Integers:
     """Scale the rows so that their largest entry fits into `bits` bits, and round them."""
-    return np.round(enlarged(rows, bits)).astype(np.int64)
+    return np.round(rows * enlargement(rows, bits)).astype(np.int64)
 
 
-def enlarged(rows: Array, bits: int) -> Array:
-    """Scale the rows so that their largest entry just fits into `bits` bits."""
+def enlargement(rows: Array, bits: int) -> float:
+    """Return the factor with which the largest entry of the rows just fits into `bits` bits."""
     with np.errstate(all="ignore"):
-        enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
-    if not np.isfinite(enlarged).all():
+        factor = float((2**bits - 1) / np.abs(rows).max())
+    if not 0 < factor < math.inf:
         raise PlanError("plan: a strategy holds numbers that cannot be rounded")
-    return enlarged
+    return factor
 
 
 def reduced(rows: Integers, bits: int) -> Integers:
@@ -110,12 +107,17 @@ def reduced(rows: Integers, bits: int) -> Integers:
     return rows << missing if missing > 0 else rows
 
 
-def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integers:
-    """Return combinations of a lattice's rows, with rounded coefficients that keep the products in a word."""
-    bound = int(np.abs(lattice).sum(axis=0).max())
-    room = WORD.bit_length() - 1 - bound.bit_length()
-    rounded = Matrix(scaled(coefficients, min(bits + LATTICE_BITS, room)))
-    return reduced(rounded.exact_answers(lattice, bound).astype(np.int64), bits)
+def nearest_integers(triangle: Array, images: Array) -> Array:
+    """Return integers C with triangle · C close to the images (Babai's nearest plane).
+
+    The coefficients of the last columns are rounded first; those of earlier ones make up for the error.
+    """
+    if len(triangle) == 1:
+        return np.round(images / triangle)
+    half = len(triangle) // 2
+    last = nearest_integers(triangle[half:, half:], images[half:])
+    first = nearest_integers(triangle[:half, :half], images[:half] - triangle[:half, half:] @ last)
+    return np.concatenate([first, last])
 
 
 def completed(rows: Array, bases: Sequence[Array]) -> Array:
@@ -204,6 +206,12 @@ class Span:
         pieces = (self._scaled(at) @ (rows[:, at] * self.roots[at]).T for at in self.pieces())
         products = sum(pieces, np.zeros((len(self.rows), len(rows))))
         return solve_cholesky(self._tame_root.T, products).T / self.lengths
+
+    @property
+    def triangle(self) -> Array:
+        """The triangle of the QR decomposition of the rows times `roots`, as columns."""
+        scaled = self._decomposed[1] if self._tame_root is None else self._tame_root
+        return np.asarray(scaled * self.lengths)
 
     @property
     def basis(self) -> Array:
@@ -351,10 +359,21 @@ class RowsStrategy(Strategy):
     # --- integers ---
 
     @cached_property
-    def _on_lattice(self) -> Array:
-        """The coefficients of the rows in terms of the lattice's rows."""
+    def _on_lattice(self) -> tuple[Array, Array]:
+        """The triangle of the lattice's rows, and the rows' coordinates in the same orthonormal basis."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return Span.of(self.lattice).combinations(self.matrix)
+        span = Span.of(self.lattice)
+        return span.triangle, span.triangle @ span.combinations(self.matrix).T
+
+    def _rounded_on(self, lattice: Integers, bits: int) -> Integers:
+        """Return integer combinations of a lattice's rows close to a multiple of the strategy's."""
+        triangle, images = self._on_lattice
+        coefficients = nearest_integers(triangle, images * enlargement(self.matrix, bits)).T
+        if not np.abs(coefficients).max() < WORD:
+            raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+        bound = int(np.abs(lattice).sum(axis=0).max())
+        rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
+        return reduced(rows.astype(np.int64), bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
@@ -430,7 +449,7 @@ class DenseStrategy(RowsStrategy):
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return self._in_integers(Matrix(round_on_lattice(self._on_lattice, self.lattice, bits)))
+            return self._in_integers(Matrix(self._rounded_on(self.lattice, bits)))
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
             raise PlanError(
@@ -481,7 +500,7 @@ class MergedStrategy(RowsStrategy):
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer rows on the same columns: there is no residual space in which to stay."""
         if self.lattice is not None:
-            rows = round_on_lattice(self._on_lattice, self.lattice, bits)
+            rows = self._rounded_on(self.lattice, bits)
         else:
             columns = self.matrix.shape[1]
             every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])

@@ -24,7 +24,7 @@ WORD = 2**62
 """Bound on the size of entries, answers and draws of noise: the sum of two fits into 64 bits."""
 
 NEAR = 1e-6
-"""Columns whose squared lengths differ by less than this fraction may change places in floating point."""
+"""Floating point may order columns wrongly whose squared lengths differ by less than this fraction."""
 
 
 class Stored:

@@ -166,11 +166,11 @@ class Reflection:
         return np.fft.irfft(both, length)[..., : self.size]
 
     def spread(self, tables: Entries) -> Entries:
-        """Return tables as they are transformed."""
+        """Return the tables: unlike a `Torus`, a line needs no room beyond its ends."""
         return tables
 
     def gathered(self, products: Entries) -> Entries:
-        """Return products over the values: they are."""
+        """Return the products, which are over the values already."""
         return products
 
     def apply(self, kernel: Array, tables: Array) -> Array:
