@@ -12,12 +12,8 @@ from scipy.optimize import minimize
 from querysmasher.estimate.evidence import Noisy
 from querysmasher.estimate.fitting import (
     centred,
-    fitted,
-    lower_part,
     onto_margins,
     onto_simplex,
-    start,
-    triples,
     with_margins,
 )
 from querysmasher.estimate.shrinkage import (
@@ -39,49 +35,6 @@ from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import evidence, people
 from tests.profiles import fewer
 
-counts = st.sampled_from([0.0, 0.0, 1.0, 3.0, 40.0, 0.25])
-
-
-@st.composite
-def tables(draw, most=3):
-    """Two non-negative tables of one shape on three attributes."""
-    shape = (2, *draw(st.tuples(*[st.integers(1, most)] * 3)))
-    size = math.prod(shape)
-    return np.array(draw(st.lists(counts, min_size=size, max_size=size))).reshape(shape)
-
-
-@given(tables())
-def test_products_of_matrices_fit_the_table_of_maximum_entropy(given_tables):
-    pairs = {
-        (0, 1): given_tables.sum(axis=3),
-        (0, 2): given_tables.sum(axis=2),
-        (1, 2): given_tables.sum(axis=1),
-    }
-    singles = [given_tables.sum(axis=tuple({1, 2, 3} - {axis})) for axis in (1, 2, 3)]
-    expected = fitted(start(singles, pairs), pairs)
-    assert triples(pairs) == pytest.approx(expected, abs=1e-6 * (1 + given_tables.sum()))
-
-
-def naive_dykstra(table, lower, steps):
-    """Dykstra's algorithm as it is stated."""
-    correction = np.zeros_like(table)
-    current = table
-    for _ in range(steps):
-        moved = centred(current) + lower + correction
-        current = np.maximum(moved, 0)
-        correction = moved - current
-    return current
-
-
-@given(tables(), st.integers(1, 12), st.data())
-def test_a_step_of_the_projection_needs_only_means(given_tables, steps, data):
-    size = given_tables.size
-    noise = np.array(data.draw(st.lists(st.floats(-9, 9), min_size=size, max_size=size)))
-    lower = given_tables - centred(given_tables)
-    noisy = given_tables + noise.reshape(given_tables.shape)
-    expected = naive_dykstra(noisy, lower, steps)
-    assert onto_margins(noisy, lower, steps) == pytest.approx(expected, abs=1e-7)
-
 
 @pytest.mark.parametrize("signal", [0.0, 0.05, 1.0, 30.0])
 @pytest.mark.parametrize("value", [0.1, 1.0, 3.5, 8.0])
@@ -101,18 +54,6 @@ def test_the_factor_is_that_of_the_posterior_mean(signal, value):
         upper += weight * likelihood * variance * value
     found = float(factor(np.array(signal), np.array(value**2)))
     assert found * value == pytest.approx(upper / lower, abs=1e-9)
-
-
-def test_tabulated_factors_are_near_the_exact_ones():
-    rng = np.random.default_rng(0)
-    targets = rng.lognormal(2, 2, (2, 15, 15))
-    deviations = rng.standard_normal(targets.shape) * np.sqrt(1 + 0.1 * targets)
-    noise = np.array([1.0, 0.3])
-    power, ratio, _ = fit(deviations, targets, noise)
-    relative = targets / targets.max(axis=(1, 2), keepdims=True)
-    signal = ratio[:, None, None] * relative ** power[:, None, None]
-    exact = deviations * factor(signal, deviations**2 / noise[:, None, None])
-    assert shrunk(deviations, targets, noise) == pytest.approx(exact, abs=0.03, rel=0.04)
 
 
 def test_a_deviation_that_noise_cannot_explain_is_kept():
@@ -235,13 +176,6 @@ def test_the_nearest_non_negative_table_with_given_margins(data):
     assert exact.min() >= 0
     assert exact.sum(axis=1) == pytest.approx(rows)
     assert exact.sum(axis=0) == pytest.approx(columns)
-
-
-def test_the_lower_part_is_what_centring_takes_off():
-    table = np.random.default_rng(0).random((2, 3, 4, 5))
-    singles = [table.sum(axis=(2, 3)), table.sum(axis=(1, 3)), table.sum(axis=(1, 2))]
-    pairs = {(0, 1): table.sum(axis=3), (0, 2): table.sum(axis=2), (1, 2): table.sum(axis=1)}
-    assert lower_part(singles, pairs) == pytest.approx(table - centred(table))
 
 
 def test_the_prior_is_the_likeliest_on_the_grid():

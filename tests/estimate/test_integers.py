@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,15 +11,10 @@ import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.integers import IntegerModel, along, moved_to, within_margins
 from querysmasher.estimate.table_model import Model
-from tests.estimate.tables import evidence, people
+from tests.estimate.tables import estimated, evidence
 from tests.profiles import fewer
 
-
-def estimate_of(seed=0, budget=0.02, stated=()):
-    schema, records = people(1500)
-    schema = schema.impossible(*stated)
-    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
-    return qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(budget)), table, seed=seed).estimate()
+BUDGET = qs.zCDP(0.02)
 
 
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=8), st.integers(0, 10))
@@ -69,7 +63,7 @@ def test_moving_to_other_margins_is_linear():
 
 
 def test_integer_tables_add_up_to_each_other():
-    estimate = estimate_of()
+    estimate = estimated(1500, BUDGET)
     integers = estimate.integers(seed=1)
     names = integers.schema.names
     total = int(integers.marginal())
@@ -87,7 +81,7 @@ def test_integer_tables_add_up_to_each_other():
 
 
 def test_integers_have_the_expectation_of_the_estimate():
-    estimate = estimate_of()
+    estimate = estimated(1500, BUDGET)
     exact = np.asarray(estimate.marginal("a", "b"))
     triple = np.asarray(estimate.marginal("a", "c", "e"))
     draws = [estimate.integers(seed=s) for s in range(100)]
@@ -100,7 +94,7 @@ def test_integers_have_the_expectation_of_the_estimate():
 
 
 def test_the_same_seed_gives_the_same_integers_in_any_order(tmp_path):
-    estimate = estimate_of()
+    estimate = estimated(1500, BUDGET)
     first, second = estimate.integers(seed=3), estimate.integers(seed=3)
     late = np.asarray(second.marginal("c", "e"))
     assert (
@@ -117,7 +111,7 @@ def test_the_same_seed_gives_the_same_integers_in_any_order(tmp_path):
 
 
 def test_answers_are_sums_of_the_integers():
-    integers = estimate_of().integers(seed=0)
+    integers = estimated(1500, BUDGET).integers(seed=0)
     workload = qs.all_kway(integers.schema, 2, "prefix")
     values = integers.answer(workload).values
     assert values.tolist() == np.round(values).tolist()
@@ -125,7 +119,7 @@ def test_answers_are_sums_of_the_integers():
 
 
 def test_impossible_cells_stay_empty():
-    integers = estimate_of(stated=("a < 2 and c == 3",)).integers(seed=0)
+    integers = estimated(1500, BUDGET, ("a < 2 and c == 3",)).integers(seed=0)
     assert not np.asarray(integers.marginal("a", "c"))[:2, 3].any()
     assert not np.asarray(integers.marginal("a", "c", "e"))[:2, 3].any()
 

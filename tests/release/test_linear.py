@@ -1,11 +1,10 @@
 """The noisy measurements as plain arrays: each is its matrix times a marginal, plus noise of its variance."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import querysmasher as qs
-from tests.estimate.tables import counted, people
+from tests.estimate.tables import counted, frame, people
 
 
 @pytest.mark.parametrize(
@@ -19,8 +18,7 @@ from tests.estimate.tables import counted, people
 )
 def test_answers_are_the_matrices_times_the_marginals_plus_noise(asked):
     schema, records = people()
-    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
-    release = qs.measure(qs.plan(asked(schema), qs.zCDP(0.5)), table, seed=3)
+    release = qs.measure(qs.plan(asked(schema), qs.zCDP(0.5)), frame(schema, records), seed=3)
     scaled = []
     for one in release.to_arrays():
         exact = counted(schema, records, schema.positions(one.attributes)).ravel()
