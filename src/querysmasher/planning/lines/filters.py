@@ -76,15 +76,13 @@ def solve_line(gram: LineGram) -> LineSolution:
     strategies = [filtered(gram, ends, 0) for ends in bases]
     losses = [whole_loss(gram, strategy) for strategy in strategies]
     bound = max((_even_bound(gram, ends) for ends in bases), default=0.0)
-    if min(losses, default=math.inf) > 1.004 * bound:
+    if adapts := min(losses, default=math.inf) > 1.004 * bound:
         waves = max(1, min(limits().waves, gram.size // 4, int(limits().wave_entries // gram.size)))
         bases = ["prefix"] * prefixes + ["cosine"] * (gram.total > 0 or not prefixes)
         strategies += [filtered(gram, ends, waves) for ends in bases]
         losses += [whole_loss(gram, strategy) for strategy in strategies[-len(bases) :]]
-    best = int(np.argmin(losses))
-    strategy, loss = strategies[best], losses[best]
-    if loss > 1.004 * bound:
-        # the weights of values that high frequencies demand for this diagonal
+    loss, strategy = min(zip(losses, strategies, strict=True), key=itemgetter(0))
+    if adapts:  # from the weights of values that high frequencies demand for this diagonal
         start = (local if local.any() else 1.0) / strategy.diagonal**4
         bound = max(bound, path_bound(gram, start, loss / (1 + 1e-4) ** 2) + _bound_on_others(gram))
     return LineSolution(strategy, loss, min(bound, loss))

@@ -39,7 +39,7 @@ STEP = 0.6
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
-GAIN = 2e-5
+GAIN = 1e-4
 """A bound that rises by less than this fraction rises no more."""
 
 EASY = 1e-10

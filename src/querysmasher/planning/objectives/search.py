@@ -131,6 +131,7 @@ class Search:
                 multipliers = self._stepped(trial)
                 continue
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
             self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
