@@ -33,6 +33,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.grading import LOST
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
@@ -325,6 +326,8 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     class changes c times from one value to the next has at most c + 1 classes, and changes add up.
     """
     attributes = sorted({a for classes in maps for a in classes})
+    if not maps:
+        return []
     joint = [
         np.unique(np.stack([classes[a] for classes in maps if a in classes]), axis=1).shape[1]
         for a in attributes
@@ -335,22 +338,29 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
     rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(members: list[int]) -> float:
-        """Return the number of cells that groups distinguish, infinite if they or the work are too many."""
-        count = float(np.minimum(changes[members].sum(axis=0) + 1.0, joint).prod())
-        counted = sizes[members].max(axis=0).prod() if len(members) > 1 else 0.0
-        queries, most = rows[members].sum(), limits()
-        fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
-        return count if fits and count * queries**2 <= most.beside_work else math.inf
+    def cells(changes: Array, counted: Array | float, rows: Array) -> Array:
+        """Return the numbers of cells of clusters, infinite if they or the work are too many."""
+        count, most = np.minimum(changes + 1.0, joint).prod(axis=-1), limits()
+        fits = (count <= most.merged_cells) & (count * rows <= CHUNK) & (counted <= most.structured_cells)
+        return np.where(fits & (count * rows**2 <= most.beside_work), count, np.inf)
 
-    alone = [cells([i]) for i in range(len(maps))]
+    alone = cells(changes, 0.0, rows)
     clusters: list[list[int]] = []
-    for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
-        growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]
-        if math.isfinite(min(growth, default=math.inf)):
-            clusters[growth.index(min(growth))].append(i)
-        else:
+    firsts = list[int]()  # where the sums over a cluster are kept
+    for i in sorted(np.flatnonzero(np.isfinite(alone)).tolist(), key=lambda i: -alone[i]):
+        together = changes[firsts] + changes[i], np.maximum(sizes[firsts], sizes[i]), rows[firsts] + rows[i]
+        growth = cells(together[0], together[1].prod(axis=-1), together[2]) / np.maximum(
+            alone[firsts], alone[i]
+        )
+        best = int(growth.argmin()) if firsts else 0
+        if not firsts or math.isinf(growth[best]):
             clusters.append([i])
+            firsts.append(i)
+            continue
+        clusters[best].append(i)
+        first = firsts[best]
+        changes[first], sizes[first], rows[first] = (sums[best] for sums in together)
+        alone[first] = cells(changes[first], 0.0, rows[first])
     return [sorted(members) for members in sorted(clusters, key=min)]
 
 
@@ -406,13 +416,14 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     that centred queries need. Rows measured whole lower it by what they tell of the same. The other queries
     are combinations of these rows and of the total.
     """
-    rows, total = plan.estimator.whole_rows, Group((), ())
-    covariances, variance = rows.known(total), float(rows.residual.variances(total, known=True))
+    rows, total = plan.estimator, Group((), ())
+    assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
+    covariances, variance = rows.covariances(total), float(rows.known_variances(total))
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-cluster.total_loss * variance for cluster in unsplit]
-        losses += [-plan.estimator.gain(group, weighted=True) for group in split]
+        losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
         queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
