@@ -25,9 +25,7 @@ from querysmasher.privacy.noise import noise_source
 from querysmasher.release import reconstruction
 from querysmasher.release import reconstruction as covariance_module
 from querysmasher.release import release as release_module
-from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.reconstruction import MemoryStore
-from querysmasher.release.release import Release
 from tests.builders import ALARM, BEST, UNIFORM
 from tests.estimate.tables import counted, people
 from tests.estimate.tables import frame as frame_of
@@ -47,15 +45,7 @@ from tests.strategies import workloads
 
 def noiseless(plan, counts, max_records=10**8):
     """A release without noise: what comes out of it must be the truth."""
-    integers = whole(plan, max_records=max_records)
-    store = MemoryStore()
-    counter = TableCounter(plan.workload.schema, counts)
-    for number, answers in measure_table(integers, counter, Telltale(0)):
-        store.put(number, answers)
-    total = counter.records() if plan.budget.unit.total_is_public else None
-    return Release(
-        integers, plan.workload, plan.centres, NoiseRecord("rounded", "", seeded=True), store, total
-    )
+    return simulate(plan, counts, 0, integers=whole(plan, max_records=max_records), source=Telltale(0))
 
 
 def truth(workload, counts):

@@ -86,11 +86,9 @@ class Part:
         return None if self.spanning is None else self.spanning()
 
     @property
-    def rows(self) -> Array | None:
-        """The queries with the roots of their weights, or None if only their Gram is known."""
-        if self.thin:
-            return self.content
-        return None if self.source is None else self.source()
+    def rows(self) -> Array:
+        """The queries with the roots of their weights or, if only their Gram is known, a root of it."""
+        return self.root if self.source is None else self.source()
 
     @cached_property
     def root(self) -> Array:

@@ -359,10 +359,10 @@ class RowsStrategy(Strategy):
         return reduced(rows.astype(np.int64), bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        span = self.of_integers(rounded).span
+        cost, span = float(squared_sensitivity(rounded)), self.of_integers(rounded).span  # not both at once
         if not span.is_independent():
             return math.inf
-        return float(_lengths(span.combinations(self.matrix)).max()) * float(squared_sensitivity(rounded))
+        return float(_lengths(span.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 
