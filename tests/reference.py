@@ -301,15 +301,3 @@ def optimal_worst(workload, centres, unit, caps=None):
     for own, square in zip(variances, squares, strict=True):
         program.require([*own, largest.item()], [*(-1.0 for _ in own), square])
     return program.minimum(largest)
-
-
-def largest_change(factor, n):
-    """The largest squared change of a factor's answers when a record joins any of n cells of a table."""
-    table = np.arange(n)[:, None]
-    changes = []
-    for cell in range(n):
-        more = table.copy()
-        more[cell] += 1
-        change = factor.exact_answers(more, 100) - factor.exact_answers(table, 100)
-        changes.append(int((change**2).sum()))
-    return max(changes)

@@ -9,7 +9,9 @@ import pytest
 import querysmasher as qs
 from querysmasher.comparison import compare as module
 from querysmasher.comparison import hdmm as hdmm_module
-from querysmasher.comparison.hdmm import hdmm
+from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from querysmasher.workload import family
+from tests.builders import COST
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(12))])
 WORKLOAD = qs.all_kway(SCHEMA, [1, 2])
@@ -79,7 +81,7 @@ def test_table_and_json(comparison):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"),
-    [("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{"), ("html", b"<!")],
+    [("svg", b"<svg"), ("PNG", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{"), ("html", b"<!")],
 )
 def test_charts_are_written_by_their_suffix(comparison, tmp_path, suffix, start):
     path = tmp_path / f"chart.{suffix}"
@@ -109,9 +111,12 @@ def test_the_chart_shows_how_far_each_is_above_the_best(comparison, tmp_path):
     assert "max-width: 100%" in drawn
 
 
-def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
+def test_charts_of_other_kinds_or_nowhere_are_refused(comparison, tmp_path):
     with pytest.raises(qs.PlanError, match=r"ends in one of \.html, \.svg, \.png, \.pdf, \.json"):
         comparison.chart(tmp_path / "chart.txt")
+    with pytest.raises(qs.FileError, match="does not exist"):
+        comparison.chart(tmp_path / "nowhere" / "a.svg")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,10 @@ def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
         ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
         ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of querysmasher, uniform, basis"),
         ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),
+        *(
+            ((WORKLOAD, BUDGET, odd), "mechanisms: expected some of querysmasher")
+            for odd in (3, [3], [["hdmm"]], ["hdmm", "hdmm"])
+        ),
     ],
 )
 def test_bad_input(arguments, message):
@@ -240,3 +249,51 @@ def test_the_weighted_error_is_on_the_scale_of_a_standard_error():
     plain = qs.compare(3 * WORKLOAD, BUDGET, ["residual"])
     assert plain.rows[0].rmse == pytest.approx(qs.plan(WORKLOAD, BUDGET, mechanism="residual").rmse)
     assert (plain.head[1], module.WEIGHTED in repr(plain)) == ("RMSE", False)
+
+
+# --- at the edge of what can be compared ---------------------------------------------------------
+
+EDGE = qs.Schema.of(a=3, b=2, c=1)
+ASKED = qs.all_kway(EDGE, [0, 1, 2], "prefix")
+NOTHING = qs.linear(EDGE, ["a"], [[0, 0, 0]])
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_queries_that_are_zero_cost_nothing(template):
+    with_zeros, without = hdmm(ASKED + NOTHING, template), hdmm(ASKED, template)
+    assert with_zeros.weighted_loss == pytest.approx(without.weighted_loss)
+    assert with_zeros.worst == pytest.approx(without.worst)
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_nothing_but_zeros_is_for_no_mechanism():
+    for row in qs.compare(NOTHING, COST, progress=False).rows:
+        assert row.rmse is None
+        assert "nothing to measure" in row.note
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_zeros_beside_queries():
+    assert all(row.rmse for row in qs.compare(ASKED + NOTHING, COST, progress=False).rows)
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.slow
+def test_errors_are_known_where_the_worst_query_cannot_be_looked_for(monkeypatch):
+    expected = {row.mechanism: row.rmse for row in qs.compare(ASKED, COST, progress=False).rows}
+    monkeypatch.setattr(family, "MAX_MATRIX_ENTRIES", 8)
+    split = [name for name in expected if name != "whole"]  # which writes queries out
+    for row in qs.compare(ASKED, COST, split, progress=False).rows:
+        assert row.worst is None
+        assert row.rmse == pytest.approx(expected[row.mechanism])
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_one_mechanism_out_of_memory_leaves_the_others(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setitem(TEMPLATES, "union", full)
+    rows = {row.mechanism: row for row in qs.compare(ASKED, COST, ["hdmm", "residual"], progress=False).rows}
+    assert rows["hdmm"].note == "It does not support this workload: not enough memory."
+    assert rows["residual"].rmse

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from tests.profiles import fewer
+from tests.reference import query_rows
 
 FAMILIES = ("identity", "prefix", "range", "circular")
 
@@ -27,22 +28,9 @@ def workloads(draw):
     return workload
 
 
-def rows_of(workload):
-    """Every query over the whole table, with its weight."""
-    rows, weights = [], []
-    for group in workload:
-        families = dict(zip(group.attributes, group.families, strict=True))
-        each = [
-            families[a.name].matrix() if a.name in families else np.ones((1, a.size)) for a in workload.schema
-        ]
-        rows.append(reduce(np.kron, each))
-        weights.append(np.full(group.rows, group.weight))
-    return np.concatenate(rows), np.concatenate(weights)
-
-
 def errors_of(workload, V):
     """The errors of a strategy over the whole table, once scaled to unit sensitivity."""
-    rows, weights = rows_of(workload)
+    rows, weights = query_rows(workload)
     inverse = np.linalg.pinv(V / np.diagonal(V).max(), rcond=1e-10, hermitian=True)
     variances = np.einsum("ij,jk,ik->i", rows, inverse, rows)
     return float(weights @ variances), float(variances.max())
@@ -52,7 +40,7 @@ def errors_of(workload, V):
 @fewer(20)
 @given(workload=workloads())
 def test_no_template_beats_the_limit_of_all_mechanisms(workload):
-    rows, weights = rows_of(workload)
+    rows, weights = query_rows(workload)
     gram = (rows.T * weights) @ rows
     cells = len(gram)
     spectrum = np.linalg.eigvalsh(gram / cells)

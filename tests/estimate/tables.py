@@ -2,8 +2,10 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
+import pyarrow as pa
 
 import querysmasher as qs
 from querysmasher.estimate.evidence import Evidence, Noisy
@@ -18,6 +20,19 @@ def people(records=4000, seed=0):
     d = np.minimum(rng.poisson(1 + 2 * (c == 3)), 5)
     e = rng.integers(0, 3, records)
     return qs.Schema.of(a=8, b=8, c=4, d=6, e=3), np.stack([a, b, c, d, e], axis=1)
+
+
+def frame(schema, records):
+    """Records of codes as a table."""
+    return pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+
+
+@cache
+def estimated(records, budget, stated=(), seed=0):
+    """The estimate of a release of all pairs, where some cells are stated to be impossible."""
+    schema, rows = people(records)
+    schema = schema.impossible(*stated)
+    return qs.measure(qs.plan(qs.marginals(schema, 2), budget), frame(schema, rows), seed=seed).estimate()
 
 
 def counted(schema, records, place):

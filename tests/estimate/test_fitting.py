@@ -12,10 +12,8 @@ from scipy.optimize import minimize
 from querysmasher.estimate.evidence import Noisy
 from querysmasher.estimate.fitting import (
     centred,
-    fitted,
     onto_margins,
     onto_simplex,
-    start,
     with_margins,
 )
 from querysmasher.estimate.shrinkage import (
@@ -37,48 +35,6 @@ from querysmasher.estimate.table_model import Model
 from tests.estimate.tables import evidence, people
 from tests.profiles import fewer
 
-counts = st.sampled_from([0.0, 0.0, 1.0, 3.0, 40.0, 0.25])
-
-
-@st.composite
-def tables(draw, most=3):
-    """Two non-negative tables of one shape on three attributes."""
-    shape = (2, *draw(st.tuples(*[st.integers(1, most)] * 3)))
-    size = math.prod(shape)
-    return np.array(draw(st.lists(counts, min_size=size, max_size=size))).reshape(shape)
-
-
-@given(tables())
-def test_fitting_finds_the_table_of_maximum_entropy(given_tables):
-    """Where two attributes depend on each other only through the first, it is the table itself."""
-    first, second = (given_tables.sum(axis=axis) + 0.5 for axis in (3, 2))
-    chain = first[..., None] * (second / second.sum(axis=2, keepdims=True))[:, :, None]
-    pairs = {(0, 1): chain.sum(axis=3), (0, 2): chain.sum(axis=2), (1, 2): chain.sum(axis=1)}
-    singles = [chain.sum(axis=tuple({1, 2, 3} - {axis})) for axis in (1, 2, 3)]
-    found = fitted(start(singles, pairs), pairs, sweeps=200)
-    assert found == pytest.approx(chain, abs=1e-6 * chain.sum())
-
-
-def naive_dykstra(table, lower, steps):
-    """Dykstra's algorithm as it is stated."""
-    correction = np.zeros_like(table)
-    current = table
-    for _ in range(steps):
-        moved = centred(current) + lower + correction
-        current = np.maximum(moved, 0)
-        correction = moved - current
-    return current
-
-
-@given(tables(), st.integers(1, 12), st.data())
-def test_a_step_of_the_projection_needs_only_means(given_tables, steps, data):
-    size = given_tables.size
-    noise = np.array(data.draw(st.lists(st.floats(-9, 9), min_size=size, max_size=size)))
-    lower = given_tables - centred(given_tables)
-    noisy = given_tables + noise.reshape(given_tables.shape)
-    expected = naive_dykstra(noisy, lower, steps)
-    assert onto_margins(noisy, lower, steps) == pytest.approx(expected, abs=1e-7)
-
 
 @pytest.mark.parametrize("signal", [0.0, 0.05, 1.0, 30.0])
 @pytest.mark.parametrize("value", [0.1, 1.0, 3.5, 8.0])
@@ -98,18 +54,6 @@ def test_the_factor_is_that_of_the_posterior_mean(signal, value):
         upper += weight * likelihood * variance * value
     found = float(factor(np.array(signal), np.array(value**2)))
     assert found * value == pytest.approx(upper / lower, abs=1e-9)
-
-
-def test_tabulated_factors_are_near_the_exact_ones():
-    rng = np.random.default_rng(0)
-    targets = rng.lognormal(2, 2, (2, 15, 15))
-    deviations = rng.standard_normal(targets.shape) * np.sqrt(1 + 0.1 * targets)
-    noise = np.array([1.0, 0.3])
-    power, ratio, _ = fit(deviations, targets, noise)
-    relative = targets / targets.max(axis=(1, 2), keepdims=True)
-    signal = ratio[:, None, None] * relative ** power[:, None, None]
-    exact = deviations * factor(signal, deviations**2 / noise[:, None, None])
-    assert shrunk(deviations, targets, noise) == pytest.approx(exact, abs=0.03, rel=0.04)
 
 
 def test_a_deviation_that_noise_cannot_explain_is_kept():

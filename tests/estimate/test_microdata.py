@@ -10,14 +10,9 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.estimate import microdata
-from tests.estimate.tables import counted, people
+from tests.estimate.tables import counted, estimated
 
-
-def estimate_of(stated=(), budget=0.5):
-    schema, records = people(20_000)
-    schema = schema.impossible(*stated)
-    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
-    return qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(budget)), table, seed=0).estimate()
+BUDGET = qs.zCDP(0.5)
 
 
 def coded(frame):
@@ -25,7 +20,7 @@ def coded(frame):
 
 
 def test_low_order_tables_of_the_records_follow_the_estimate():
-    estimate = estimate_of()
+    estimate = estimated(20_000, BUDGET)
     records = coded(estimate.microdata(seed=1).to_frame())
     assert len(records) == round(estimate.total)
     for order, most in ((1, 0.01), (2, 0.02), (3, 0.06)):
@@ -38,7 +33,7 @@ def test_low_order_tables_of_the_records_follow_the_estimate():
 
 def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
     monkeypatch.setattr(microdata, "BLOCK", 300)
-    made = estimate_of().microdata(1000, seed=2)
+    made = estimated(20_000, BUDGET).microdata(1000, seed=2)
     sizes = [len(block) for block in made]
     assert sizes == [300, 300, 300, 100]
     whole = made.to_frame()
@@ -57,7 +52,7 @@ def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
 
 def test_nobody_is_impossible():
     stated = ("a < 2 and c == 3", "b == 7 and d == 0 and e == 1", "d == 5")
-    estimate = estimate_of(stated)
+    estimate = estimated(20_000, BUDGET, stated)
     frame = estimate.microdata(5000, seed=0).to_frame()
     assert len(frame) == 5000
     assert estimate.model.zeros.allowed(coded(frame)).all()
@@ -87,7 +82,7 @@ def test_records_of_every_kind_of_attribute_can_be_measured_again():
 
 
 def test_no_records_and_invalid_numbers():
-    estimate = estimate_of()
+    estimate = estimated(20_000, BUDGET)
     assert len(estimate.microdata(0).to_frame()) == 0
     for n in (-1, 1.5, True):
         with pytest.raises(qs.WorkloadError, match="n: expected"):

@@ -97,20 +97,6 @@ def noisy_evidence(sizes, places, seed=0, public=False):
 PLACES = [(0, 1), (0, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 1, 4), (3, 3, 3)])
-def test_coordinates_are_the_tables(sizes):
-    known, tables = noisy_evidence(sizes, PLACES)
-    space = Space(known, PLACES)
-    noisy = space.coordinates([space.noisy[place].values for place in space.sets])
-    found = [table for stack in space.cells(noisy) for table in stack]
-    order = [place for places, _ in space._stacks for place in places]
-    for place, table in zip(order, found, strict=True):
-        assert table == pytest.approx(tables[PLACES.index(place)])
-    assert sum((table**2).sum() for table in tables) == pytest.approx(space.weights @ noisy**2)
-    for place, values in space.residuals(noisy).items():
-        assert values == pytest.approx(space.noisy[place].values)
-
-
 @pytest.mark.parametrize("public", [False, True])
 def test_the_nearest_non_negative_tables(public):
     known, _ = noisy_evidence((2, 3, 2), PLACES, public=public)

@@ -11,7 +11,7 @@ from querysmasher.arrays import along_axes
 from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.estimate.sums import plausible, rotation_of, shrink
 from querysmasher.workload.families import Circular, Prefix, Range
-from tests.estimate.tables import counted, people
+from tests.estimate.tables import counted, frame, people
 from tests.estimate.test_risk import random_table
 from tests.release.tables import simulations
 
@@ -48,7 +48,7 @@ def there_and_back(values, bases):
 
 def test_a_rotated_strategy_is_the_strategy():
     schema, records = people(500)
-    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    table = frame(schema, records)
     workload = qs.queries(schema, a="prefix", c="identity") + qs.queries(schema, b="circular")
     release = qs.measure(qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform"), table, seed=0)
     plan = release.plan
@@ -92,7 +92,7 @@ def test_directions_weigh_what_they_change_in_the_answers(centering, asked):
 def test_sums_that_nobody_planned_are_no_worse_than_unbiased(family, purpose):
     """A release of cells is asked for prefixes: what is good for cells is not what is good for sums."""
     schema, records = people(2000)
-    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    table = frame(schema, records)
     plan = qs.plan(qs.marginals(schema, 2), qs.ApproxDP(0.5, 1e-9), purpose=purpose)
     asked = qs.all_kway(schema, [1, 2], family)
     exact = true_answers(asked, table)

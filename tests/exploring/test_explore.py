@@ -1,9 +1,10 @@
-"""Exploring: exact costs, one entry of a ledger, the same from every engine, sane answers at the edges."""
+"""Exploring: exact costs, one entry of a ledger, the same from every engine, errors that are measured."""
 
 import gc
 from dataclasses import replace
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -12,17 +13,27 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import querysmasher as qs
 from querysmasher import measuring
-from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
-from querysmasher.exploring.explore import DENSE, DENSEST, dense_fraction
+from querysmasher.errors import (
+    BudgetError,
+    DataError,
+    FileError,
+    OutsideMeasuredSpaceError,
+    PlanError,
+    PrivacyError,
+    UnknownAttributeError,
+    WorkloadError,
+)
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.release.provenance import ComparedPhase, MeasuredPhase
+from tests.builders import ALARM, UNIFORM
 from tests.estimate.tables import counted, people
-from tests.exploring.people import BUDGET, frame, sums
+from tests.exploring.people import BUDGET, frame, sums, true_error
 from tests.release.tables import Untouchable
 
 SCHEMA, RECORDS = people()
@@ -216,21 +227,10 @@ def same(one, two):
 @pytest.mark.parametrize("kind", ["pyarrow", "polars", "csv", "parquet", "duckdb"])
 def test_every_engine_gives_the_same_release(release, kind, tmp_path):
     arrow = pa.Table.from_pandas(TABLE)
-    if kind == "pyarrow":
-        data = arrow
-    elif kind == "polars":
-        data = pl.from_arrow(arrow)
-    elif kind == "csv":
-        data = tmp_path / "x.csv"
-        TABLE.to_csv(data, index=False)
-    elif kind == "parquet":
-        data = tmp_path / "x.parquet"
-        pq.write_table(arrow, data)
-    else:
-        import duckdb
-
-        data = duckdb.from_arrow(arrow)
-    same(qs.explore(WORKLOAD, data, BUDGET, seed=1), release)
+    TABLE.to_csv(tmp_path / "x.csv", index=False)
+    pq.write_table(arrow, tmp_path / "x.parquet")
+    tables = {"pyarrow": arrow, "polars": pl.from_arrow(arrow), "duckdb": duckdb.from_arrow(arrow)}
+    same(qs.explore(WORKLOAD, tables.get(kind, tmp_path / f"x.{kind}"), BUDGET, seed=1), release)
 
 
 @pytest.mark.slow
@@ -329,12 +329,6 @@ def test_phases_are_named_and_cover_the_plan(release):
 # --- shares ---------------------------------------------------------------------------------------------
 
 
-def test_the_denser_a_table_the_more_is_spent_as_by_the_plan_of_least_error():
-    assert dense_fraction(0.5) == dense_fraction(DENSE) == 0
-    assert dense_fraction(DENSEST) == dense_fraction(1e-9) == dense_fraction(0.0) == 1
-    assert 0.3 < dense_fraction((DENSE * DENSEST) ** 0.5) < 0.7
-
-
 def test_a_dense_table_is_measured_as_by_the_plan_of_least_error():
     """With so large a budget, only the number of records and the errors cost more than that plan."""
     rich = qs.ApproxDP(1e5, 1e-6)
@@ -343,3 +337,93 @@ def test_a_dense_table_is_measured_as_by_the_plan_of_least_error():
     assert names == ["number of records", "all parts", "errors of the estimate"]
     best = qs.plan(WORKLOAD, rich)
     assert release.answer(WORKLOAD).std.max() < 1.05 * qs.measure(best, TABLE, seed=0).answer().std.max()
+
+
+PAIRS = qs.marginals(SCHEMA, 2)
+
+
+@pytest.fixture(scope="module")
+def estimate():
+    return qs.explore(PAIRS, TABLE, BUDGET, seed=1).estimate()
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_true_errors_as_often_as_they_say():
+    """Over tables, seeds and shares; exact binomial bounds, at the false alarm rate ALARM."""
+    inside, count = 0, 0
+    for make, share in ((people, 0.02), (sums, 0.05)):
+        schema, records = make()
+        workload = qs.marginals(schema, 2)
+        for seed in range(8):
+            release = qs.explore(workload, frame(schema, records), BUDGET, seed=seed, error_share=share)
+            estimate = release.estimate()
+            for one in estimate.errors().each:
+                low, high = one.interval(0.9)
+                inside += low <= true_error(estimate, records, one.tables[0]) <= high
+                count += 1
+    low, high = stats.binom(count, 0.9).ppf([ALARM / 2, 1 - ALARM / 2])
+    assert low <= inside <= high
+
+
+def test_the_mean_error_is_far_more_accurate_than_the_errors_of_single_tables(estimate):
+    errors = estimate.errors()
+    mean = estimate.error()
+    assert mean.std == pytest.approx(errors.each[0].std / np.sqrt(len(errors)))
+    true = np.mean([true_error(estimate, RECORDS, one.tables[0]) for one in errors.each])
+    assert abs(mean.records - true) < 5 * mean.std
+    assert mean.share == pytest.approx(mean.value / estimate.total)
+    assert mean.kind == "measured"
+
+
+def test_errors_of_other_tables_are_model_based_and_say_so(estimate):
+    both = estimate.errors([("a", "b"), ("a", "b", "c")])
+    one = both.each[1]
+    assert (one.kind, one.std) == ("model-based", None)
+    assert "model-based" in str(one)
+    assert 0 < one.value < 2 * estimate.total
+    with pytest.raises(OutsideMeasuredSpaceError, match="not measured"):
+        one.interval()
+    assert [e.kind for e in both.each] == ["measured", "model-based"]
+    assert both.mean.kind == "model-based"
+    rows = both.to_frame("pandas")
+    assert rows["kind"].tolist() == ["measured", "model-based"]
+    assert rows["low"].isna().tolist() == [False, True]
+
+
+def test_a_release_without_measured_errors_has_model_based_ones():
+    pair = qs.queries(SCHEMA, a="identity", b="identity")
+    plan = qs.plan(pair + qs.marginals(SCHEMA, 1), qs.zCDP(0.1), **UNIFORM)
+    estimate = qs.measure(plan, TABLE, seed=0).estimate()
+    one = estimate.error("a", "b")
+    assert one.kind == "model-based"
+    assert 0.2 < one.value / true_error(estimate, RECORDS, ("a", "b")) < 5
+    assert estimate.error("a", "b") == one  # the same at every call
+    bare = qs.explore(pair, TABLE, BUDGET, seed=1, error_share=0)
+    assert bare.exploration.errors is None
+    assert bare.estimate().error().kind == "model-based"
+
+
+def test_the_order_of_attributes_does_not_matter_and_invalid_ones_are_refused(estimate):
+    assert estimate.error("b", "a") == estimate.error("a", "b")
+    with pytest.raises(UnknownAttributeError):
+        estimate.error("nobody")
+    with pytest.raises(WorkloadError, match="level"):
+        estimate.error().interval(95)
+
+
+def test_errors_survive_a_file_and_do_not_describe_rounded_estimates(estimate, tmp_path):
+    estimate.save(tmp_path / "x.qs")
+    assert type(estimate).load(tmp_path / "x.qs").error() == estimate.error()
+    rounded = estimate.integers(seed=1)
+    with pytest.raises(OutsideMeasuredSpaceError, match="before rounding"):
+        rounded.error("a", "b")
+    assert "before rounding" in rounded.report(tmp_path / "r.html").read_text()
+    assert str(estimate.error()) in estimate.report(tmp_path / "e.html").read_text()
+
+
+def test_errors_are_at_least_zero_as_shown():
+    release = qs.explore(qs.marginals(SCHEMA, 1), TABLE, qs.zCDP(1e-9), seed=4)
+    for one in release.estimate().errors().each:
+        low, high = one.interval()
+        assert 0 <= low <= high
+        assert one.value >= 0

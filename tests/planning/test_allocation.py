@@ -44,17 +44,6 @@ def test_no_other_shares_lose_less(parts, cost):
     assert mine <= found.fun * (1 + 1e-9)
 
 
-@given(
-    st.lists(st.floats(0.1, 10), min_size=2, max_size=5), st.lists(st.floats(0.1, 10), min_size=5, max_size=5)
-)
-def test_random_shares_lose_at_least_as_much(losses, shares):
-    r = np.array(losses)
-    other = np.array(shares[: len(r)])
-    mine = float(np.sum(r**2 * allocate(r, [1] * len(r), 1.0)))
-    assert mine <= float(np.sum(r**2 * other.sum() / other)) * (1 + 1e-12)
-    assert mine == pytest.approx(r.sum() ** 2)  # the paper's closed form
-
-
 @pytest.mark.parametrize(
     ("losses", "factors"),
     [

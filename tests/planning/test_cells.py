@@ -14,6 +14,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
+from tests.planning.test_whole import predicates
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads
@@ -79,17 +80,6 @@ def test_cells_share_a_label_if_and_only_if_their_columns_are_equal(case, chunk)
         check_exact(merge(workload.schema, workload.groups, attributes), workload, attributes)
 
 
-def predicates(count, seed=0):
-    rng = np.random.default_rng(seed)
-    schema = qs.Schema.of(a=50, b=30, d=4)
-    groups = []
-    for _ in range(count):
-        low, high = sorted(rng.integers(0, 50, 2))
-        text = f"{low} <= a <= {high} and b < {rng.integers(1, 30)} and d == {rng.integers(0, 4)}"
-        groups += qs.where(schema, text).groups
-    return qs.Workload(schema, tuple(groups))
-
-
 @pytest.mark.parametrize(("count", "most"), [(20, 100), (100, 1000)])
 def test_predicates_leave_few_columns(count, most):
     workload = predicates(count)
@@ -121,15 +111,6 @@ def test_products_whose_scales_make_up_for_each_other_share_a_column(first, seco
     assume(all(rows.any() for rows in (first, second, third)))
     workload = qs.Workload(schema, (Group(("a", "b", "c"), families, 1.0),))
     check_exact(merge(schema, workload.groups, (0, 1, 2)), workload, (0, 1, 2))
-
-
-def test_the_total_alone_has_one_column():
-    schema = qs.Schema.of(a=3, b=2)
-    workload = qs.marginals(schema, 0)
-    for attributes in ((), (1,), (0, 1)):
-        merged = merge(schema, workload.groups, attributes)
-        assert merged.rows.tolist() == [[1.0]]
-        assert merged.labels.shape == (1,) * len(attributes)
 
 
 def test_nothing_large_is_written_out():

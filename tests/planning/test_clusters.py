@@ -10,7 +10,7 @@ from hypothesis import assume, given
 
 import querysmasher as qs
 from querysmasher.planning.candidates import Cluster, grown, shares, split_roots
-from querysmasher.planning.cells import merge, value_classes
+from querysmasher.planning.cells import distinct_columns, merge
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms import solve_whole
@@ -41,23 +41,7 @@ def _condition(rng, name, n):
 
 
 def own_clusters(workload):
-    return grown(workload.schema, workload.groups, value_classes(workload.schema, workload.groups))
-
-
-@fewer(30)
-@given(workloads(schemas(max_attributes=4, max_size=4, max_cells=100), max_groups=5))
-def test_every_group_is_in_one_cluster_of_few_cells(workload):
-    with limited(merged_cells=40):
-        found = own_clusters(workload)
-        places = [place for own in found for place in own]
-        assert len(set(places)) == len(places)
-        alone = (own_clusters(qs.Workload(workload.schema, (group,))) for group in workload)
-        assert all(place in places or not fits for place, fits in enumerate(alone))
-        for own in found:
-            groups = [workload.groups[place] for place in own]
-            attributes = sorted({a for g in groups for a in workload.schema.positions(g.attributes)})
-            merged = merge(workload.schema, groups, attributes)
-            assert merged is None or merged.labels.size <= 40
+    return grown(workload.schema, workload.groups, distinct_columns(workload.groups))
 
 
 @fewer(30)
@@ -74,7 +58,7 @@ def bound_and_reached(workload):
     """The lower bound of all clusters' root losses, and what their optimal strategies reach."""
     schema, groups = workload.schema, workload.groups
     bound = reached = 0.0
-    for own in grown(schema, groups, value_classes(schema, groups)):
+    for own in grown(schema, groups, distinct_columns(groups)):
         names = {name for place in own for name in groups[place].attributes}
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
         if merged is None:
@@ -112,16 +96,6 @@ def test_clusters_do_not_need_larger_tables_than_can_be_counted():
     for own in found:
         names = {name for place in own for name in workload.groups[place].attributes}
         assert math.prod(workload.schema.sizes[a] for a in workload.schema.positions(names)) <= 90
-
-
-def test_centred_queries_and_the_total_are_the_queries():
-    workload = predicates(6, (4, 5, 3))
-    merged = merge(workload.schema, workload.groups, range(3))
-    alpha = shares(merged)
-    rows = Cluster((), merged, alpha).shifted.rows
-    np.testing.assert_allclose(rows + alpha[:, None], merged.rows, atol=1e-15)
-    assert np.abs(rows).max() < 1
-    assert alpha.any()
 
 
 @pytest.mark.slow

@@ -1,13 +1,11 @@
 """Plans meant for estimates: what they measure, what they cost, what they refuse."""
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.planning.estimating import level_shares, plan_shares
 from tests.builders import COST, cube
 from tests.estimate.tables import counted, people
 
@@ -44,15 +42,6 @@ def test_only_what_the_workload_needs_is_measured(k):
     assert plan.privacy_cost <= 1 + 1e-9
 
 
-def test_single_attributes_get_more_of_the_budget_the_fewer_records_there_are():
-    schema = cube(10, 6)
-    places = [p for k in range(4) for p in combinations(range(6), k)]
-    few, many = (level_shares(schema, places, 1.0, n) for n in (100, 3000))
-    assert few[1] > many[1]
-    assert few[0] == pytest.approx(few[1] / 9)
-    assert sum(few.values()) == pytest.approx(1)
-
-
 def test_with_ever_more_records_the_plan_becomes_that_of_least_error():
     schema = cube(4, 4)
     workload = qs.marginals(schema, 3)
@@ -79,14 +68,6 @@ def test_the_number_of_records_is_not_measured_if_it_is_public():
     plan = qs.plan(qs.marginals(cube(4, 3), 2), budget, purpose="estimate")
     assert all(m.attributes for m in plan.measured)
     assert plan.privacy_cost == pytest.approx(budget.privacy_cost)
-
-
-def test_shares_are_what_each_set_costs():
-    schema = cube(4, 2)
-    plan = plan_shares(schema, COST, {(): 1.0, (0,): 2.0, (1,): 3.0, (0, 1): 4.0}, 10**6)
-    shares = plan.budget_shares()
-    assert shares[()] == pytest.approx(0.1)
-    assert shares["a0", "a1"] == pytest.approx(0.4)
 
 
 def test_a_plan_for_estimates_is_saved_and_its_release_estimates_what_was_asked(tmp_path):

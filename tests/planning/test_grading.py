@@ -4,20 +4,14 @@ import math
 import tracemalloc
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from querysmasher.planning.grading import (
-    FAR,
-    are_far_apart,
     graded_decomposition,
     graded_root,
-    is_graded,
     lengths,
 )
-from querysmasher.planning.solvers.design import Design
-from tests import reference
 
 # --- roots of rows ---------------------------------------------------------------------------------
 
@@ -56,26 +50,3 @@ def test_roots_keep_every_scale(exponents, repeated):
     image, unit = image / lengths(image)[:, None], rows / sizes[:, None]
     coefficients = np.linalg.lstsq(image.T, unit.T, rcond=None)[0].T
     np.testing.assert_allclose(coefficients @ image, unit, atol=1e-12)
-
-
-def test_designs_of_a_graded_root_are_those_of_the_scaled_problem():
-    """Where the plain eigendecomposition is exact too, both agree."""
-    generator = np.random.default_rng(0)
-    root = generator.normal(size=(4, 7)) * np.array([1, 1, 1, 1e-7])[:, None]
-    p = generator.uniform(0.1, 1, 7)
-    assert is_graded(root)
-    graded = Design.at(root, p)
-    assert not is_graded(root[:3])
-    plain = Design.at(root[:3], p)
-    np.testing.assert_allclose(graded.roots[1:], plain.roots, rtol=1e-6)
-    np.testing.assert_allclose(graded.leverages, plain.leverages, rtol=1e-4)
-    filled, reached = graded.filled_strategy()
-    assert (filled**2).sum(axis=0).max() == pytest.approx(1.0)
-    assert reached <= graded.upper * (1 + 1e-12)
-    assert reached**2 == pytest.approx(reference.loss(root.T @ root, filled), rel=1e-9)
-
-
-def test_ordinary_rows_are_not_far_apart():
-    assert not are_far_apart(np.array([[1.0, 0], [0, FAR / 2], [0, 0]]))
-    assert are_far_apart(np.array([[1.0, 0], [0, FAR * 2]]))
-    np.testing.assert_allclose(lengths(np.array([[3e-200, 4e-200], [0, 0]])), [5e-200, 0])

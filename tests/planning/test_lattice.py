@@ -13,7 +13,6 @@ from querysmasher.arrays import CHUNK
 from querysmasher.planning import lattice
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
-from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 
 PRIMES = (2**31 - 1, 2**31 - 19)  # products of two remainders fit into 64 bits
@@ -124,15 +123,6 @@ def test_lattice_rows_span_what_is_left_exactly(name, best):
         assert len(rows) == rank == exact_rank(rows.tolist())
         if rank:
             assert exact_rank([*rows.tolist(), *left]) == rank
-
-
-def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
-    uniform, real = (Centre.uniform(4),), np.array([math.pi, 1, 1, 1])
-    assert lattice_rows(Prefix((4,)), (0,), (0,), uniform) is None
-    assert lattice_rows(Identity((4,)), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[math.pi, 0, 0, 1]]), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[2.0**45, 0, 0, 1]]), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre(real / real.sum()),)) is None
 
 
 @given(

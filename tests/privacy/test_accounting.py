@@ -91,15 +91,6 @@ def test_a_strategy_for_another_size_is_refused(refuses):
         planned(((0,), (((0,), 0),), 5), schema=qs.Schema.of(a=3, b=2))
 
 
-@pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((2, 2), [(0,), (0,)]), ((2, 2), [(0,)]), ((2,), [(0,), (1,)]), ((2, 2), [(0,), (2,)])],
-)
-def test_factors_must_cover_every_axis_once(shape, axes, refuses):
-    with refuses(PrivacyError, ValueError, "cover every axis once"):
-        IntegerStrategy(shape, tuple((a, Matrix(np.array([[1, -1]]))) for a in axes))
-
-
 def test_multipliers_that_overflow_together_are_refused(refuses):
     """2^32 times 2^32 + 1 is 2^32 in a word: the noise would be smaller than the cost assumes."""
     one, two = (

@@ -2,9 +2,12 @@
 
 import pytest
 
-from querysmasher.errors import SpecError
+import querysmasher as qs
+from querysmasher.errors import QuerySmasherError, SpecError
+from querysmasher.spec import read_codebook
+from querysmasher.spec.findings import line_of
 from tests.builders import PRIVATE
-from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read
+from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
 KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
 TOP = "codebook, schema, workload, budget, data, plan, measure, output, estimate, about"
@@ -223,6 +226,14 @@ MISTAKES = [
         "line 27: workload[1].predicate: predicate 'age >': it cannot be read; write a condition such as sex == 'F'",
     ),
     (
+        entry('kind = "where"\npredicate = "age > 3 & sex == \'F\'"'),
+        "line 27: workload[1].predicate: predicate \"age > 3 & sex == 'F'\": '&' is written 'and'; write age > 3 and sex == 'F'",
+    ),
+    (
+        entry('kind = "where"\npredicate = "sex == \'f\'"'),
+        "line 27: workload[1].predicate: predicate \"sex == 'f'\": attribute 'sex' has no value 'f'; did you mean 'F'? (it has 'F', 'M')",
+    ),
+    (
         entry('kind = "where"\npredicate = []'),
         "line 27: workload[1].predicate: expected at least one predicate, got []",
     ),
@@ -366,3 +377,103 @@ def test_the_mistakes_of_a_file_of_ranges_are_told_without_its_values(tmp_path, 
         read(tmp_path, entry('kind = "queries"\nfamilies.sex = {ranges = "spans.csv"}'))
     assert f"'spans.csv'{problem}" in str(caught.value)
     assert PRIVATE not in str(caught.value)
+
+
+TEXT = """\
+codebook = "x"
+"workload" = 3
+[[schema]]
+name = "a"
+[[ schema ]]  # second
+name = "b"
+values = [
+[1],
+]
+[[workload]]
+kind = "x"
+[workload.families]
+a = "prefix"
+[[workload]]
+families.a = 3
+[budget]
+'rho' = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (("codebook",), 1),
+        (("schema", 0), 3),
+        (("schema", 0, "name"), 4),
+        (("schema", 1), 5),
+        (("schema", 1, "name"), 6),
+        (("schema", 1, "values"), 7),
+        (("schema", 1, "kind"), 5),
+        (("schema", 2), None),
+        (("workload", 0, "families", "a"), 12),
+        (("workload", 1, "families", "a"), 15),
+        (("budget", "rho"), 17),
+        (("budget",), 16),
+        (("output",), None),
+        ((), None),
+    ],
+)
+def test_lines(place, line):
+    assert line_of(TEXT, place) == line
+    assert line_of("", place) is None
+
+
+LONG = "9" * 5_000
+LARGE = "9" * 400
+
+
+ODD = [
+    *(
+        (SMALL.replace("[0, 9]", given), r"schema\[1\]\.range")
+        for given in (
+            *("[0, nan]", "[0, inf]", "[-inf, 0]", "[0, 9, nan]", "[0, 1, 1e-308]"),
+            *(f"[0, {LARGE}]", f"[{LARGE}, {LARGE}]"),
+        )
+    ),
+    *(
+        (f"{HEAD}[[workload]]\n{workload}\n{BUDGET}", r"workload\[0\]")
+        for workload in (
+            f'kind = "random_queries"\nattributes = ["sex"]\ncount = {LARGE}',
+            'kind = "linear"\nattributes = ["sex"]\nrows = [[1e308, 1e308]]',
+            'kind = "queries"\nfamilies = {sex = {rows = "a\\u0000b"}}',
+            'kind = "linear"\nattributes = ["sex"]\nfile = "a\\u0000b"',
+        )
+    ),
+    (f"{SMALL}records_per_person = {LARGE}\n", None),
+    (f'{SMALL}[output]\nfolder = "a\\u0000b"\n', None),
+    (f'{SMALL}[data]\npath = "a\\u0000b"\n', None),
+    (f'codebook = "a\\u0000b.csv"\n{WORKLOAD}{BUDGET}', None),
+    (f"{SMALL}[measure]\nmax_records = {LONG}\n", None),
+    (f"deep = {'[' * 3_000}{']' * 3_000}\n{SMALL}", None),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), ODD)
+def test_numbers_and_texts_that_no_one_means(tmp_path, text, words):
+    with pytest.raises(SpecError, match=words):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", f"attribute,kind,values\na,ordinal,1..{LONG}\nb,binned,1;2;{LONG}\n"),
+        ("a.csv", f"attribute,kind,values\na,categorical,{'x' * 200_000}\n"),
+        ("a.json", "[" * 100_000),
+    ],
+)
+def test_codebooks_that_no_one_means(tmp_path, name, text):
+    with pytest.raises(QuerySmasherError):
+        read_codebook(write(tmp_path, text, name))
+
+
+@pytest.mark.slow
+def test_a_value_given_twice_among_a_million_is_found_at_once():
+    with pytest.raises(qs.SchemaError, match="999999 is given more than once"):
+        qs.Ordinal("a", [*range(1_000_000), 999_999])

@@ -1,18 +1,25 @@
 """A spec file says what the library can: each table equals the call it stands for."""
 
+from __future__ import annotations
+
 import inspect
 import re
 from datetime import date
 
+import duckdb
 import pytest
 
 import querysmasher as qs
-from querysmasher.errors import FileError, SpecError
+from querysmasher.data.framing import CSV
+from querysmasher.data.sources import open_table
+from querysmasher.errors import DataError, FileError, SpecError
 from querysmasher.planning.mechanisms import MECHANISMS
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.spec import read_spec, template
+from querysmasher.spec import read_spec, template, workloads
 from querysmasher.spec.sections import MeasureSection, PlanSection
+from querysmasher.spec.spec import Source
+from querysmasher.spec.workloads import Queries
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
 SCHEMA = qs.Schema(
@@ -240,3 +247,93 @@ def test_dates_and_stand_ins(tmp_path):
     assert spec.workload.schema == spec.schema
     listed = read(tmp_path, SMALL.replace("range = [0, 9]", "values = [2024-02-28, 2024-02-29]"))
     assert listed.schema["age"].values == (date(2024, 2, 28), date(2024, 2, 29))
+
+
+def test_a_path_is_passed_on(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("a\n1\n")
+    assert Source(path).open() == path
+    assert Source(tmp_path / "*.csv").open() == tmp_path / "*.csv"
+
+
+def test_a_table_of_a_database(tmp_path):
+    path = tmp_path / "people.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE people AS SELECT 1 AS a")
+    before = path.read_bytes()
+    assert Source(path, "people").open().columns == ["a"]
+    assert path.read_bytes() == before
+
+
+def test_what_is_not_there(tmp_path, refuses):
+    for source in (Source(tmp_path / "none.csv"), Source(tmp_path / "none.duckdb", "people")):
+        with refuses(FileError, ValueError, "data: no file", "none."):
+            source.open()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "no.duckdb").write_text("Ann Private")
+    with pytest.raises(DataError, match="opening the database failed") as caught:
+        Source(tmp_path / "no.duckdb", "people").open()
+    assert "Ann" not in str(caught.value)
+    duckdb.connect(str(tmp_path / "empty.duckdb")).close()
+    with refuses(DataError, ValueError, "opening the table 'people' failed"):
+        Source(tmp_path / "empty.duckdb", "people").open()
+
+
+STYLE = 'delimiter = ";"\nquote = "\'"\nencoding = "latin-1"\ndecimal = ","\n'
+
+
+def test_options_reach_the_reader(tmp_path):
+    spec = read(tmp_path, f'{SMALL}[data]\npath = "people.csv"\n{STYLE}')
+    name = spec.schema.names[0]
+    (tmp_path / "people.csv").write_text(f"{name};'no;te é'\n", encoding="latin-1")
+    data = spec.source.open()
+    assert data == CSV(tmp_path / "people.csv", ";", "'", "latin-1", ",")
+    assert open_table(spec.schema, data, [name]).records() == 0
+
+
+def test_parquet_has_no_dialect(tmp_path):
+    (tmp_path / "people.parquet").write_text("")
+    spec = read(tmp_path, f'{SMALL}[data]\npath = "people.parquet"\n{STYLE}')
+    assert spec.source.open() == tmp_path / "people.parquet"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('path = "a.csv"\ndelimiter = ";;"', "data.delimiter: expected a single ASCII character"),
+        ('path = "a.csv"\ndecimal = ";"', "data.decimal: expected one of"),
+        ('path = "a.csv"\nencoding = "klingon"', "data.encoding: expected an encoding such as"),
+        ('path = "a.csv"\nquote = 3', "data.quote: expected a single character"),
+        ('database = "a.db"\ntable = "t"\nquote = "+"', "data.quote: this describes a CSV file"),
+    ],
+)
+def test_a_dialect_that_cannot_be(tmp_path, lines, words):
+    with pytest.raises(SpecError, match=words):
+        read(tmp_path, f"{SMALL}[data]\n{lines}\n")
+
+
+class Totals(Queries):
+    """The total, several times."""
+
+    times: int
+
+    def build(self, schema, folder):
+        return self.weight * sum(
+            (qs.marginals(schema, 0) for _ in range(self.times - 1)), qs.marginals(schema, 0)
+        )
+
+
+def every_second(attribute, given, folder):
+    return qs.queries(qs.Schema([attribute]), {attribute.name: "identity"}).groups[0].families[0]
+
+
+def test_a_toy_kind_of_queries_needs_a_class_and_a_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(workloads.WORKLOADS, "totals", Totals)
+    spec = read(tmp_path, SMALL + '[[workload]]\nkind = "totals"\ntimes = 3\nweight = 2.0\n')
+    assert spec.entries[-1].workload == 2 * Totals(kind="totals", times=3).build(spec.schema, tmp_path)
+
+
+def test_a_toy_form_of_families_needs_a_function_and_a_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(workloads.FORMS, "toy", ((), every_second))
+    text = '[[workload]]\nkind = "queries"\nfamilies = {sex = {toy = true}}\n'
+    assert read(tmp_path, SMALL + text).entries[-1].workload.query_count == 2

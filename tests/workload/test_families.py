@@ -1,4 +1,4 @@
-"""Families: rows by their definition, Grams by their rows, words by their meaning."""
+"""Families: rows by their definition, Grams by their rows, words by their meaning, weights, chosen ranges."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
 from querysmasher.workload import family as module
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.families import Circular, Identity, Prefix, Range, by_length
 from querysmasher.workload.family import Family
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
-from querysmasher.workload.registry import family_from_json
+from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
 from tests.profiles import fewer
 from tests.strategies import attributes, families, integer_arrays, joint_families, matrices
 
@@ -195,7 +195,7 @@ def test_the_bare_family_asks_nothing():
             use()
 
 
-# --- rows and hierarchies ----------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -219,39 +219,107 @@ def test_rows_that_cannot_be_are_refused(rows, more, words, refuses):
         Rows((3,), rows, **more)
 
 
-def test_a_hierarchy_counts_every_group_of_every_level_and_every_leaf():
-    schema = qs.Schema([qs.Categorical("town", ["a", "b", "c", "d"])])
-    counties = {"a": "north", "b": "south", "c": "north", "d": "south"}
-    family = qs.hierarchy(schema, "town", ["all"] * 4, counties)
-    np.testing.assert_array_equal(
-        family.matrix(), [[1, 1, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1], *np.eye(4).tolist()]
-    )
-    assert family.labels([schema["town"]])[1:4] == [
-        "town in 'north'",
-        "town in 'south'",
-        "town == 'a'",
-    ]
-    assert str(family) == "hierarchy"
-    assert qs.hierarchy(schema, "town", counties, leaves=False).rows == 2
-    assert qs.hierarchy(schema, "town").rows == 4
-
-
-@pytest.mark.parametrize(
-    ("levels", "leaves", "words"),
-    [
-        ([{0: "a", 1: "a"}], True, ["level 1", "value 2"]),
-        ([["a"] * 3, ["a", "b"]], True, ["level 2", "expected 3 groups, one per value, got 2"]),
-        ([], False, ["at least one level"]),
-        ([5], True, ["level 1", "groups"]),
-        ([[[1], [1], [2]]], True, ["level 1", "groups"]),
-    ],
-)
-def test_a_hierarchy_with_holes_is_refused(levels, leaves, words, refuses):
-    with refuses(WorkloadError, ValueError, *words):
-        qs.hierarchy(qs.Schema.of(x=3), "x", *levels, leaves=leaves)
-
-
 @given(st.tuples(st.integers(1, 4), st.integers(1, 5)).flatmap(lambda shape: matrices(*shape)))
 def test_custom_rows_are_taken_as_they_are(rows):
     family = qs.queries(qs.Schema.of(x=rows.shape[1]), x=rows.tolist()).groups[0].families[0]
     np.testing.assert_array_equal(family.matrix(), rows)
+
+
+# --- other weights -----------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_the_weighted_gram_matrix_is_that_of_the_weighted_rows(data):
+    attribute = data.draw(attributes("a", 7))
+    family = data.draw(families(attribute))
+    own = st.lists(st.floats(1e-3, 1e3), min_size=family.rows, max_size=family.rows)
+    u = np.array(data.draw(own))
+    again = family.reweighted(u)
+    W = family.matrix()
+    np.testing.assert_allclose(again.gram(), W.T @ (u[:, None] * W), rtol=1e-9, atol=1e-12 * u.sum())
+    np.testing.assert_array_equal(again.matrix(), W)
+    assert again.labels([attribute]) == family.labels([attribute])
+    assert (again.rows, again.closed_form, str(again)) == (family.rows, family.closed_form, str(family))
+
+
+@given(st.integers(1, 7).flatmap(lambda n: st.lists(st.floats(1e-3, 1e3), min_size=n, max_size=n)))
+def test_circular_ranges_weighed_by_length_look_the_same_from_every_value(lengths):
+    family = Circular((len(lengths),))
+    u = np.tile(lengths, len(lengths))
+    again = family.reweighted(u)
+    W = family.matrix()
+    assert again.looks_alike
+    np.testing.assert_allclose(again.gram(), W.T @ (u[:, None] * W), rtol=1e-9)
+    np.testing.assert_allclose(by_length(u), u, rtol=1e-12)
+    uneven = u.copy()
+    uneven[0] *= 2
+    assert family.reweighted(uneven).looks_alike == (len(lengths) == 1)
+
+
+def test_weights_distinguish_families():
+    (family,) = qs.queries(qs.Schema.of(a=3), a="prefix").groups[0].families
+    one, two = (
+        family.reweighted(np.array([1.0, 2, 3])),
+        family.reweighted(np.array([1.0, 2, 4])),
+    )
+    assert one == family.reweighted(np.array([1.0, 2, 3]))
+    assert len({one, two, family}) == 3
+    assert one.key != family.key
+    with pytest.raises(NotImplementedError):
+        one.to_json()
+
+
+# --- chosen ranges -----------------------------------------------------------------------------
+
+AGES = qs.Schema.of(age=9, sex=2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=9), st.booleans())
+def test_answers_are_those_of_the_rows(pairs, weighted):
+    first, last = np.sort(np.array(pairs), axis=1).T
+    weights = np.arange(1.0, len(pairs) + 1) if weighted else None
+    family = qs.ranges(AGES, "age", first, last, weights)
+    table = np.arange(18.0).reshape(9, 2) ** 2
+    np.testing.assert_allclose(family.answers(table), family.matrix() @ table)
+    assert [tuple(np.flatnonzero(row)[[0, -1]]) for row in family.matrix()] == list(
+        zip(first.tolist(), last.tolist(), strict=True)
+    )
+    workload = qs.queries(AGES, age=family, sex="identity")
+    again = workload_from_data(workload_to_data(workload))
+    assert again == workload
+    labels = list(workload.labels())
+    assert labels[0] == f"{first[0]} <= age <= {last[0]} and sex == 0"
+
+
+def test_one_end_for_all():
+    assert qs.ranges(AGES, "age", 0, [3, 5]).matrix().sum(axis=1).tolist() == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "weights", "why"),
+    [
+        ([0, 1], [1, 2, 3], None, "as many"),
+        ([3], [2], None, "first <= last"),
+        ([0], [9], None, "0 to 8"),
+        ([-1], [3], None, "0 to 8"),
+        ([0.5], [3], None, "integers"),
+        (["a"], [3], None, "integers"),
+        ([[0]], [3], None, "integers"),
+        ([], [], None, "expected"),
+        ([0], [3], [0.0], "positive"),
+        ([0], [3], [1.0, 2.0], "one per range"),
+    ],
+)
+def test_bad_ranges_are_refused(first, last, weights, why):
+    with pytest.raises(WorkloadError, match=why):
+        qs.ranges(AGES, "age", first, last, weights)
+
+
+def test_small_plans_take_weighted_ranges():
+    family = qs.ranges(AGES, "age", 0, np.arange(9), np.arange(1.0, 10.0))
+    workload = qs.queries(AGES, age=family)
+    rows = qs.linear(AGES, ["age"], np.tri(9), weights=np.arange(1.0, 10.0))
+    budget = qs.PrivacyCost(1.0)
+    assert qs.plan(workload, budget).weighted_loss == pytest.approx(
+        qs.plan(rows, budget).weighted_loss, rel=1e-3
+    )

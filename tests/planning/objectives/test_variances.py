@@ -14,7 +14,6 @@ from querysmasher.planning.objectives.multipliers import (
     Scopes,
     class_losses,
     expectations,
-    merged,
 )
 from querysmasher.planning.objectives.sharing import Sharing
 from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peaks
@@ -77,30 +76,6 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
     assert one.query(workload.schema) == list(group.labels(workload.schema))[place]
 
 
-@settings(max_examples=20)
-@given(small)
-def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
-    if not np.abs(query_rows(workload)[0]).any():
-        return
-    plan = plan_uniform(workload, COST, mechanism="querysmasher")
-    scopes = Scopes.of(workload)
-    table = VarianceTable(plan, scopes.of_group)
-    m = Multipliers.even(workload, scopes, np.full(len(workload.groups), 1 / len(workload.groups)))
-    by_column = expectations(table, m.rows)
-    weights = np.arange(1.0, len(table.entries) + 1)
-    slopes = table.slopes(by_column, weights)
-    total = weights @ table.coefficients(by_column) @ table.variances
-    for number in range(len(table.columns)):
-        moved = by_column.copy()
-        moved[number] += 1e-3
-        gain = weights @ table.coefficients(moved) @ table.variances - total
-        assert gain == pytest.approx(1e-3 * slopes[number], rel=1e-6, abs=1e-9 * total)
-    by_group = np.linspace(1, 3, len(workload.groups))
-    stepped = m.stepped(by_group, m.row_slopes(table, slopes), 1e-3)
-    assert all(u.sum() == pytest.approx(1) and (u > 0).all() for u in stepped.rows)
-    assert (np.diff(stepped.groups) >= -1e-12).all()  # larger variances weigh more
-
-
 def test_sharing_anew_lowers_the_largest_variance_within_the_budget():
     workload = qs.all_kway(cps(), [1, 2])
     plan = plan_uniform(workload, COST)
@@ -134,15 +109,3 @@ def test_sharing_within_targets_loses_least_where_all_are_met():
         other *= math.fsum(table.spent / other)
         assert sharing.largest(other) > 1 or losses @ other >= losses @ x * (1 - 1e-4)
     assert Sharing(table, ones * (0.99 * worst), 1.0, even).least_loss(losses) is None
-
-
-def test_merging_keeps_the_queries_and_their_weights():
-    schema = qs.Schema.of(a=3, b=4, c=2)
-    workload = 2 * qs.queries(schema, a="prefix", c="identity", b="prefix") + qs.queries(schema, b="prefix")
-    again = merged(workload)
-    assert [len(g.families) for g in workload] == [3, 1]
-    assert [len(g.families) for g in again] == [2, 1]
-    for mine, theirs in zip(query_rows(again), query_rows(workload), strict=True):
-        assert sorted(map(tuple, np.atleast_2d(mine.T).T.tolist())) == sorted(
-            map(tuple, np.atleast_2d(theirs.T).T.tolist())
-        )

@@ -99,6 +99,8 @@ def test_a_missing_codebook(tmp_path, refuses):
         ((-1,), ["level 1", "got -1"]),
         ((True,), ["level 1"]),
         ((2.5,), ["level 1"]),
+        (([[1]] * 6,), ["level 1", "groups"]),
+        ((["a"] * 6, ["a", "b"]), ["level 2", "expected 6 groups, one per value, got 2"]),
     ],
 )
 def test_trees_that_cannot_be_are_refused(levels, words, refuses):
@@ -198,3 +200,25 @@ def test_a_tree_is_frozen():
     assert tree.groups[0].tolist() == [0, 0, 1]
     with pytest.raises(ValueError, match="read-only"):
         tree.groups[0][0] = 1
+
+
+def test_a_hierarchy_counts_every_group_of_every_level_and_every_leaf():
+    schema = qs.Schema([qs.Categorical("town", ["a", "b", "c", "d"])])
+    counties = {"a": "north", "b": "south", "c": "north", "d": "south"}
+    family = qs.hierarchy(schema, "town", ["all"] * 4, counties)
+    np.testing.assert_array_equal(
+        family.matrix(), [[1, 1, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1], *np.eye(4).tolist()]
+    )
+    assert family.labels([schema["town"]])[1:4] == [
+        "town in 'north'",
+        "town in 'south'",
+        "town == 'a'",
+    ]
+    assert str(family) == "hierarchy"
+    assert qs.hierarchy(schema, "town", counties, leaves=False).rows == 2
+    assert qs.hierarchy(schema, "town").rows == 4
+
+
+def test_a_hierarchy_of_no_level_is_refused(refuses):
+    with refuses(WorkloadError, ValueError, "at least one level"):
+        qs.hierarchy(SCHEMA, "tract", leaves=False)

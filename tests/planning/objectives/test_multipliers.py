@@ -1,4 +1,4 @@
-"""Queries given one by one are planned as one family, whatever their targets and weights."""
+"""Queries given one by one are planned as one family, and families of products are merged into one."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.multipliers import Joined
+from querysmasher.planning.objectives.multipliers import Joined, merged
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
 from tests.reference import query_rows, variances
@@ -77,3 +77,15 @@ def test_queries_far_apart_and_products_are_not_joined():
         assert len(Joined.of(one.within(1) + other).workload.groups) == 2
     with limited(merged_rows=2):
         assert len(Joined.of(sum([one] * 5)).workload.groups) == 3
+
+
+def test_merging_keeps_the_queries_and_their_weights():
+    schema = qs.Schema.of(a=3, b=4, c=2)
+    workload = 2 * qs.queries(schema, a="prefix", c="identity", b="prefix") + qs.queries(schema, b="prefix")
+    again = merged(workload)
+    assert [len(g.families) for g in workload] == [3, 1]
+    assert [len(g.families) for g in again] == [2, 1]
+    for mine, theirs in zip(query_rows(again), query_rows(workload), strict=True):
+        assert sorted(map(tuple, np.atleast_2d(mine.T).T.tolist())) == sorted(
+            map(tuple, np.atleast_2d(theirs.T).T.tolist())
+        )

@@ -179,17 +179,6 @@ def test_never_worse_than_uniform(seed):
     assert plans[1].weighted_loss <= plans[0].weighted_loss * (1 + 1e-6)
 
 
-@given(st.lists(st.floats(0.2, 5), min_size=2, max_size=40), st.sampled_from([16, 64]))
-def test_rounded_centres_are_ratios_of_small_whole_numbers(weights, fineness):
-    centre = np.array(weights) / np.sum(weights)
-    rounded = Centre.near(centre, fineness).weights
-    k = Centre.near(centre, fineness).exact
-    assert np.abs(k).max() <= fineness
-    assert np.gcd.reduce(k) == 1
-    np.testing.assert_allclose(k / k.sum(), rounded, rtol=1e-12)
-    assert np.abs(rounded - centre).max() <= centre.max() / fineness
-
-
 @pytest.mark.slow
 def test_the_pipeline_works_with_optimised_centres(tmp_path):
     """Unbiased with the stated variances (400 seeds, z-scores below 5.5: false alarm about 1e-5)."""
