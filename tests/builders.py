@@ -1,5 +1,7 @@
 """What tests of every layer build again and again: schemas, workloads, options of planning, traps."""
 
+import subprocess
+import sys
 from functools import partial
 from itertools import combinations
 
@@ -56,6 +58,14 @@ def pairs(schema, asked):
     """A two-attribute workload on every pair of attributes."""
     groups = [g for a, b in combinations(schema.names, 2) for g in asked(schema, a, b).groups]
     return qs.Workload(schema, tuple(groups))
+
+
+def python(*arguments, check=False, **options):
+    """Run a fresh Python to its end."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(  # noqa: S603 - our own words
+        command, capture_output=True, text=True, check=check, timeout=120, **options
+    )
 
 
 class Trap:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 
 import querysmasher as qs
 from querysmasher.planning.candidates import Cluster, grown, shares, split_roots
-from querysmasher.planning.cells import merge, value_classes
+from querysmasher.planning.cells import distinct_columns, merge
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms import solve_whole
@@ -41,7 +41,7 @@ def _condition(rng, name, n):
 
 
 def own_clusters(workload):
-    return grown(workload.schema, workload.groups, value_classes(workload.schema, workload.groups))
+    return grown(workload.schema, workload.groups, distinct_columns(workload.groups))
 
 
 @fewer(30)
@@ -58,7 +58,7 @@ def bound_and_reached(workload):
     """The lower bound of all clusters' root losses, and what their optimal strategies reach."""
     schema, groups = workload.schema, workload.groups
     bound = reached = 0.0
-    for own in grown(schema, groups, value_classes(schema, groups)):
+    for own in grown(schema, groups, distinct_columns(groups)):
         names = {name for place in own for name in groups[place].attributes}
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
         if merged is None:

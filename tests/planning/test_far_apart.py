@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.whole import estimator_of
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import Part, Piece, Term, separate
@@ -332,4 +332,4 @@ def rounded_estimator(plan, integers):
         blocks = tuple(b for b in m.blocks if b[0])
         measured.append((Measured(m.attributes, blocks, float(variance), 0.0),))
     strategies = [strategy_of_integers(s) for s in integers.strategies]
-    return Estimator.of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
+    return estimator_of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)

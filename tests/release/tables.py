@@ -129,10 +129,10 @@ def whole(plan, noise="rounded", max_records=10**8):
     return integer_plan(plan, DISTRIBUTIONS[noise].allowed_cost(plan.budget), max_records)
 
 
-def simulate(plan, counts, seed, noise="rounded", integers=None):
+def simulate(plan, counts, seed, noise="rounded", integers=None, source=None):
     """Measure a table of counts, as `measure` does, without opening a frame."""
     integers = integers or whole(plan, noise)
-    source = noise_source(noise, seed)
+    source = source or noise_source(noise, seed)
     counter = TableCounter(plan.workload.schema, counts)
     store = MemoryStore()
     for number, answers in measure_table(integers, counter, source):

@@ -1,4 +1,4 @@
-"""The command `querysmasher`: every subcommand with its options and its help. Other files run them."""
+"""The command `querysmasher`: every subcommand with its options and its help; other modules run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command is declared, and how it ends: its options, exit codes, and errors without a traceback."""
+"""How commands are declared and how they end: options, exit codes, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CutShortError(Exception):
     """An error after the budget was spent, and what became of the release."""
 
     def __init__(self, error: BaseException, left: str, kept: Path | None) -> None:
-        """Take the error, a sentence about what is left, and the path of the release that was kept."""
+        """Store the error, a sentence about the release, and the path where the release is kept."""
         super().__init__(left)
         self.error = error
         self.left = left
@@ -109,7 +109,7 @@ class CutShortError(Exception):
 def command(
     app: typer.Typer, module: str, short_help: str, *examples: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command, declared by its signature, which the function of that name in a module of `cli` runs.
+    """Add a command with the options in a signature; the function of that name in a `cli` module runs it.
 
     The module is imported when the command runs, so that help starts fast. Every command has the option
     `as_json`. Errors are reported in one paragraph on standard error; with `as_json`, also as JSON on
@@ -129,11 +129,11 @@ def command(
                     f"{_message(error.error).removesuffix('.')}. {error.left}",
                 )
                 more = {"measured": True, "kept": None if error.kept is None else str(error.kept)}
-            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, no traceback
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user sees no traceback
                 code, message, more = exit_code(error), _message(error), {}
             else:
                 return
-            # Here the error is gone, whose frames may contain private data.
+            # By now the error is released: its frames may contain private data.
             complain(message)
             if options["as_json"]:
                 print_json({"error": {"code": int(code), "message": message, **more}})

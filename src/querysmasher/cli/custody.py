@@ -1,4 +1,4 @@
-"""`querysmasher check` and `ledger`, for custodians: what does not fit in a table, what was spent on it."""
+"""`querysmasher check` and `ledger`, for custodians: what does not fit in a table, and what was spent."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """A release folder: its files, how to read them, and the draft in which they are written.
 
-A draft is beside the folder that it becomes, as NAME.unfinished-XXXX, and is locked while a command writes
-it. Until it has a release, it is deleted when the command ends; from then on it is never deleted. So an
-unlocked draft is what an unfinished run left behind.
+A draft is the folder NAME.unfinished-XXXX beside its target NAME, and is locked while a command writes it. A
+command that ends deletes its draft, unless the draft already has a release. So an unlocked draft with a
+release is what an unfinished run left behind.
 
-The lock is a file beside the draft, because a folder with an open file cannot be renamed on every system. It
-is released when the process ends, however it ends.
+The lock is a file beside the draft, because some systems cannot rename a folder with an open file in it. It
+is released when the process ends in any way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables()}
 MARK = "unfinished-"
 
 PATIENCE = 1.0
-"""Seconds to wait for a process that only looks whether a folder is locked."""
+"""Seconds to wait for another process that tests whether a folder is locked."""
 
 
 def load_release(path: Path) -> Release:
@@ -71,7 +71,7 @@ def _file(path: Path, name: str) -> os.PathLike[str]:
 
 @dataclass(frozen=True)
 class Draft:
-    """A folder that is being written, and its target."""
+    """A release folder that is being written, and its target."""
 
     folder: Path
     target: Path
@@ -82,7 +82,7 @@ class Draft:
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """Add to every error in this context that the budget is spent, and where the release is."""
+        """Make every error in this context say that the budget is spent, and where the release is."""
         try:
             yield
         except CutShortError:
@@ -110,7 +110,7 @@ class Draft:
                         self.folder.rename(self.target)
                     except OSError:
                         if _identity(self.target) is None:
-                            raise  # else the target is now a folder with files
+                            raise  # otherwise another run has written the target
         finally:
             if _identity(self.target) is None and _identity(old) is not None:
                 old.rename(self.target)
@@ -120,7 +120,7 @@ class Draft:
         remove(old)
 
     def _cut_short(self, error: BaseException, kept: Path | None) -> CutShortError:
-        """Return an error after the budget was spent; `kept` is where the release is."""
+        """Return the error of a run that has spent the budget; `kept` is where its release is."""
         left = "The table was measured, but its release is lost: count the budget as spent."
         if kept is not None:
             left = (
@@ -176,14 +176,14 @@ def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draf
             except BaseException:
                 remove(folder)
                 raise
-        for part in folder.iterdir():  # what a run that was killed had begun
+        for part in folder.iterdir():  # begun by a run that was killed
             if part.name not in (PLAN, RELEASE):
                 part.unlink()
         yield Draft(folder, path, _identity(path), command)
 
 
 def _identity(path: Path) -> object:
-    """Return a fingerprint that changes if a folder, or its release, is replaced; None if there is none."""
+    """Return a fingerprint that changes if a folder or its release is replaced; None without a folder."""
     try:
         inode = os.lstat(path).st_ino
     except FileNotFoundError:
@@ -244,7 +244,7 @@ def check_folder(path: Path, force: bool) -> None:
 
 
 def check_writable(path: Path, force: bool, command: str) -> None:
-    """Refuse a path where no release folder can be written; see also `check_taken`."""
+    """Refuse a path where no release folder can be written, or that `check_taken` refuses."""
     check_taken(path, force, command)
     for folder in filter(_has_release, _drafts(path)):
         note(f"Left unchanged: {str(folder)!r}, the release of an earlier run that did not finish.")
@@ -260,7 +260,7 @@ def check_writable(path: Path, force: bool, command: str) -> None:
 def check_taken(path: Path, force: bool, command: str) -> None:
     """Refuse a path that another run is writing, or for which a release was already measured.
 
-    `command` is the command line; with --resume it completes what an earlier run left behind.
+    `command` is the command line that, with --resume, completes such a release.
     """
     check_folder(path, force)
     drafts = _drafts(path)

@@ -1,4 +1,4 @@
-"""What commands print, and where they may write: tables for people, JSON for machines, notes."""
+"""What commands print: tables and notes for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 110
 
 
 def print_json(data: Any) -> None:
-    """Print plain data as JSON, the only output on standard output."""
+    """Print plain data as JSON; the command then prints nothing else on standard output."""
     typer.echo(escaped(json.dumps(data, ensure_ascii=False, indent=2)))
 
 
@@ -60,7 +60,7 @@ def tell(text: str) -> None:
 
 
 def _width() -> int | None:
-    """Return the number of columns of the terminal; None if standard output is none, which has no width."""
+    """Return the width of the terminal in characters; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -87,7 +87,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 READABLE, NARROWEST = 16, 8
-"""Columns of words are not made narrower than the first, if possible, and never narrower than the second."""
+"""Columns of words get at least the first width if possible, and always at least the second."""
 
 
 def print_table(
@@ -95,9 +95,8 @@ def print_table(
 ) -> None:
     """Print a table; with `numbers`, all columns but the first and those named in `text` are numeric.
 
-    Nothing is cut off: on a terminal that is too narrow, headings are broken between words, then words. If
-    that does not suffice, every row is a paragraph. Other outputs have no width: tables are as wide as they
-    need to be.
+    Nothing is cut off: on a narrow terminal, headings are broken between words, then cells of words. If that
+    does not suffice, every row becomes a paragraph. In a file or a pipe, tables are as wide as necessary.
     """
     from rich.table import Table  # noqa: PLC0415 - see above
 
@@ -119,7 +118,7 @@ def print_table(
 
 
 def _fitted(columns: Sequence[Sequence[str]], numeric: Sequence[bool], room: float) -> list[int] | None:
-    """Return a width per column, all together at most `room`; None if that is too little.
+    """Return widths of the columns whose sum is at most `room`, or None if there are none.
 
     Headings of numbers are broken first, then the columns of words from the last to the first.
     """

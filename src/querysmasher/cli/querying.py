@@ -21,7 +21,7 @@ MOST_SETS = 40
 
 
 def answer(release: Path, predicates: list[str] | None, level: float, as_json: bool) -> None:
-    """Estimate how many records satisfy each predicate; without one, print what can be asked."""
+    """Estimate how many records satisfy each predicate; without one, print which queries are possible."""
     stored = load_release(release)
     if not predicates:
         _describe(stored, as_json)
@@ -68,7 +68,7 @@ def answer(release: Path, predicates: list[str] | None, level: float, as_json: b
 
 
 def _describe(stored: Release, as_json: bool) -> None:
-    """Print what can be asked."""
+    """Print which queries the release can answer."""
     schema = stored.plan.schema
     sets = list(dict.fromkeys(" × ".join(g.attributes) or "total" for g in stored.workload.groups))
     if as_json:
@@ -88,7 +88,7 @@ def _describe(stored: Release, as_json: bool) -> None:
 
 
 def example_for(stored: Release) -> str | None:
-    """Return a predicate that the release can answer, or None if none of the first ones is."""
+    """Return a predicate that the release can answer, or None if it answers none of the first groups."""
     for group in stored.workload.groups[:MOST_SETS]:
         first = [stored.plan.schema[name] for name in group.attributes[:1]]
         tried = [f"{written_name(a.name)} == {a.literals[0]}" for a in first]

@@ -55,7 +55,7 @@ def _run(
     as_json: bool,
     plan: Path | None = None,
 ) -> None:
-    """Measure a table, planned in advance or explored, and write the folder."""
+    """Measure a table, as planned or by exploring it, and write the folder."""
     explores = name == "explore"
     read = opened(spec).buying(error_share)
     if explores and read.least:
@@ -101,7 +101,7 @@ release, explore = partial(_run, "release"), partial(_run, "explore")
 
 
 def _check_ledger(read: Spec, seed: int | None) -> None:
-    """Open the ledger before planning, which may take long, and refuse a simulation."""
+    """Check the ledger before planning, which may take long; refuse a simulation."""
     if read.ledger is None:
         return
     if seed is not None:
@@ -111,7 +111,7 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
         )
     read.ledger.open().check_unit(read.budget)
     if read.least:
-        return  # planning finds what it costs
+        return  # planning finds the cost
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
     if left is not None and left[0] < cost:
         note(

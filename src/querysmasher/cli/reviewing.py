@@ -1,4 +1,4 @@
-"""`querysmasher report`, `verify`, `compare` and `demo`: for those who read a release or judge a plan."""
+"""`querysmasher report`, `verify`, `compare` and `demo`: for readers of a release or a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`querysmasher init` and `plan`: a first spec file, and what to expect of it, without data."""
+"""`querysmasher init` and `plan`: a first spec file, and the errors to expect, without data."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PEOPLE = 5_000
 """Number of fictitious people."""
 
 MOST_ROWS = 40
-"""Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
+"""Maximum number of groups with a row each; more groups get a row per [[workload]] table."""
 
 NOISE_SECONDS = 4e-7
 """Seconds to measure one number on one core of an ordinary machine."""
@@ -62,7 +62,7 @@ BASE_BYTES = 200_000_000
 """Bytes for Python and the libraries."""
 
 LONG, LARGE = 20.0, 2e9
-"""Seconds of measuring, and bytes, from which on the user is told in advance."""
+"""Seconds and bytes of measuring above which a note is printed in advance."""
 
 
 def opened(path: Path) -> Spec:
@@ -74,7 +74,7 @@ def opened(path: Path) -> Spec:
 
 
 def init(spec: Path, codebook: Path | None, example: bool, force: bool, as_json: bool) -> None:
-    """Write a first spec file, and a table that fits it if wanted."""
+    """Write a first spec file and, with `example`, a table that fits it."""
     if codebook is not None and example:
         msg = "--example: its fictitious people do not fit your codebook; use only one of the two options"
         raise SpecError(msg)
@@ -177,22 +177,22 @@ def promised(spec: Spec, budget: Budget) -> str:
 
 
 def left_for_answers(spec: Spec) -> float:
-    """Return the share of the budget that is not spent on the errors of estimates or on records left out."""
+    """Return the fraction of the budget for answers: without errors of estimates and records left out."""
     return (1 - SHARE if spec.measuring.report_dropped else 1.0) * (1 - spec.error_share)
 
 
 @dataclass(frozen=True)
 class Expectations:
-    """A plan and the spec it was made for."""
+    """What to expect of a plan, made for a spec."""
 
     plan: Plan
     spec: Spec
 
     @property
     def factor(self) -> float:
-        """Ratio of the errors under the noise of the spec to those under the default noise.
+        """Ratio of the errors under the spec's noise and expenses to those of the plan.
 
-        It includes what is spent on the errors of estimates and on the number of records left out.
+        The expenses are for the errors of estimates and for the number of records left out.
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
         return factor / math.sqrt(left_for_answers(self.spec))
@@ -213,7 +213,7 @@ class Expectations:
         if every or len(rows) <= MOST_ROWS:
             return rows
         entries = [(entry.kind, len(entry.workload.groups)) for entry in self.spec.entries]
-        if self.plan.asked is not None:  # what is measured is not what is asked for
+        if self.plan.asked is not None:  # the measured groups are not those of the spec
             entries = [("measured", len(rows))]
         numbers = (number for number, (_, groups) in enumerate(entries) for _ in range(groups))
         alike: dict[tuple[int, int], list[Expectation]] = {}
@@ -225,10 +225,10 @@ class Expectations:
         ]
 
     def sparse(self) -> str | None:
-        """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
+        """Recommend estimates if most queries are cells of tables that are sparse in a usual data set.
 
         A table of C cells with expected error s has an average count below s if there are fewer than C s
-        records. The number of records is not known here, so the remark says up to which one it holds.
+        records. The number of records is unknown here, so the remark states the number below which it holds.
         """
         if self.plan.asked is not None or self.spec.estimate is not None:
             return None
@@ -238,7 +238,7 @@ class Expectations:
         covered = 0
         for records, queries in sorted(tables, reverse=True):
             covered += queries
-            if records <= limits().usual_records:  # sparse only in smaller tables than is assumed elsewhere
+            if records <= limits().usual_records:  # sparse only in unusually small data sets
                 break
             if 2 * covered > self.plan.workload.query_count:
                 explored = all(group.is_marginal for group in self.spec.workload) and not self.spec.least
@@ -262,7 +262,7 @@ class Expectations:
         )
 
     def ledger(self) -> str | None:
-        """Return what the ledger of the spec has left, if it has one that exists."""
+        """Return what the ledger of the spec has left; None without an existing ledger."""
         ledger = self.spec.ledger
         left = None if ledger is None else ledger.left()
         if ledger is None or left is None:
@@ -306,12 +306,12 @@ class Expectations:
 
 
 def _up(amount: float) -> str:
-    """Return an amount in four digits, rounded up: a budget that is copied suffices."""
+    """Return an amount in four digits, rounded up, so that a copied budget suffices."""
     return f"{readable(amount, digits=4):.4g}"
 
 
 def measuring_cost(planned: Plan) -> dict[str, float]:
-    """Return the seconds and bytes of measuring, besides reading the table; print a note if large."""
+    """Return the seconds and bytes of measuring, without reading the table; print a note if large."""
     sizes = planned.workload.schema.shape
     cells = max(math.prod(sizes(group.attributes)) for group in planned.workload)
     seconds = planned.measurements * NOISE_SECONDS

@@ -1,5 +1,5 @@
-"""Exact counts of a table, wherever it lives.
+"""Exact counts of a table, wherever it is stored: only `privacy/measurement` may use them.
 
-Nothing here is private by itself: the counts are for `privacy/measurement` only. The steps are: batches of
-rows -> small integer codes -> dense tables of counts. `sources` opens a table.
+`sources` opens a table. Its batches of rows become integer codes (`encoding`, `rows`), and the codes become
+dense tables of counts (`counting`).
 """

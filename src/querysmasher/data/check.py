@@ -1,8 +1,8 @@
 """`check`: what in a table does not fit a schema, for the custodian only.
 
-This is the only file that shows records on purpose. It is separate from the private path: no code that plans,
-measures, releases or reports imports it (`tests/test_layers.py`), it writes nothing, and its result cannot be
-pickled. It is not differentially private.
+This is the only file that shows records on purpose; it is not differentially private. No code that plans,
+measures, releases or reports imports it (`tests/test_layers.py`). It writes nothing, and its result cannot be
+pickled.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """How a column matches its attribute."""
+    """How the values of a column fit their attribute."""
 
     name: str
     type: str
     """The type of the column; empty if there is no column or no record."""
     problem: str
-    """Why the table is refused because of this column, whatever its records; empty if it is not."""
+    """Why this column makes `measure` refuse the table, whatever its records; empty if it does not."""
     hint: str
-    """What may be wrong with a column in which no value can match; empty if some can."""
+    """What may be wrong with a column none of whose values is of the right kind; empty for others."""
     missing: int
     stand_in: str
     """The value that missing ones count as, if the schema declares one."""
@@ -100,7 +100,7 @@ class Check:
     records_per_person: int | None = None
     """How many records of each person are counted; None if all are."""
     crowded: int = 0
-    """Number of records that fit and are left out, because their person has more than are counted."""
+    """Number of records that fit but are left out, because only some of each person are counted."""
 
     @property
     def ok(self) -> bool:
@@ -217,7 +217,7 @@ def check(
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     bound = None if person is None else Bound(person, records_per_person or max_records, bytes(32))
-    unclear = "" if bound is None else _refusal(schema, data, [], bound)[0]  # to whom records belong
+    unclear = "" if bound is None else _refusal(schema, data, [], bound)[0]  # why persons are unclear
     known = None if unclear else bound
     counter: Any = open_table(schema, data, readable, "drop", bound=known)
     parts, problem = [], ""
@@ -227,7 +227,7 @@ def check(
         problem = str(error)
     findings = _joined(parts)
     refusal, there = _refusal(schema, data, names)
-    headless = "" if set(names) & set(there) else refusal  # as a file without a header is
+    headless = "" if set(names) & set(there) else refusal  # a file without a header, for example
     checks = tuple(_column(schema[name], findings[name], problems.get(name, "")) for name in names)
     table = findings[TABLE]["numbers"]
     crowded = 0
@@ -251,7 +251,7 @@ def check(
 def _refusal(
     schema: Schema, data: Any, names: Sequence[str], bound: Bound | None = None
 ) -> tuple[str, list[str]]:
-    """Return why a table is refused even if records are dropped, empty if it is not, and its columns."""
+    """Return why a table is refused even if records are dropped (empty if it is not), and its columns."""
     with noting_columns() as columns:
         try:
             counter = open_table(schema, data, names, "drop", bound=bound)
@@ -293,13 +293,13 @@ def _column(attribute: Attribute, tally: Tally, problem: str) -> ColumnCheck:
 
 
 Tally = defaultdict[str, Counter[str]]
-"""What was found in a column: its types, problems, numbers, and values without a match."""
+"""Findings about a column with their frequencies: types, problems, numbers, values outside the domain."""
 TABLE = ""
-"""Stands for the name of a column for numbers of records: all, bad ones, and those without a person."""
+"""The key, instead of a column, for numbers of records: all, bad ones, and those without a person."""
 
 
 def _joined(parts: Iterable[bytes]) -> defaultdict[str, Tally]:
-    """Add up the findings about several parts of a table, as `look` returned them."""
+    """Add up what `look` returned for several parts of a table."""
     total = _nothing()
     for part in map(json.loads, parts):
         for name, tally in part.items():
@@ -319,7 +319,7 @@ def _add(total: Counter[str], counted: Mapping[str, int]) -> None:
 
 
 def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
-    """Return what is found in batches of rows: plain data, so that Spark's partitions can send them.
+    """Return the findings about batches of rows as JSON, which Spark's partitions can send.
 
     Every verdict comes from the encoder that `measure` uses, so the two always agree.
     """
@@ -340,7 +340,7 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
 
 
 def _inspect(encoder: Encoder, column: Any, tally: Tally) -> Code:
-    """Record a column of a batch, and return the codes of its values."""
+    """Add the findings about a column of a batch, and return the codes of its values."""
     kind = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
     _add(tally["types"], {kind: 1})
     values = column.column if isinstance(column, Texts) else column

@@ -1,7 +1,7 @@
 """From codes to dense tables of counts.
 
-A pass over the rows costs as much for a table of 10 cells as for one of 60 000. So sets with few cells are
-counted together, as one table over all their attributes, and summed from there.
+A pass over the rows takes as long for a table of 10 cells as for one of 60,000. So several small tables are
+sums of one larger table over all their attributes, which is counted in one pass.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ class Limits:
 
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
-SHARED_CELLS = 2**20  # a table with more cells than a chunk has rows is counted in place, alone
+SHARED_CELLS = 2**20  # a table with more cells than a chunk has rows is counted alone, record by record
 MOST_AXES = 32  # numpy has at most 64
 
 
 def blocks(
     sets: Sequence[AttributeSet], sizes: Mapping[str, int]
 ) -> list[tuple[AttributeSet, list[AttributeSet]]]:
-    """Distribute the sets among tables that are counted in one pass each, starting with the largest set.
+    """Return tables to count in one pass each, and the sets that are sums of each table.
 
-    A table greedily adds the attribute that completes the most open sets, as long as it has few cells. The
-    names of each set are in the order of `sizes`, the smallest first, so that sums run over long rows.
+    A table starts with the largest set that is left. It greedily adds the attribute that completes the most
+    other sets, as long as it has few cells. The names of each set are in the order of `sizes`, the smallest
+    first, so that sums run over long rows.
     """
     cells = {names: prod(sizes[name] for name in names) for names in sets}
     left = sorted(sets, key=lambda names: (cells[names], len(names)), reverse=True)
@@ -87,11 +88,11 @@ class Codes:
     columns: Mapping[str, Code]
     rows: int
     names: Any = None
-    """The names of the persons, an Arrow array, while it is not decided which records are counted."""
+    """The names of the persons, an Arrow array, until it is decided which records are counted."""
     unknown: NDArray[np.bool_] | None = None
     """Which records of these persons have values outside the domain: they are not counted."""
     out: Counts | None = None
-    """How many were left out beside these records, as `Counter.left_out` counts them; None for nothing."""
+    """How many other records were left out, as `Counter.left_out` counts them; None for nothing."""
 
     def where(self, kept: NDArray[np.bool_]) -> Codes:
         """Return some of the records."""
@@ -152,7 +153,7 @@ class Tally:
 
 
 def check_cells(schema: Schema, sets: Sequence[AttributeSet]) -> list[int]:
-    """Return the number of cells of each set; refuse a set that exceeds any memory."""
+    """Return the number of cells of each set; refuse a set with more than `MOST_CELLS`."""
     cells = [prod(schema.shape(names)) for names in sets]
     for names, count in zip(sets, cells, strict=True):
         if count > MOST_CELLS:

@@ -1,4 +1,4 @@
-"""Reading CSV files: records framed by the stated dialect, their fields as strings."""
+"""Reads the fields of CSV files as strings; `framing` finds where records start and end."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ LONE_RETURN = re.compile(rb"\r(?!\n)")
 class CSVFile:
     """One file, its dialect, and the indexes of the needed columns.
 
-    If records are dropped (`drop`), a character that cannot be decoded is replaced, and so is every field of
-    a record with too many or too few. Otherwise such a file is refused. A file whose quotation marks do not
-    say where records end is always refused.
+    A file with a character that cannot be decoded, or a record with too many or too few fields, is refused.
+    With `drop`, the character is replaced, and so are all fields of the record. A file with misplaced
+    quotation marks is always refused, because the ends of its records are unknown.
     """
 
     path: str
@@ -84,7 +84,7 @@ class CSVFile:
         names = [str(index) for index in range(self.columns)]
         chosen = [names[index] for index in sorted(set(self.indexes.values())) or [0]]
         data, stand_in = block.data, ""
-        if LONE_RETURN.search(data):  # at which Arrow would end the record
+        if LONE_RETURN.search(data):  # where Arrow would end the record
             stand_in = next(sign for sign in map(chr, range(0xE000, 0xF900)) if sign.encode() not in data)
             data = LONE_RETURN.sub(stand_in.encode(), data)
         try:
@@ -119,7 +119,7 @@ class CSVFile:
 def open_csv(
     path: str, dialect: CSV, names: Sequence[str], person: str | None = None, drop: bool = False
 ) -> CSVFile:
-    """Read the header of a file, and return the file; do not read the records."""
+    """Return a file, of which only the header is read."""
     with closing(_blocks(path, dialect, drop)) as parts:
         block = next(parts, None)
     if block is None:
@@ -131,7 +131,7 @@ def open_csv(
 def _read_header(
     header: RecordBlock, dialect: CSV, path: str, names: Sequence[str], person: str | None
 ) -> tuple[str, list[str]]:
-    """Return the delimiter, which the header determines if it is not stated, and the columns."""
+    """Return the delimiter, chosen by the header if it is not stated, and the columns."""
     if LONE_RETURN.search(header.data):
         raise header.mistake(0, "a carriage return that no line feed follows; save the file with line feeds")
     first = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
@@ -177,7 +177,7 @@ def _chunks(file: Any, dialect: CSV, source: str, drop: bool) -> Iterator[bytes]
         raise DataError(f"data: {source} is not UTF-8: it starts like {MARKS[mark]}; state its encoding")
     file.seek(len(mark))
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace" if drop else "strict")
-    halves = "surrogatepass" if drop else "strict"  # of characters, which some encodings write
+    halves = "surrogatepass" if drop else "strict"  # surrogates, which some encodings write
     line, raw = 1, b"?"
     while raw:
         raw = quietly("reading the table", file.read, framing.BLOCK_BYTES)

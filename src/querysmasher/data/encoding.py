@@ -8,14 +8,14 @@ numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO s
 midnight, in their time zone if they have one; any other time of day matches no date. A missing value matches
 nothing, unless the attribute declares the value that missing ones count as.
 
-The rule looks at one value and the schema, never at the other records. So it gives the same index when
-a library stores the same values in a wider type because of one record: integers as floats (one is missing),
-narrow floats as wide ones, anything as Python objects, or numbers as strings (one cannot be read). Floats
-cannot distinguish all integers of 2^53 and more: an attribute with such labels refuses every column of
-floats, and every column that pandas would turn to floats because of one missing value.
+The rule depends on one value and the schema, never on the other records. One record can make a library store
+all values of a column in a wider type: integers as floats (one is missing), narrow floats as wide ones,
+anything as Python objects, or numbers as strings (one cannot be read). The indexes stay the same. Floats
+cannot distinguish all integers from 2^53 on: an attribute with such labels refuses every column of floats,
+and every column that pandas would convert to floats because of one missing value.
 
-Where all labels are numbers, or all are booleans, a string is read as in a CSV file. What it means depends on
-its attribute alone. A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal
+Where all labels are numbers, or all are booleans, a string is read as in a CSV file: what it means depends on
+the attribute alone. A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal
 separator, and may be surrounded by spaces; ``nan`` is a missing number and ``inf`` a number outside every
 domain. A boolean is one of `BOOLEANS`, in any case. An empty field is missing, unless the domain has the
 empty string. The labels of an attribute with labels of several kinds are matched as strings. A number is
@@ -45,7 +45,7 @@ from querysmasher.errors import DataError
 EPOCH = date(1970, 1, 1).toordinal()
 
 NO_DAY = np.iinfo(np.int32).min
-"""Stands for a moment that is not midnight."""
+"""Stands for a timestamp that is not at midnight."""
 
 
 def days(column: Any) -> Any:
@@ -91,7 +91,7 @@ SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
 """Types that Arrow infers only for objects that are all of this kind."""
 
 PLAIN = (str, int, float, bool, date, type(None))
-"""Types of which equal values have equal codes: equal moments may show different days on their own clocks."""
+"""Types whose equal values have equal codes: equal timestamps in two time zones may be different dates."""
 
 
 Code = NDArray[np.unsignedinteger[Any]]
@@ -152,13 +152,13 @@ class Encoder:
 
     @cached_property
     def texts(self) -> dict[str, int]:
-        """The labels that a string can match, with their indexes: strings, and dates by their ISO strings."""
+        """The labels that a string matches, with their indexes: strings, and dates as ISO strings."""
         days = {str(day): index for day, index in self.by_kind.get(date, {}).items()}
         return days | self.by_kind.get(str, {})
 
     @cached_property
     def labels(self) -> dict[str, int]:
-        """The codes of the strings of a CSV file: of an empty field, and of the labels as strings."""
+        """The codes of the fields of a CSV file: an empty one is missing, others are labels as strings."""
         labels = {label: index for index, label in enumerate(self.attribute.labels)}
         if len(labels) < self.attribute.size:
             name = self.attribute.name
@@ -195,7 +195,7 @@ class Encoder:
         for label, index in labels.items():
             with np.errstate(over="ignore"):
                 rounded = float(np.float32(label))
-            # An integer would match as a float, among missing values, what it does not match as itself.
+            # Not an integer, which would match as a float, beside missing values, but not as an integer.
             if rounded not in labels and math.isfinite(rounded) and not rounded.is_integer():
                 narrow.setdefault(rounded, []).append(index)
         return labels | {value: indexes[0] for value, indexes in narrow.items() if len(indexes) == 1}
@@ -207,7 +207,7 @@ class Encoder:
 
     @property
     def reads_texts(self) -> bool:
-        """Whether a string stands for a number or a boolean: the attribute has nothing else."""
+        """Whether a string is read as a number or a boolean: all labels are numbers, or all are booleans."""
         return self.kinds in ((float,), (bool,))
 
     def read(self, text: str, decimal: str = ".") -> int:
@@ -227,7 +227,7 @@ class Encoder:
         """Return the index of one Python value, or the code for why it has none."""
         if isinstance(value, np.generic):
             value = value.item()
-        if isinstance(value, complex) and not value.imag:  # one complex number makes pandas store all as such
+        if isinstance(value, complex) and not value.imag:  # one complex number makes all complex in pandas
             value = value.real
         if value is None or type(value).__name__ in MISSING_TYPES:
             return self.missing
@@ -286,7 +286,7 @@ class Encoder:
         return self._typed(column)
 
     def accepts(self, kind: Any) -> bool:
-        """Return whether a value of a column of this Arrow type can match, whatever the domain."""
+        """Return whether the attribute has labels of the kind that a column of this Arrow type holds."""
         if pa.types.is_dictionary(kind):
             return self.accepts(kind.value_type)
         of = kind_of(kind)
@@ -348,7 +348,7 @@ class Encoder:
         """
         days = {day.toordinal() - EPOCH: index for day, index in self.by_kind.get(date, {}).items()}
         integers = self.integers if len(self.integers) == self.attribute.size else {}
-        tables = {}
+        tables: dict[type, tuple[int, Code]] = {}
         for kind, labels in ((date, days), (bool, self.by_kind.get(bool, {})), (float, integers)):
             start, end = min(labels, default=0) - 1, max(labels, default=0) + 1
             if labels and start in INT64 and end in INT64 and end - start < max(MOST_KNOWN, 2 * len(labels)):

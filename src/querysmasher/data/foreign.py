@@ -1,4 +1,4 @@
-"""Calls into other libraries, whose error messages may quote the data."""
+"""Calls of other libraries, whose error messages may quote the data."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _noted: ContextVar[list[str] | None] = ContextVar("noted", default=None)
 
 
 def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return the result of `call`; turn its errors into a `DataError` that does not quote data."""
+    """Return the result of `call`; replace its error by a `DataError` that does not quote data."""
     try:
         return call(*arguments, **options)
     except (QuerySmasherError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a foreign library raises may quote a record
         cause = type(error).__name__
-    # Raised here so that the foreign error is not the context of ours.
+    # Raised here, outside the handler, so that the foreign error is not the context of this one.
     msg = f"data: {doing} failed with {cause}, whose message is withheld because it may quote the data"
     raise DataError(msg)
 
 
 def quiet_iterator(doing: str, items: Iterable[T]) -> Iterator[T]:
-    """Iterate over `items`; turn the errors of each step as in `quietly`."""
+    """Iterate over `items`; replace errors as `quietly` does."""
     iterator = quietly(doing, iter, items)
     while (item := quietly(doing, lambda: next(iterator, None))) is not None:
         yield item
@@ -48,10 +48,11 @@ def check_columns(
     hint: str = "",
     person: str | None = None,
 ) -> None:
-    """Refuse data in which a needed column is missing, with a `hint`, or repeated.
+    """Refuse data in which a needed column is missing or repeated.
 
-    The error quotes a column only if it is a spelling variant of the attribute's name: in a file without a
-    header, the names are the first record. `source` names one of several files.
+    The error quotes a column only if it is a spelling variant of the attribute's name, because the first line
+    of a file without a header is a record. If there is none, the error ends with `hint`. `source` names one
+    of several files.
     """
     where = f" in {source}" if source else ""
     if (noted := _noted.get()) is not None:
@@ -69,9 +70,9 @@ def check_columns(
 
 @contextmanager
 def noting_columns() -> Iterator[list[str]]:
-    """Provide a list of the columns of the table last opened in this context, for `check` only.
+    """Provide the list of the columns of the table last opened in this context, for `check` only.
 
-    They never appear in an error, because they may be a record.
+    Errors do not contain it, because it may be a record.
     """
     columns: list[str] = []
     token = _noted.set(columns)

@@ -1,12 +1,11 @@
-"""The dialect of a CSV file, and where records start and end, from the stated dialect alone.
+"""The dialect of a CSV file, and where its records start and end.
 
 The dialect is stated, never inferred from the records: one record could change how all others are read.
 
 Quotation marks alternate: the first opens, the next closes, and a doubled one inside a field closes and
-opens again. So a line feed ends a record if an even number of marks precede it. This holds for every file
-in which a mark opens only at the start of a field and closes only at its end, which is checked for each
-mark. Otherwise the file is refused with the line number and the kind of mistake; the line itself is never
-shown.
+opens again. So a line feed ends a record if an even number of marks precede it. This holds if every mark
+opens at the start of a field or closes at its end. Each mark is checked; a file with another is refused. The
+error states the line number and the kind of mistake, and never shows the line itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from querysmasher.errors import DataError, as_given
 
 DELIMITERS = (",", ";", "\t", "|")
-"""Possible delimiters if none is stated; the header line decides."""
+"""The delimiters among which the header line decides if none is stated."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +83,10 @@ class CSV:
 
 BLOCK_BYTES = 2**24
 LONGEST_RECORD = 2**28
-"""Maximum number of bytes of a record: an unclosed quotation mark would extend to the end of the file."""
+"""Maximum number of bytes of a record: an unclosed quotation mark would take the rest of the file."""
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
-"""Stands for what cannot be read; a person's name with it is none."""
+"""Stands for what cannot be read; a person's name that contains it is missing."""
 
 LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 
@@ -155,7 +154,7 @@ class RecordBlock:
         return replace(self, data=first), replace(self, data=others, line=self.line_of(end))
 
     def readable(self) -> RecordBlock:
-        """Replace bytes that are not UTF-8; records end where they did."""
+        """Replace bytes that are not UTF-8, which changes the end of no record."""
         is_ascii = self.data.isascii()
         return self if is_ascii else replace(self, data=self.data.decode(errors="replace").encode())
 
@@ -189,7 +188,7 @@ class RecordBlock:
             raise self.mistake(int(self._quotes[-1]), "a quotation mark that is never closed")
 
     def ragged(self, columns: int, delimiter: str) -> list[tuple[int, int, int]]:
-        """Return where records with too many or too few fields start and end, and their numbers of fields."""
+        """Return start, end and number of fields of each record with too many or too few fields."""
         starts = np.concatenate([[0], self.ends[:-1] + 1])
         delimiters = np.searchsorted(self._outside(ord(delimiter)), self.ends)
         fields = np.diff(delimiters, prepend=0) + 1
@@ -197,7 +196,7 @@ class RecordBlock:
         return list(zip(*(array[wrong].tolist() for array in (starts, self.ends, fields)), strict=True))
 
     def even(self, columns: int, delimiter: str) -> RecordBlock:
-        """Replace every field of ragged records by a text that matches no label and no name: their line."""
+        """Replace all fields of ragged records by a text about their line, which matches no label or name."""
         parts, done = [], 0
         for start, end, count in self.ragged(columns, delimiter):
             field = f"{UNREADABLE}line {self.line_of(start)}: {count} fields".split(delimiter, maxsplit=1)[0]

@@ -1,21 +1,22 @@
 """To whom records belong: the names of persons, and streams from which at most k records of each are kept.
 
-A name is an integer, a text or bytes, of one kind in the whole table, and is compared exactly. An integer is
-the same in every width, also as a float or a decimal without a fraction. A record without a name (null, NaN,
-an empty field of a CSV file) belongs to nobody, so no bound could hold for whoever it is about: the table is
-refused, or the record is dropped, like one with a missing value.
+Names are integers, texts or bytes. All names of a table are of one kind, and are compared exactly. An integer
+is the same in every width, and as a float or a decimal without a fraction.
 
-So is one whose name has lost digits or characters, because several persons may have the name that is left: a
-float from which on floats of its width do not distinguish integers (2^53, or 2^24 in 32 bits), a text that
-such a float was written as ("4.611686018427388e+18"), a text with the sign that replaces unreadable ones.
+A record without a name (null, NaN, an empty field of a CSV file) cannot be attributed to a person, so no
+bound could hold for that person: the table is refused, or the record is dropped, like one with a missing
+value. A name that has lost digits or characters counts as missing, because several persons may have what is
+left of it: a float of at least 2^53, or 2^24 in 32 bits, where floats do not distinguish all integers; a text
+that was written from such a float ("4.611686018427388e+18"); a text with the replacement character.
 
-Whether a table is refused must not depend on one record if records are dropped. Each Python object is then
-named by itself, and names are the same if they are written alike: 7, "7" and b"7" are one person.
+If records are dropped, one record must not decide whether the table is refused. Each Python object is then
+named by itself, and names that are written alike are the same: 7, "7" and b"7" are one person.
 """
 
 from __future__ import annotations
 
 import decimal
+import math
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -33,7 +34,7 @@ from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 
 WORK_BYTES = 40
-"""Memory per record for choosing, besides its codes and the name of its person."""
+"""Bytes per record to choose those that are counted, besides its codes and the name of its person."""
 
 LOST = (
     r"^[+-]?(?:[0-9]+(?:[.,][0-9]+)?[eE]\+[0-9]+|[0-9]+[.,][0-9]+[eE][0-9]+|(?:9[0-9]{15}|[0-9]{17,})[.,]0+)$"
@@ -64,7 +65,7 @@ def can_name(kind: Any) -> bool:
 def names_of(column: Any, title: str, drop: bool = False) -> Any:
     """Return a column called `title` as an Arrow array of one of `KINDS`; a missing name is null.
 
-    With `drop`, so is an unsuitable one, instead of a reason to refuse the table.
+    An unsuitable name is null with `drop`; otherwise the table is refused.
     """
     if isinstance(column, Texts):
         names = column.column
@@ -129,7 +130,7 @@ def _decimals(column: Any, title: str, drop: bool) -> Any:
 def _objects(column: NDArray[np.object_], title: str) -> Any:
     """Return Python objects of one kind."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in column]
-    plain = [None if value is None or _is_missing(value) else value for value in plain]
+    plain = [None if _is_missing(value) else value for value in plain]
     kinds = {type(value) for value in plain if value is not None}
     if kinds <= {int, float}:
         numbers = [None if name is None else int(name) for name in map(_name, column)]
@@ -147,7 +148,7 @@ def _objects(column: NDArray[np.object_], title: str) -> Any:
 
 
 def _name(value: Any) -> bytes | None:
-    """Return the name that a Python object is, or None; it does not depend on other records."""
+    """Return the name that a Python object states, or None if it states none."""
     exact = _exact(value)
     if isinstance(value, np.generic):
         value = value.item()
@@ -173,7 +174,8 @@ def _not_integers(exact: int) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    return type(value).__name__ in MISSING_TYPES or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or is_nan or type(value).__name__ in MISSING_TYPES
 
 
 def _refused(title: str, got: str) -> DataError:
@@ -181,7 +183,7 @@ def _refused(title: str, got: str) -> DataError:
 
 
 def check_kind(kinds: list[str], names: Any, title: str, is_stated: bool) -> None:
-    """Refuse names of a second kind, beside those noted in `kinds`: a person would have two of them.
+    """Note the kind of names, and refuse a second kind in the table: one person would have two names.
 
     Names that are all missing have a kind only if the type of the column states it.
     """
@@ -193,7 +195,7 @@ def check_kind(kinds: list[str], names: Any, title: str, is_stated: bool) -> Non
 
 
 def chosen(bound: Bound, codes: Codes) -> Codes:
-    """Return the records that are counted, of all records of some persons, and how many are left out."""
+    """Choose the records that are counted, from all records of some persons; note how many are left out."""
     if not codes.rows:
         return Codes(codes.columns, 0)
     encoded = pc.dictionary_encode(codes.names)
@@ -212,10 +214,10 @@ def _bytes(name: str | bytes | int | uuid.UUID) -> bytes:
 
 
 def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) -> Generator[Codes]:
-    """Yield the records that are counted, from a table that `read` yields in chunks, the same each time.
+    """Yield the records that are counted, from a table that each call of `read` yields in the same chunks.
 
-    Memory: about `limits.people_bytes`, and the records of one person. A table that does not fit is read once
-    more for each part of the persons.
+    Memory: about `limits.people_bytes`, and the records of one person. For a table that does not fit, the
+    persons are divided into parts, and the table is read once more for each part.
     """
     held: list[Codes] = []
     size = 0
@@ -223,7 +225,7 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
         for chunk in chunks:
             size += chunk.size + WORK_BYTES * chunk.rows + (chunk.names.nbytes if chunk.rows else 0)
             held = [*held, chunk] if size <= limits.people_bytes else []
-    # With room, because no two parts are of the same size.
+    # More parts than needed, because they are not of the same size.
     parts = 1 if size <= limits.people_bytes else -(-3 * size // (2 * limits.people_bytes))
     for part in range(parts):
         if parts > 1:
@@ -234,7 +236,7 @@ def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) 
 
 
 def _of_part(codes: Codes, parts: int, part: int) -> Codes:
-    """Return the records of one part of the persons, which a hash of the name decides."""
+    """Return the records of one part of the persons, chosen by a hash of the name."""
     if not codes.rows:
         return codes
     encoded = pc.dictionary_encode(codes.names)
@@ -243,7 +245,7 @@ def _of_part(codes: Codes, parts: int, part: int) -> Codes:
 
 
 def cut(codes: Codes, rows: int) -> Iterator[Codes]:
-    """Yield the records in chunks of at most `rows`: one at least, for what was left out."""
+    """Yield the records in chunks of at most `rows`. The first, perhaps empty, says what was left out."""
     for start in range(0, max(codes.rows, 1), rows):
         size = min(rows, codes.rows - start)
         columns = {name: column[start : start + size] for name, column in codes.columns.items()}

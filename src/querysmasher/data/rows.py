@@ -1,4 +1,4 @@
-"""From batches of rows to codes, whatever their source, and the engine for tables that this process reads."""
+"""Encodes batches of rows from any source, and counts tables that this process reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from querysmasher.privacy.counts import AttributeSet, Counts
 from querysmasher.schema import Schema
 
 Look = Callable[["RowEncoder", Iterable[Any]], bytes]
-"""What looks through batches of rows and returns its findings."""
+"""A function that looks through batches of rows and returns its findings."""
 
 UNKNOWN = ("refuse", "drop")
 STRANGERS = (
@@ -56,7 +56,7 @@ class Batch:
 
 
 def no_records(schema: Any) -> Any:
-    """Return an empty Arrow batch, which leads a table: its types are refused even if there is no record."""
+    """Return an empty Arrow batch to start a table with, so that types are checked without records too."""
     return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -111,7 +111,7 @@ class RowEncoder:
         return {name: Encoder(self.schema[name]) for name in self.names}
 
     def encode(self, batch: Any, kinds: list[str]) -> Codes:
-        """Return the codes of a batch, Arrow's or a `Batch`; `kinds` are those of names in batches before."""
+        """Return the codes of a batch, Arrow's or a `Batch`; `kinds` collects the kinds of persons' names."""
         columns = {
             name: quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
             for name, encoder in self.encoders.items()
@@ -211,7 +211,7 @@ class ScanCounter(TableCounter):
         self._kept: list[Codes] | None = None
 
     def inspect(self, look: Look) -> list[bytes]:
-        """Return what `look` finds in the rows, part by part: for `check`, which shows records."""
+        """Return what `look` finds in each part of the table: for `check`, which shows records."""
         with closing(self._read()) as rows:
             return [look(self.rows, rows)]
 

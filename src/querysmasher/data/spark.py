@@ -1,25 +1,24 @@
-"""Counts a Spark frame on its executors: counts go to the driver, never records.
+"""Counts a Spark frame on its executors: the driver receives counts, never records.
 
 The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is in
 use: about one byte per record and attribute. Codes are never kept on disk; what does not fit in memory is
 computed again when needed. Each batch of marginals is then one job over the codes. A task counts its rows
 into dense tables and sends them in slabs, each in the smallest integers that hold its counts; a slab of zeros
-is not sent. Where more than a few tasks count, other tasks sum what they send, so that the driver receives
-one table of each.
+is not sent. If many tasks count, further tasks sum their tables before the driver receives them.
 
-If at most some records of each person are counted, Spark first sorts the records by person (on disk, if they
-do not fit in memory), and an encoding task holds one batch of rows and the records of one person.
+If the number of records per person is bounded, Spark first sorts the records by person (on disk, if they do
+not fit in memory), and an encoding task holds one batch of rows and the records of one person.
 
-Each task goes from the Arrow batches of one partition to messages, as `mapInArrow` requires. An error of ours
-is also sent as a message: raised on an executor, it would be logged with its context.
+Each task turns the Arrow batches of one partition into messages, as `mapInArrow` requires. An error of this
+library is also sent as a message: raised on an executor, it would be logged together with records.
 
 Memory, whatever the number of rows: a counting task holds one batch of marginals at 8 bytes per cell, twice,
 and one Arrow batch of codes (`PIECE_BYTES`); a summing task holds what it receives (`SUMMED_CELLS`); the
 driver holds one batch of marginals and what `DIRECT_TASKS` tasks send of it.
 
 A Python task costs about 0.1 s, and one that counts also sends all its tables. So a local session gets a few
-tasks per core, and tasks with few records are joined. The executors' Python needs this library too. Spark
-itself is never imported here: the frame provides it.
+tasks per core, and tasks with few records are joined. The executors' Python needs this library too. This file
+does not import Spark: the frame provides it.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ from querysmasher.privacy.counts import AttributeSet, Counts
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEFAULT_TASKS = 200  # where the session's own setting is no number
-ENCODING_TASKS = 4  # per counting task, so that the codes of one are easily kept
+DEFAULT_TASKS = 200  # if the session's setting is not a number
+ENCODING_TASKS = 4  # per counting task, so that the codes of each fit in memory
 TASK_RECORDS = 2**18  # counting fewer takes less time than sending the tables
 DIRECT_TASKS = 4  # maximum number that send tables to the driver at once; executors sum those of more
 SUMMED_CELLS = 2**24  # received by one summing task: 16 MB of small counts, 128 MB of the largest
 LACKS = re.compile(
     r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"
 )
-"""How Spark reports an unsuitable Python; messages of Spark and Python, compared and never shown."""
+"""Messages by which Spark reports an unsuitable Python; they are recognised and never shown."""
 
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -74,16 +73,16 @@ TYPES = dict(zip(INTEGERS, (pa.int8(), pa.int16(), pa.int32(), pa.int64()), stri
 }
 
 PIECE_BYTES = 2**14
-"""Codes per row of the encoded frame. Spark moves 10,000 rows at once by default, so 160 MB of codes."""
+"""Bytes of codes per row of the encoded frame: Spark moves 10,000 rows at once by default, 160 MB."""
 SLAB_CELLS = 2**14
-"""Counts per row; 10,000 rows of the widest counts are 1.3 GB, below the 2 GB of an Arrow array."""
+"""Counts per row: 10,000 rows of 8-byte counts are 1.3 GB, below the 2 GB limit of an Arrow array."""
 BATCH_ROWS = 64
 """Rows sent at a time, because Spark takes 1 ms for each batch."""
 SLABS = "failure string, slab int, width int, counts binary"
-"""Counts of a slab in unsigned integers of so many bytes, the fewest that hold the largest."""
+"""A slab's counts as unsigned integers of `width` bytes, the fewest that hold the largest count."""
 FINDINGS = "found binary"
 SENT = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
-"""Spark's names of the types of what tasks send."""
+"""The types of what tasks send, by Spark's names."""
 
 
 def open_spark(rows: RowEncoder, data: object) -> SparkCounter | None:
@@ -131,19 +130,18 @@ class SparkCounter(TableCounter):
 
     def _encode(self) -> tuple[int, Counts]:
         """Encode the rows, keep their codes, and return their number and what was left out."""
-        # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
-        # the bytes would change with what a schema remembers of earlier questions.
+        # Spark Connect recognises a kept frame by the bytes of its function. A copy that nothing else uses
+        # keeps these bytes the same; properties that the rows cache would change them.
         rows = EncodedRows(deepcopy(self.rows))
-        encode = partial(rows.encode, self.rows.limits.read_rows)
         tasks = ENCODING_TASKS * _tasks(self._frame)
         if self.rows.bound is None:
             joined = self._frame.coalesce(tasks)
         else:  # all records of a person in one task, one after the other
             person = f"c{self.rows.columns.index(self.rows.bound.column)}"
             joined = self._frame.repartition(tasks, person).sortWithinPartitions(person)
-        encoded = joined.mapInArrow(encode, rows.columns)
+        encoded = joined.mapInArrow(rows.encode, rows.columns)
         encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
-        # With the counter its codes go, however the counter ends; a session that ends first takes them along.
+        # The codes are released with the counter, or with the session if that ends first.
         weakref.finalize(self, _release, encoded).atexit = False
         sums = [f"sum({name})" for name in ("records", *rows.left_out)]
         summed = encoded.selectExpr("max(failure)", *sums)
@@ -156,8 +154,7 @@ class SparkCounter(TableCounter):
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
-        rows = EncodedRows(self.rows)
-        count = partial(count_partition, rows, tuple(batch), self.rows.limits.chunk_rows)
+        count = partial(count_partition, EncodedRows(self.rows), tuple(batch))
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
@@ -220,7 +217,7 @@ def _release(encoded: Any) -> None:
 
 
 def _name(column: str, kind: str) -> str:
-    """Return the expression for the names of persons, which Spark can compare exactly."""
+    """Return an expression for the names of persons that Spark compares exactly."""
     if kind in (*INTEGERS, "string", "binary"):
         return _quoted(column)
     if re.fullmatch(r"decimal\((\d|1[0-8]),0\)", kind):
@@ -248,9 +245,9 @@ def joined(parts: Iterable[Any], rows: int) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The rows of the encoded frame: some records each, with one column of codes per attribute.
+    """The rows of the encoded frame: each has the codes of several records, a column per attribute.
 
-    Before the codes stand the numbers of `Counter.left_out`, which are to be summed over all rows.
+    The columns before the codes have the numbers of `Counter.left_out`, to be summed over all rows.
     """
 
     rows: RowEncoder
@@ -267,15 +264,14 @@ class EncodedRows:
         """The columns of the numbers of what was left out."""
         return [f"out{number}" for number in range(len(self.rows.nothing_left_out))]
 
-    def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
+    def encode(self, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
-        return _sent(self.columns, self._pieces(parts, read_rows))
+        return _sent(self.columns, self._pieces(parts))
 
-    def _pieces(self, parts: Iterable[Any], read_rows: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """Yield the records that are counted: all, or at most some of each person."""
-        batches = joined(_named(self.rows, parts), read_rows)  # or small ones would take most of the time
-        chunks, bound = self.rows.chunks(batches, read_rows), self.rows.bound
-        dtypes = self._dtypes
+        rows, bound, dtypes = self.rows.limits.read_rows, self.rows.bound, self._dtypes
+        chunks = self.rows.chunks(joined(_named(self.rows, parts), rows), rows)  # small batches take longer
         step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in dtypes.values())))
         for codes in chunks if bound is None else bounded_in_order(bound, chunks):
             for piece in cut(codes, step):
@@ -297,14 +293,14 @@ class EncodedRows:
 
 
 def count_partition(
-    encoded: EncodedRows, sets: tuple[AttributeSet, ...], chunk_rows: int, parts: Iterable[Any]
+    encoded: EncodedRows, sets: tuple[AttributeSet, ...], parts: Iterable[Any]
 ) -> Iterator[Any]:
     """Yield the slabs of a partition's tables, one table after the other."""
 
     def counted() -> Iterator[tuple[int, Counts]]:
         tally = Tally(encoded.rows.schema, sets)
         for part in parts:
-            for chunk in cut(encoded.decode(part), chunk_rows):
+            for chunk in cut(encoded.decode(part), encoded.rows.limits.chunk_rows):
                 tally.add(chunk)
         flat = np.concatenate([table.reshape(-1) for table in tally.tables()])
         yield from enumerate(np.split(flat, range(SLAB_CELLS, flat.size, SLAB_CELLS)))
@@ -337,7 +333,7 @@ def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
 
 
 def _sent(columns: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """Yield rows as batches; if an error of ours ends them, the last row has it in its first column."""
+    """Yield rows as batches; an error of this library becomes a last row with the error in column 1."""
     failure = None
     try:
         while batch := list(islice(rows, BATCH_ROWS)):

@@ -1,20 +1,20 @@
 """Explore a table: decide privately where the budget pays, measure there, and publish the error.
 
-Everything here is computed from noisy results. Exact counts stay behind `Phases`, which adds up exact costs
-and refuses a phase that would exceed the budget: an error in this file can cost accuracy, not privacy.
+Everything here is computed from noisy results. Only `Phases` sees exact counts; it adds up exact costs and
+refuses a phase that would exceed the budget. So an error in this file can cost accuracy, not privacy.
 
 1. The number of records (unless it is public), then a first look at every single attribute.
 2. The distance of every pair from independence. A pair's prior is scaled to its noisy distance, less one
-   standard error; then water-filling (`filling`) divides the budget among pairs, and more accurate single
-   attributes. A pair without visible signal gets little or nothing.
+   standard error; then water-filling (`filling`) divides the budget among pairs and single attributes. A pair
+   without visible signal gets little or nothing.
 3. If the noise allows it, the distance of every triple from the table of maximum entropy given its pairs;
-   then what was kept back is divided among triples and better pairs and single attributes in the same way.
+   then the rest of the budget is divided in the same way among triples, pairs and single attributes.
 4. The distance of every table of the workload from its estimate: the error of the estimate.
 
-With very many records, nothing is better than the plan of least error, which an exploration then follows, in
-part or as a whole.
+With very many records, nothing is better than the plan of least error; an exploration then spends a part or
+all of its budget as that plan does.
 
-The constants were chosen on tables of several kinds, real and made up. The error changes little around them.
+The constants were chosen on real and fictitious tables. Small changes of them hardly change the error.
 """
 
 from __future__ import annotations
@@ -50,21 +50,22 @@ TOTAL = 0.02
 """Fraction of the budget for the number of records."""
 
 ROUGH, AGAIN = 0.01, 0.15
-"""If the number of records has a larger relative error, it gets this fraction of the next phase again."""
+"""If the number of records has a larger relative error than the first, it is measured again, with the second
+as a fraction of the next phase."""
 
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
-"""Fractions of the budget for the distances of pairs and triples from what is known before them."""
+"""Fractions of the budget for the distances of pairs and of triples from their estimates."""
 
 DENSE, DENSEST = 0.006, 0.003
-"""The ‖error‖₁/N of unbiased tables at which exploring starts to spend as the plan of least error does, and
-at which it does nothing else."""
+"""The ‖error‖₁/N of unbiased tables below which an exploration spends a part of its budget as the plan of
+least error does, and below which it spends everything so."""
 
 FLOOR = 0.25
-"""A pair or triple without visible signal may still be this many standard errors from what is expected."""
+"""Least distance that is assumed of a pair or triple, in standard errors of the noisy distance."""
 
 VISIBLE, CLEAR = 0.02, 0.001
-"""The noise on the distances of triples, as a fraction of the records, below which they are measured, and
-below which they are clear."""
+"""The noise of the distances of triples, as a fraction of the records: below the first they are measured, and
+below the second more of the budget waits for them."""
 
 LEAST = 1e-5
 """Sets that would get a smaller fraction of a phase are not measured."""
@@ -155,7 +156,7 @@ class Request:
         self.workload = workload
         self.schema = schema = workload.schema
         self.weights: dict[AttributeSet, float] = {}
-        """The weight of every table, of groups on the same attributes together, in the workload's order."""
+        """The weight of every table, in the workload's order; groups on the same attributes are one table."""
         for group in workload:
             if not group.is_marginal:
                 msg = (
@@ -176,24 +177,24 @@ class Request:
         several = sum(math.comb(len(subset), 3) for subset in self.weights) <= 10 * MOST_TRIPLES
         triples = self._parts(3) if several else []
         self.triples = triples if len(triples) <= MOST_TRIPLES else []
-        """The sets of three attributes that tables consist of: none if there are too many."""
+        """The subsets of tables with three attributes; none if there are too many."""
         self.counted = [
             tuple(schema.names[a] for a in subset)
             for subset in (*self.weights, *self.singles, *self.pairs, *self.triples)
         ]
-        """The attribute sets, by name, that some phase may count: all others follow from them."""
+        """The attribute sets, by name, that some phase may count, or whose sums it may count."""
 
     def _parts(self, order: int) -> list[AttributeSet]:
-        """Return the sets of so many attributes inside tables; attributes of one value carry nothing."""
+        """Return the subsets of tables with `order` attributes of at least two values."""
         varying = ([a for a in subset if self.schema.sizes[a] > 1] for subset in self.weights)
         return list(dict.fromkeys(part for subset in varying for part in combinations(subset, order)))
 
 
 def dense_fraction(expected: float) -> float:
-    """Return the fraction of the budget to be spent as the plan of least error spends it.
+    """Return the fraction of the budget to spend as the plan of least error does.
 
     `expected` is the mean of ‖error‖₁/N over the unbiased tables of that plan. If it is tiny, all parts of
-    all tables are worth measuring, and distances have nothing to say.
+    all tables are worth measuring, and their distances need not be known.
     """
     return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
 
@@ -205,21 +206,21 @@ def by_size(sizes: Mapping[AttributeSet, int], cost: float) -> dict[AttributeSet
 
 
 SURELY = 10
-"""The plan of least error is at most this many times better than measuring every table evenly, by itself."""
+"""Assumed: the plan of least error is at most this many times better than measuring every table alone."""
 
 
 @dataclass(frozen=True)
 class Direct:
-    """What the plan of least error would spend on each attribute set, and how much of it to follow."""
+    """The costs of the plan of least error, and the fraction of the budget to spend as it does."""
 
     weight: float = 0.0
-    """The fraction of the budget that is spent in this way."""
+    """That fraction of the budget."""
     costs: Mapping[AttributeSet, float] = field(default_factory=dict)
     """The privacy cost of each set in the plan."""
 
     @classmethod
     def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
-        """Return what to follow on a table of so many records, if so much privacy cost is to be spent."""
+        """Return them for a table of `total` records and a privacy cost of `cost` for all phases."""
         schema, unit = request.schema, budget.unit
         sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.weights]
         per_record = MEAN * math.fsum(sizes) / max(total, 1.0)
@@ -233,7 +234,7 @@ class Direct:
         )
 
     def missing(self, spent: Mapping[AttributeSet, float], cost: float) -> dict[AttributeSet, float]:
-        """Divide a privacy cost among the sets that the plan spends more on than was spent already."""
+        """Divide a privacy cost among the sets on which less was spent than the plan spends."""
         missing = {subset: planned - spent.get(subset, 0.0) for subset, planned in self.costs.items()}
         short = {subset: more for subset, more in missing.items() if more > 0 and cost > 0}
         whole = math.fsum(short.values())
@@ -263,7 +264,7 @@ class Course:
         elif not self.request.pairs:
             journal.measure("single attributes", by_size(sizes, spare))
         else:
-            # the more records there are for each value, relative to the noise, the smaller is the first look
+            # the more records per value, relative to the noise, the less is spent on the first look
             signal = max(total, 1.0) * math.sqrt(budget) / sum(sizes.values())
             first = 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9) * budget
             costs = by_size(sizes, first)
@@ -275,7 +276,7 @@ class Course:
         return journal.ended([subset for subset in self.request.weights if subset], reserve)
 
     def _measure_larger(self, total: float, budget: float, spare: float) -> None:
-        """Measure pairs and triples where their distances ask for them."""
+        """Measure pairs and triples with large distances, and single attributes again."""
         pairs, triples = self.request.pairs, self.request.triples
         looking = 1 - self._direct.weight
         parts = Parts.of_noise(self.request.singles, self.journal.model())
@@ -284,7 +285,7 @@ class Course:
         parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
         scores = looking * TRIPLE_SCORES * budget
         noise = math.sqrt(len(triples) * self.journal.budget.unit.change() / scores)
-        # what waits until distances of triples are known: nothing if they would drown in noise
+        # the cost to spend after the distances of triples are known: nothing if these would be mostly noise
         later = 0.0 if noise > VISIBLE * total else (0.7 if noise < CLEAR * total else 0.5) * spare
         if not triples or later < 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
@@ -298,7 +299,7 @@ class Course:
         self._fill("triples, pairs and single attributes", parts, later - scores)
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
-        """Measure parts by water-filling; return what is left of their variances."""
+        """Measure parts by water-filling; return them with their remaining variances."""
         costs = np.array(
             [cell_cost(self.request.schema, subset, self.journal.budget) for subset in parts.sets]
         )
@@ -319,7 +320,7 @@ class Course:
     ) -> tuple[Array, float, list[Array]]:
         """Measure the distances of tables from their estimates.
 
-        Return them, their standard error, and the profiles of the estimates.
+        Return the distances, their standard error, and the profiles of the estimates.
         """
         profiles = list(map(profile, self.journal.model().tables(sets)))
         done = self.journal.compare(name, sets, cost)

@@ -1,12 +1,12 @@
-"""Water-filling: which parts of tables are measured how precisely, for the least error of the tables.
+"""Water-filling: how precisely to measure each part of the tables, for the least error of the tables.
 
-The expected distance E_k of part k from its estimate falls with its precision (`fill`). Errors of parts are
-independent, so that those of a table on the set A add up like √Σ_{k⊆A} E_k². We minimise
-Σ_A w_A √Σ_{k⊆A} E_k², which is convex in the precisions: E_k is, and the norm increases in each. At the
-optimum, the derivative with respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also
-the optimum of Σ_k ω_k E_k with these weights held fixed, which water-filling solves. A few rounds of both
-find it. (Where tables are noise alone, E_k is in proportion to b_k^(-1/2), and each round divides the
-logarithms of what is wrong by three.)
+The expected distance E_k of part k from its estimate decreases with its precision (`fill`). Errors of parts
+are independent, so the error of a table on the set A is √Σ_{k⊆A} E_k². We minimise Σ_A w_A √Σ_{k⊆A} E_k²,
+which is convex in the precisions: E_k is, and the norm increases in each. At the optimum, the derivative with
+respect to E_k is the weight ω_k = Σ_{A⊇k} w_A E_k / √Σ_{l⊆A} E_l². So it is also the optimum of Σ_k ω_k E_k
+with these weights held fixed, which water-filling solves. A few rounds of weighting and water-filling find
+it. (If tables are mostly noise, E_k is in proportion to b_k^(-1/2), and each round divides the logarithm of
+the error of each weight by three.)
 
 Water-filling divides a budget among tables whose cells have prior variances, at the least expected absolute
 error. A cell with prior variance v that is measured at precision b (one divided by the variance of the
@@ -87,7 +87,7 @@ MEAN = math.sqrt(2 / math.pi)
 
 
 def profile(table: Array) -> Array:
-    """Return the cells of a table in classes of similar counts: how many, and the mean root of the counts."""
+    """Return the number of cells in each class of similar counts, and the mean root of these counts."""
     cells = np.maximum(table.ravel(), 0.0)
     largest = float(cells.max(initial=0.0))
     if not largest:
@@ -101,11 +101,11 @@ def profile(table: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Parts of tables with prior variances: what water-filling divides a budget among."""
+    """Parts of tables with prior variances, among which water-filling divides a budget."""
 
     sets: tuple[AttributeSet, ...]
     variances: Array
-    """By part, and class of cells."""
+    """By part and class of cells."""
     counts: Array
 
     @classmethod
@@ -117,9 +117,9 @@ class Parts:
 
     @classmethod
     def of_noise(cls, singles: Iterable[AttributeSet], model: Model) -> Parts:
-        """Return single attributes, with the variances that noise leaves after negative counts are removed.
+        """Return single attributes with the variances of their non-negative estimates.
 
-        These are smaller in small cells.
+        These are smaller in small cells than the variance of the noise.
         """
         counts, roots = np.stack([profile(model.single(a)) for (a,) in singles], axis=1)
         residuals = map(model.evidence.noisy, singles)
@@ -140,7 +140,7 @@ class Parts:
         )
 
     def after(self, precisions: Array) -> Parts:
-        """Return what is left of the variances after parts were measured at these precisions."""
+        """Return the parts with their variances after measurements at these precisions."""
         left = self.variances / (1 + self.variances * precisions[:, None])
         return Parts(self.sets, left, self.counts)
 

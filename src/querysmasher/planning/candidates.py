@@ -18,8 +18,7 @@ queries that are split are rows over its cells. The root losses of all sets and 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -31,17 +30,26 @@ import numpy as np
 from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
-from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
+from querysmasher.planning.cells import (
+    Columns,
+    MergedRows,
+    are_given,
+    class_counts,
+    distinct_columns,
+    height,
+    merge,
+    work_of,
+)
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.grading import LOST
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
-from querysmasher.planning.split import query_tensor, schema_order, split_rows
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
+from querysmasher.planning.split import Decomposer
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -104,10 +112,12 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 """Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
 
 
-def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
+def merged_groups(
+    workload: Workload, indexes: Iterable[int], most_work: float, columns: Columns | None = None
+) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
     groups = [workload.groups[i] for i in indexes]
-    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work)
+    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work, columns)
     return None if merged is None or not merged.rows.any() else merged
 
 
@@ -217,8 +227,9 @@ class Beside:
         """Take the indexes of their groups, and whether clusters may use the total of tables."""
         self.schema, self.unit = workload.schema, unit
         self.groups = [workload.groups[i] for i in given]
-        self.maps = (value_classes(self.schema, self.groups) if given else None) or []
-        members = [[given[i] for i in cluster] for cluster in grown(self.schema, self.groups, self.maps)]
+        self.columns = distinct_columns(self.groups) if given else None
+        clusters = [] if self.columns is None else grown(self.schema, self.groups, self.columns)
+        members = [[given[i] for i in cluster] for cluster in clusters]
         whole = {i for cluster in members for i in cluster}
         self.tables = [group for i, group in enumerate(workload) if i not in whole]
         centred = len(members) > 1 and (not self.tables or (centred and _know_total(self.tables)))
@@ -229,7 +240,7 @@ class Beside:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
         clusters, rows, cells = [], 0, self._shared_cells()
         for indexes in members:
-            merged = merged_groups(workload, indexes, limits().beside_work)
+            merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
                 continue
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
@@ -317,40 +328,42 @@ def shares(merged: MergedRows) -> Array:
     return alpha if np.any(merged.rows != alpha[:, None]) else np.zeros(len(alpha))
 
 
-def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
+def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. Groups of many cells come first. Each
-    joins the cluster of which it multiplies the cells least, as far as is known: an attribute of which the
-    class changes c times from one value to the next has at most c + 1 classes, and changes add up.
+    `columns` are the distinct ones of their families. Groups of many cells come first. Each joins the cluster
+    of which it multiplies the cells least, as far as is known: an attribute of which the class changes c
+    times from one value to the next has at most c + 1 classes, and changes add up.
     """
-    attributes = sorted({a for classes in maps for a in classes})
-    joint = [
-        np.unique(np.stack([classes[a] for classes in maps if a in classes]), axis=1).shape[1]
-        for a in attributes
-    ]
-    changes = np.array(
-        [[np.count_nonzero(np.diff(classes.get(a, ()))) for a in attributes] for classes in maps]
-    )
-    sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
+    attributes = _attributes(schema, groups)
+    changes, joint = class_counts(schema, groups, attributes, columns)
+    asked_of = [set(schema.positions(group.attributes)) for group in groups]
+    sizes = np.array([[schema.sizes[a] if a in on else 1.0 for a in attributes] for on in asked_of])
     rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(members: list[int]) -> float:
-        """Return the number of cells that groups distinguish, infinite if they or the work are too many."""
-        count = float(np.minimum(changes[members].sum(axis=0) + 1.0, joint).prod())
-        counted = sizes[members].max(axis=0).prod() if len(members) > 1 else 0.0
-        queries, most = rows[members].sum(), limits()
-        fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
-        return count if fits and count * queries**2 <= most.beside_work else math.inf
+    def cells(changes: Array, counted: Array | float, rows: Array) -> Array:
+        """Return the numbers of cells of clusters, infinite if they or the work are too many."""
+        count, most = np.minimum(changes + 1.0, joint).prod(axis=-1), limits()
+        fits = (count <= most.merged_cells) & (count * rows <= CHUNK) & (counted <= most.structured_cells)
+        return np.where(fits & (count * rows**2 <= most.beside_work), count, np.inf)
 
-    alone = [cells([i]) for i in range(len(maps))]
+    alone = cells(changes, 0.0, rows)
     clusters: list[list[int]] = []
-    for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
-        growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]
-        if math.isfinite(min(growth, default=math.inf)):
-            clusters[growth.index(min(growth))].append(i)
-        else:
+    firsts = list[int]()  # where the sums over a cluster are kept
+    for i in sorted(np.flatnonzero(np.isfinite(alone)).tolist(), key=lambda i: -alone[i]):
+        together = changes[firsts] + changes[i], np.maximum(sizes[firsts], sizes[i]), rows[firsts] + rows[i]
+        growth = cells(together[0], together[1].prod(axis=-1), together[2]) / np.maximum(
+            alone[firsts], alone[i]
+        )
+        best = int(growth.argmin()) if firsts else 0
+        if not firsts or math.isinf(growth[best]):
             clusters.append([i])
+            firsts.append(i)
+            continue
+        clusters[best].append(i)
+        first = firsts[best]
+        changes[first], sizes[first], rows[first] = (sums[best] for sums in together)
+        alone[first] = cells(changes[first], 0.0, rows[first])
     return [sorted(members) for members in sorted(clusters, key=min)]
 
 
@@ -406,13 +419,14 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     that centred queries need. Rows measured whole lower it by what they tell of the same. The other queries
     are combinations of these rows and of the total.
     """
-    rows, total = plan.estimator.whole_rows, Group((), ())
-    covariances, variance = rows.known(total), float(rows.residual.variances(total, known=True))
+    rows, total = plan.estimator, Group((), ())
+    assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
+    covariances, variance = rows.covariances(total), float(rows.known_variances(total))
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-cluster.total_loss * variance for cluster in unsplit]
-        losses += [-plan.estimator.gain(group, weighted=True) for group in split]
+        losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
         queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
@@ -434,20 +448,10 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 
 def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
     """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
-    together: defaultdict[AttributeSet, list[Array]] = defaultdict(list)
-    for group in groups:
-        rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
-        for names, family in group.parts():
-            positions = schema.positions(names)
-            rows = np.multiply.outer(rows, query_tensor(family, schema_order(positions)))
-            rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
-            rows = rows.reshape(-1, *rows.shape[2:])
-            order += sorted(positions)
-        attributes = sorted(order)
-        rows = rows.transpose(0, *(1 + order.index(a) for a in attributes))
-        for kept, left in split_rows(rows, [centres[a] for a in attributes]).items():
-            together[tuple(attributes[axis] for axis in kept)].append(left)
-    return {attributes: _root_of(np.concatenate(rows)) for attributes, rows in together.items()}
+    sets = Decomposer(schema, centres).decompose(groups)
+    rows = {s.attributes: terms_rows(s.terms) for s in sets if s.attributes}
+    total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
+    return {(): math.sqrt(total)} | {attributes: _root_of(left) for attributes, left in rows.items()}
 
 
 def _root_of(rows: Array) -> float:

@@ -28,7 +28,7 @@ from itertools import combinations
 from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.estimator.residual import AttributeSet
+from querysmasher.planning.estimator.estimator import AttributeSet
 from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options

@@ -17,6 +17,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.whole import estimator_of
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
@@ -212,7 +213,7 @@ class Plan(Explained):
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator of the variance of any query under this plan."""
-        return Estimator.of(
+        return estimator_of(
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],

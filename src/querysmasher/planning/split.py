@@ -86,11 +86,9 @@ class Part:
         return None if self.spanning is None else self.spanning()
 
     @property
-    def rows(self) -> Array | None:
-        """The queries with the roots of their weights, or None if only their Gram is known."""
-        if self.thin:
-            return self.content
-        return None if self.source is None else self.source()
+    def rows(self) -> Array:
+        """The queries with the roots of their weights or, if only their Gram is known, a root of it."""
+        return self.root if self.source is None else self.source()
 
     @cached_property
     def root(self) -> Array:
@@ -375,6 +373,7 @@ class Decomposer:
         """The distinct parts by digest, in order of appearance."""
         self._next = 0
         self._piece = cache(Piece)  # equal pieces are one object, for speed
+        self._left_by = cache(self._leaves)  # families recur on the same attributes
         self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
 
     def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
@@ -404,7 +403,7 @@ class Decomposer:
             result.append(Subworkload(attributes, placed))
         return result
 
-    def _left_by(self, names: tuple[str, ...], family: Family) -> list[Left]:
+    def _leaves(self, names: tuple[str, ...], family: Family) -> list[Left]:
         """Return what a family leaves, split once for all attributes with the same centres."""
         positions = self.schema.positions(names)
         attributes = sorted(positions)

@@ -1,4 +1,4 @@
-"""The problems of a spec file, each with its key and line; all are reported at once."""
+"""The problems of a spec file: all are reported at once, each with its key and line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LocatedError(QuerySmasherError):
 
 @contextmanager
 def within(*steps: str) -> Iterator[None]:
-    """Add the key to errors of the library in this context."""
+    """Add the path of a key to errors of the library in this context."""
     try:
         yield
     except QuerySmasherError as error:
@@ -60,7 +60,7 @@ class Findings:
 
     @contextmanager
     def at(self, location: Location, keys: Collection[str] = ()) -> Iterator[None]:
-        """Record errors of the library in this context, at the key that they name or at `location`."""
+        """Record an error of the library in this context, at the key that it names, else at `location`."""
         try:
             yield
         except LocatedError as error:
@@ -71,7 +71,7 @@ class Findings:
             self.add(*(((*location, named), rest) if named in keys else (location, message)))
 
     def section(self, model: type[S], data: object, location: Location) -> S | None:
-        """Return a table of the file as its model, or record its problems."""
+        """Return a table of the file as an object of its model, or record the table's problems."""
         if not isinstance(data, Mapping):
             self.add(location, f"expected a table, got {shown(data)}")
             return None
@@ -81,7 +81,7 @@ class Findings:
             fields = {f.alias or name: f for name, f in model.model_fields.items()}
             kinds: dict[str, str] = {}
             for e in error.errors(include_url=False):
-                kinds.setdefault(str(e["loc"][0]), e["type"])  # a value that fits none of several types
+                kinds.setdefault(str(e["loc"][0]), e["type"])  # once, where none of several types fits
             for key, kind in kinds.items():
                 self.add((*location, key), _problem(key, kind, fields, data))
             return None
@@ -89,7 +89,7 @@ class Findings:
     def choice(
         self, data: Mapping[str, Any], key: str, allowed: Collection[str], location: Location
     ) -> str | None:
-        """Return the value of the key that selects the kind of table, or record its problem."""
+        """Return the value of a key that states the kind of the table, or record its problem."""
         if key not in data:
             self.add((*location, key), f"missing; expected one of {', '.join(allowed)}")
         elif not isinstance(data[key], str) or data[key] not in allowed:
@@ -166,7 +166,7 @@ _KEY = re.compile(r"""\s*["']?([\w-]+)["']?\s*[=.]""")
 
 
 def line_of(text: str, location: Location) -> int | None:
-    """Return the line, counted from 1, of a key, else of its table, else None.
+    """Return the line, counted from 1, of a key; of its table if the key is not found; else None.
 
     >>> text = "k = 1 | [[workload]] | k = 2 | [[workload]] | k = 3".replace(" | ", chr(10))
     >>> line_of(text, ("workload", 1, "k"))
@@ -186,7 +186,7 @@ def _lines(text: str) -> dict[Location, int]:
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             name, _, key = header[2].partition(".")
-            if key:  # a table in a table, whose own keys are not looked for
+            if key:  # a table in a table: its keys are not searched for
                 table = None
                 lines.setdefault((*latest.get(name, (name,)), key), number)
                 continue

@@ -1,7 +1,7 @@
-"""A schema from the tables of a spec file, or from a codebook: a CSV or JSON file with the same content.
+"""Reads a schema from the tables of a spec file, or from a codebook, a CSV or JSON file of the same content.
 
-A codebook is public knowledge, written before anyone looked at the data and never derived from it. Messages
-about a file with a wrong header do not quote it: it may be the private table itself.
+A codebook is public knowledge, never derived from the data. Messages about a file with a wrong header do not
+quote it: it may be the private table itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from querysmasher.spec.findings import Findings, Location, shown, within
 from querysmasher.spec.sections import Section, words
 
 MAX_VALUES = 1_000_000
-"""Maximum number of values of a range; a longer one is taken for a mistake."""
+"""Maximum number of values of a range: a longer one is probably a mistake."""
 
 EXACT = 2**53
 """From here on, floats do not distinguish neighbouring integers."""
@@ -83,7 +83,7 @@ class Bins(Section):
 
 
 def _worded(entry: Values | Bins) -> Attribute:
-    """Return an attribute with the value that missing ones count as, and its words for readers."""
+    """Return an attribute with its title, its labels, and the value that missing ones count as."""
     attribute, labels = entry.build(), entry.labels
     if entry.missing is not None:
         with within("missing"):
@@ -92,13 +92,13 @@ def _worded(entry: Values | Bins) -> Attribute:
         if isinstance(labels, dict):  # TOML's keys are strings
             by_text = dict(zip(attribute.labels, attribute.values, strict=True))
             for stranger in [key for key in labels if key not in by_text]:
-                attribute.position(stranger)  # names what is near
+                attribute.position(stranger)  # raises an error with the nearest value
             labels = {by_text[key]: label for key, label in labels.items()}  # type: ignore[misc]
         return replace(attribute, value_labels=labels, **{key: getattr(entry, key) for key in WORDS})
 
 
 ATTRIBUTES: dict[str, type[Values | Bins]] = {kind: Bins if kind == "binned" else Values for kind in KINDS}
-"""The keys of every kind of attribute."""
+"""The model of every kind of [[schema]] table."""
 
 
 def build_schema(tables: Sequence[object], findings: Findings, location: Location) -> Schema | None:
@@ -136,7 +136,7 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
         if last < first:
             raise SchemaError(f"expected first <= last, got {literal(first)} and {literal(last)}")
         return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
-    if not all(abs(number) < EXACT for number in given):  # nor NaN
+    if not all(abs(number) < EXACT for number in given):  # also refuses NaN
         raise SchemaError(f"expected numbers below 2^53 in absolute value, got {shown(given)}")
     if step <= 0 or last < first:
         raise SchemaError(f"expected first <= last and a step above 0, got {given}")
@@ -159,13 +159,13 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     """Return the schema that a codebook describes.
 
     A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
-    means all integers from 0 to 99; for binned attributes the values are the edges. Lines with the
-    same attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if
-    all are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days), unless an optional column
-    `type` has the word `text`. The optional columns `title`, `description`, `unit` and `label` have words for
-    readers; labels are separated by semicolons like the values they stand for. A JSON file has a list of
-    objects with `attribute`, `kind` and `values`, `range` or `edges`, and the same words (`labels` as a list
-    or an object).
+    means all integers from 0 to 99; for binned attributes the values are the edges. Lines about the same
+    attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if all
+    are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days). The word `text` in an optional
+    column `type` makes them strings. The optional columns `title`, `description`, `unit` and `label` are for
+    readers; labels are separated by semicolons, one per value. A JSON file has a list of objects with
+    `attribute`, `kind` and `values`, `range` or `edges`; `title`, `description` and `unit`; and `labels` as a
+    list or an object.
     """
     path = Path(path)
     title = f"codebook {path.name}"
@@ -272,6 +272,6 @@ def _days(texts: list[str]) -> list[Label]:
         first, last = _DATES.fullmatch(text).groups()  # type: ignore[union-attr]
         try:
             days += run(date.fromisoformat(first), date.fromisoformat(last or first))
-        except ValueError:  # 30 February; or our own error, for a decreasing range
+        except ValueError:  # 30 February, or a decreasing range
             return list(texts)
     return days

@@ -1,4 +1,4 @@
-"""The sections of a spec file and their keys. Error messages use a field's description."""
+"""The sections of a spec file and their keys. Error messages quote a field's description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANSWERS = (*(form.name for form in FORMATS), "none")
 
 
 def choice(allowed: Iterable[str], default: str | None) -> Any:
-    """Return the field of a key whose value is one of a few names, which messages list."""
+    """Return the field of a key whose value is one of a few names. Error messages list them."""
     names = list(allowed)
     return Field(default=default, examples=names, pattern=rf"\A(?:{'|'.join(map(re.escape, names))})\z")
 
@@ -39,7 +39,7 @@ class Section(BaseModel):
 
 
 def _day(given: object) -> object:
-    """Return a date that is given as text; pydantic refuses all else that is not a date."""
+    """Return a date that is given as text; pydantic refuses anything else that is not a date."""
     return date.fromisoformat(given) if isinstance(given, str) else given
 
 
@@ -76,11 +76,11 @@ class EstimateSection(Section):
 
     answers: str | None = choice(ANSWERS, None)
     error_share: float | None = Field(default=None, description="a number from 0 to 0.5", ge=0, le=0.5)
-    """The share of the budget for errors; None for the usual one: nothing, or 0.02 to explore."""
+    """The fraction of the budget for errors; by default 0, or 0.02 to explore."""
 
 
 class AboutSection(Section):
-    """Who publishes the release, from which data: words for its readers."""
+    """Who publishes the release, and from which data: for its readers."""
 
     title: str | None = words
     organisation: str | None = words

@@ -1,4 +1,4 @@
-"""A spec: everything a release needs, read from a TOML file and checked; and a first such file."""
+"""A spec: everything a release needs, read from a TOML file and checked. `template` is a first such file."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Spec:
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
     estimate: EstimateSection | None = None
-    """How to write estimates beside the answers, or None if they are not asked for."""
+    """How to write estimates beside the answers; None for no estimates."""
 
     @cached_property
     def workload(self) -> Workload:
@@ -130,7 +130,7 @@ class Spec:
         return self.path.parent / self.output.folder
 
     def table(self, path: Path | None = None) -> Source:
-        """Return the source of the data: `path` if given, in the dialect of [data], else that of [data]."""
+        """Return the source of the data that [data] states; `path` replaces its path, not its dialect."""
         source = self.source
         if path is not None:
             return Source(path, style=source.style if source else {})
@@ -139,7 +139,7 @@ class Spec:
         return source
 
     def buying(self, error_share: float | None) -> Spec:
-        """Return the spec with another share of the budget for the errors of its estimates, if given."""
+        """Return the spec with another fraction of the budget for the errors of estimates, if given."""
         if error_share is None:
             return self
         check_error_share(error_share)
@@ -148,7 +148,7 @@ class Spec:
 
     @property
     def error_share(self) -> float:
-        """The share of the budget by which `measure` measures the errors of the estimates."""
+        """The fraction of the budget that `measure` spends on the errors of the estimates."""
         return (None if self.estimate is None else self.estimate.error_share) or 0.0
 
     def plan(self, progress: bool | None = None) -> Plan:
@@ -162,7 +162,7 @@ class Spec:
         return least_budget(self.workload, **unit, **options)
 
     def fits(self, budget: Budget) -> bool:
-        """Return whether a plan's budget is the spec's; if planning finds it, plan again and compare."""
+        """Return whether a plan's budget is the spec's; a least budget is found by planning again."""
         if not self.least:
             return budget == self.budget
         least = self.plan().budget
@@ -279,7 +279,7 @@ def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
 
 
 def _with_missing(schema: Schema | None, section: DataSection | None, findings: Findings) -> Schema | None:
-    """Return the schema with the values that missing ones count as, from [data]."""
+    """Return the schema with the values that missing ones count as, as [data] states them."""
     if schema is None or section is None or not section.missing:
         return schema
     attributes = {a.name: a for a in schema}
@@ -298,14 +298,14 @@ def _amount(section: Amount, unit: BudgetSection) -> Budget:
     if isinstance(section, BudgetSection) and section.least:
         if given:
             raise BudgetError(f"expected no amount with least = true, got {' and '.join(given)}")
-        given = {"cost": 1.0}  # a stand-in: planning finds the amount
+        given = {"cost": 1.0}  # any amount: planning finds the least
     return stated_budget(given, unit.neighbours, unit.records_per_person)
 
 
 def stated_budget(
     given: Mapping[str, float], neighbours: str, records_per_person: int, dashes: str = ""
 ) -> Budget:
-    """Return the budget that amounts state, in the order of `AMOUNTS`; options of a command have dashes."""
+    """Return the budget of amounts in the order of `AMOUNTS`; errors name them with `dashes` as options."""
     kinds: dict[tuple[str, ...], type[Budget]] = {
         ("rho",): zCDP,
         ("mu",): GaussianDP,
@@ -387,7 +387,7 @@ def _source(section: DataSection, path: Path, findings: Findings) -> Source | No
 
 
 def template(codebook: str | None = None) -> str:
-    """Return the text of a first spec file, valid as it is, with example attributes or a codebook's."""
+    """Return the text of a first, valid spec file, with example attributes or those of a codebook."""
     text = resources.files("querysmasher.spec").joinpath("template.toml").read_text(encoding="utf-8")
     _, *parts = re.split(r"^#: (\w+)\n", text, flags=re.MULTILINE)
     wanted = ("always", "example" if codebook is None else "codebook")

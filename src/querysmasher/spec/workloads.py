@@ -1,6 +1,6 @@
-"""From the tables that describe queries to a workload.
+"""Builds a workload from the [[workload]] tables of a spec file.
 
-The family of one attribute is a name, rows, chosen ranges, or a hierarchy.
+The family of one attribute is a name, a list of rows, a list of ranges, or a hierarchy.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Random(Queries):
 
 
 class Linear(Queries):
-    """Any rows, here or in a CSV file."""
+    """Any linear queries, as rows in the spec or in a CSV file."""
 
     attributes: list[str] = names
     rows: list[list[float]] | None = Field(default=None, description="a list of lists of numbers")
@@ -287,7 +287,7 @@ def _index(attribute: Attribute, value: Any) -> int:
 def _file_ranges(
     attribute: Attribute, folder: Path, name: str
 ) -> tuple[list[tuple[int, int]], list[float] | None]:
-    """Return the ranges of a file, and their weights if it has them. Messages do not quote it."""
+    """Return the ranges of a file, and their weights if it has them. Messages do not quote the file."""
     _, lines = _below_header(folder, name, 3, "a first value, a last one and perhaps a weight")
     index = {label: index for index, label in enumerate(attribute.labels)}
     pairs: list[tuple[int, int]] = []
@@ -333,7 +333,7 @@ def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | 
 
 
 def _file_levels(attribute: Attribute, folder: Path, name: str) -> list[tuple[str | None, Any]]:
-    """Return the levels of a file. Messages do not quote it: it may be the private table, by mistake."""
+    """Return the levels of a file. Messages do not quote it: it may be the private table by mistake."""
     header, lines = _below_header(folder, name, math.inf, "a value and its group at each level")
     known, groups = set(attribute.labels), {}
     for number, (value, *levels) in lines:
@@ -369,7 +369,7 @@ def _below_header(
 
 def _groups(attribute: Attribute, level: Any) -> Any:
     if isinstance(level, list | str) or (isinstance(level, int) and not isinstance(level, bool)):
-        return level  # in the order of the values; a column of a codebook; the length of a prefix
+        return level  # groups in the order of the values, a column of a codebook, or a number of characters
     if not isinstance(level, Mapping):
         raise WorkloadError(
             "hierarchy: expected each level as a table of values and groups, a list, a number of "
@@ -391,7 +391,7 @@ def _groups(attribute: Attribute, level: Any) -> Any:
 
 
 def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
-    """Return the lines of a CSV file that are not empty, each with the number of its last line."""
+    """Return the non-empty records of a CSV file, each with its line number (of its last line)."""
     try:
         with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream)
@@ -405,4 +405,4 @@ FORMS: dict[str, tuple[tuple[str, ...], Callable[[Attribute, Mapping[str, Any], 
     "ranges": (("weights",), _ranges),
     "hierarchy": (("leaves", "weights", "codebook"), _hierarchy),
 }
-"""The tables that describe a family, by their first key: the other keys, and the function that reads them."""
+"""The tables that describe a family, by their first key: further keys, and the function that reads them."""

@@ -33,6 +33,7 @@ from querysmasher.planning.objectives.multipliers import (
     class_losses,
     expectations,
     merged,
+    scope_roles,
     spread,
 )
 from querysmasher.planning.objectives.replan import Replan
@@ -81,10 +82,12 @@ class Search:
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
+        self._roles = scope_roles(workload)
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, self._roles, added=self.mean)
+        self._table: VarianceTable | None = None
 
     @property
     def gap(self) -> float:
@@ -130,8 +133,10 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
+            rising = highest * (1 + PROMISED) < trial.bound < math.inf
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
-            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            if self.mean or not rising:
+                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
@@ -174,7 +179,9 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
+            own = replace(plan, workload=self.workload)
+            table = self._table.after(own) if self._table else VarianceTable(own, self.scopes.of_group)
+            self._table = table
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:

@@ -88,10 +88,6 @@ class Strategy(Stored, ABC):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
 
-    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
-        """Return the variances of products of the factors' rows, or None if the span lacks some."""
-        return self.variances(factors) if self.contains(factors) else None
-
     # --- integers ---
 
     @abstractmethod
