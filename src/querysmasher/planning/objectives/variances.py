@@ -147,7 +147,7 @@ class VarianceTable:
                 for new, old in zip(plan.measured, before.measured, strict=True)
             )
         )
-        if not alike or plan.whole or self.estimator.residual.lines:
+        if not alike or plan.whole or self.estimator.lines:
             return VarianceTable(plan, self._scopes)
         made.columns = [made.values(*inside) for inside in self._inside]
         return made
