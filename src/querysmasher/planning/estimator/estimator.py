@@ -258,7 +258,9 @@ class Estimator:
         else:
             key = (family.key, id(strategy), summed)
             if summed:
-                dropped = np.sqrt([max(square_sum(family, strategy.centre, weighted=False), 0.0)])
+                plain = family.reweighted(None)
+                family = plain if plain.weights is None else plain.reweighted(np.ones(plain.rows))
+                dropped = np.sqrt([max(square_sum(family, strategy.centre), 0.0)])
             else:
                 dropped = family.answers(strategy.centre)
             predict = partial(_summed if summed else AxisStrategy.query_variances, strategy, family)
@@ -437,7 +439,7 @@ def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
 
 
 def _summed(strategy: AxisStrategy, family: Family) -> Array:
-    return np.array([strategy.loss(family, weighted=False)])
+    return np.array([strategy.loss(family)])
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

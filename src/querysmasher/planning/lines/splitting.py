@@ -27,7 +27,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.filters import LineSolution, solve_line
+from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
@@ -227,7 +227,8 @@ class LineSplitter:
     schema: Schema
     has_trees: bool
     public_total: bool
-    _known: dict[Hashable, LineSolution] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[AxisStrategy, float]] = field(default_factory=dict)
+    """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
     _before: _Pass | None = None
     _now: _Pass = field(default_factory=_Pass)
 
@@ -282,12 +283,18 @@ class LineSplitter:
 
         if self.public_total and not others and not kept:
             total = PUBLIC * squares(np.full(size, 1 / size))
-        solution = self._solve(size, weighted, total)
-        strategy = solution.strategy
+        scale = math.fsum(weight for _, weight in weighted) or 1.0
+        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
+        key = (size, tuple(keys), f"{total / scale:.9e}")
+        if key not in self._known:
+            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
+            solution = solve_forest(gram, always=self.has_trees) or solve_line(gram)
+            unit = 1 - 1 / solution.strategy.total_variance
+            self._known[key] = solution.strategy.scaled(1 / unit), solution.bound
+        strategy, bound = self._known[key]
         rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
-        unit = 1 - 1 / strategy.total_variance
-        least = max(0.0, math.sqrt(solution.bound) - math.sqrt(squares(strategy.balance) + total))
-        return strategy.scaled(1 / unit), min(1.0, least**2 / (rest * unit)) if rest > 0 else 1.0
+        least = max(0.0, math.sqrt(bound * scale) - math.sqrt(squares(strategy.balance) + total))
+        return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
 
     def _weights(
         self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
@@ -318,16 +325,6 @@ class LineSplitter:
         if price > 0:
             total = max(0.0, loss * (square / price) ** 2 - square)
         return weighted, total
-
-    def _solve(self, size: int, weighted: list[WeightedFamily], total: float) -> LineSolution:
-        scale = math.fsum(weight for _, weight in weighted) or 1.0
-        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
-        key = (size, tuple(keys), f"{total / scale:.9e}")
-        if key not in self._known:
-            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
-            self._known[key] = solve_forest(gram, always=self.has_trees) or solve_line(gram)
-        known = self._known[key]
-        return LineSolution(known.strategy, known.loss * scale, known.bound * scale)
 
 
 def _sum(queries: Sequence[LineQueries]) -> tuple[Term, ...]:

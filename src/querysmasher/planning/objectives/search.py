@@ -135,6 +135,7 @@ class Search:
                 continue
             rising = highest * (1 + PROMISED) < trial.bound < math.inf
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
             if self.mean or not rising:
                 self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
