@@ -14,7 +14,7 @@ from querysmasher.planning.strategies import MergedStrategy
 from tests.builders import COST
 from tests.profiles import fewer
 from tests.reference import optimal_loss, query_rows
-from tests.release.tables import simulations
+from tests.release.tables import check_simulated, random_counts
 from tests.strategies import schemas, workloads
 
 
@@ -154,17 +154,8 @@ def test_marginals_come_back_where_they_are_measured():
 
 @pytest.mark.slow
 def test_releases_have_the_planned_mean_and_variance():
-    # 300 releases: |z| > 5 for any of 6 queries has a chance below 1e-5, and so has a variance off by 45 %
     workload = predicates(6, (6, 5, 2), seed=5)
-    table = pd.DataFrame({"a": [0, 3, 5] * 20, "b": [1, 2, 4] * 20, "d": [0, 1, 1] * 20})
-    plan = plan_whole(workload, qs.PrivacyCost(1.0))
-    counts = np.histogramdd(table.to_numpy(), [np.arange(n + 1) for n in (6, 5, 2)])[0]
-    found = np.array([one.answer(workload).values for one in simulations(plan, counts, range(300))])
-    measured = qs.measure(plan, table, seed=0).answer(workload)
-    np.testing.assert_array_equal(found[0], measured.values)  # a simulation equals a measurement
-    std, truth = measured.std, query_rows(workload)[0] @ counts.ravel()
-    assert np.all(np.abs(found.mean(axis=0) - truth) < 5 * std / math.sqrt(300))
-    assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
+    check_simulated(plan_whole(workload), workload, random_counts(workload.schema, 5, records=60), 300)
 
 
 def test_what_is_too_much_or_nothing_is_refused(limit_planning):

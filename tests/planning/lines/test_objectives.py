@@ -47,15 +47,6 @@ def test_all_prefixes_of_many_values_are_answered_equally_well(n):
     assert plan.rmse > 0.995 * plan.worst
 
 
-def test_plans_survive_files(tmp_path):
-    plan = implicitly(qs.plan, PREFIXES, COST, objective="worst")
-    plan.save(tmp_path / "plan.qs")
-    loaded = qs.Plan.load(tmp_path / "plan.qs")
-    assert (loaded.objective, loaded.gap) == ("worst", plan.gap)
-    assert loaded.worst == pytest.approx(plan.worst)
-    assert loaded.rmse == pytest.approx(plan.rmse)
-
-
 @pytest.mark.slow
 def test_the_least_budget_meets_targets_as_measured():
     workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")

@@ -11,6 +11,7 @@ from querysmasher.planning.objectives.objective import as_measured
 from tests.builders import COST, SPLIT, as_lines
 from tests.planning.estimator.test_estimator import exact_release
 from tests.planning.lines.test_splitting import SCHEMA, check_variances, planned
+from tests.release.tables import check_simulated, random_counts
 
 
 @pytest.mark.parametrize("family", ["prefix", "range"])
@@ -102,28 +103,11 @@ def test_quantiles_equal_those_of_written_out_queries():
 
 @pytest.mark.slow
 def test_answers_of_large_attributes_are_unbiased_with_the_stated_errors():
-    """Whitened answers of 40 releases are standard normal; false alarms once in a thousand runs."""
     schema = qs.Schema.of(a=60, b=2, c=50)
     workload = qs.queries(schema, a="prefix", b="identity") + qs.queries(schema, c="prefix")
     with as_lines(40), limited(**SPLIT):
         plan = qs.plan(workload, COST)
-    rng = np.random.default_rng(4)
-    frame = pd.DataFrame(
-        {"a": rng.integers(0, 60, 500), "b": rng.integers(0, 2, 500), "c": rng.integers(0, 50, 500)}
-    )
-    counts = np.bincount(2 * frame["a"] + frame["b"], minlength=120).reshape(60, 2)
-    truth = np.concatenate([counts.cumsum(axis=0).ravel(), np.bincount(frame["c"], minlength=50).cumsum()])
-    errors = []
-    for seed in range(40):
-        release = qs.measure(plan, frame, seed=seed)
-        errors.append(release.answer(workload).values - truth)
-    covariance = release.covariance(workload)
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > 1e-9 * values[-1]
-    white = (np.array(errors) @ vectors[:, kept]) / np.sqrt(values[kept])
-    count = white.size
-    assert abs(white.mean()) < 3.3 / np.sqrt(count)
-    assert abs((white**2).mean() - 1) < 3.3 * np.sqrt(2 / count)
+    check_simulated(plan, workload, random_counts(schema, 4, records=500), 40)
 
 
 def test_a_predicate_beside_all_ranges_of_many_values():
