@@ -182,24 +182,12 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
 
 def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
     """Return the families on lines and trees, and the group without them."""
-    on_lines: dict[int, Family] = {}
-    names: list[str] = []
-    families: list[Family] = []
-    for attributes, family in group.parts():
-        indices = schema.positions(attributes)
-        if set(indices).isdisjoint(lines):
-            names += attributes
-            families.append(family)
-        elif len(indices) == 1:
-            on_lines[indices[0]] = family
-        else:
-            msg = (
-                f"queries on ({', '.join(attributes)}) combine an attribute of very many values with others; "
-                "use coarser values for this attribute"
-            )
-            raise TooLargeError(msg)
-    rest = Group(tuple(names), tuple(families), group.weight)
-    return tuple(sorted(on_lines.items(), key=itemgetter(0))), rest
+    parts = [(schema.positions(names), names, family) for names, family in group.parts()]
+    on_lines = [(indices[0], family) for indices, _, family in parts if indices[0] in lines]
+    rest = [(names, family) for indices, names, family in parts if indices[0] not in lines]
+    names = tuple(name for attributes, _ in rest for name in attributes)
+    others = Group(names, tuple(family for _, family in rest), group.weight)
+    return tuple(sorted(on_lines, key=itemgetter(0))), others
 
 
 @dataclass(frozen=True, eq=False)
