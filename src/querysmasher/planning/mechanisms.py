@@ -387,7 +387,7 @@ class Options:
     bases: Sequence[Solution] = ()
     """The basis of every attribute, if the mechanism has bases."""
     lines: tuple[int, ...] = ()
-    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
     progress: bool | None = None
 
     @property

@@ -190,7 +190,7 @@ def axis_weights(block: Block) -> list[Array]:
 
 
 def _axis_blend(block: Block, axis: int) -> Array:
-    """Return the sum of the Grams on one axis, traced over the others, each with its share of the energy."""
+    """Return the sum of the Grams on one axis, traced over the others, each in proportion to its energy."""
     blend = np.zeros((block.shape[axis],) * 2)
     for term in block.terms:
         (piece,) = (piece for piece in term.pieces if axis in piece.axes)
