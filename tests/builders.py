@@ -1,10 +1,13 @@
 """What tests of every layer build again and again: schemas, workloads, options of planning, traps."""
 
+import subprocess
+import sys
 from functools import partial
 from itertools import combinations
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
+from querysmasher.planning.strategies import AxisStrategy
 
 COST = qs.PrivacyCost(1.0)
 """The budget at which the paper's figures stand."""
@@ -29,7 +32,7 @@ def as_lines(values=5, **changes):
 
 def has_lines(plan):
     """Return whether a plan measures lines or trees."""
-    return any(solution.strategy.own_centre for solution in plan.solutions)
+    return any(isinstance(solution.strategy, AxisStrategy) for solution in plan.solutions)
 
 
 ALARM = 1e-7
@@ -56,6 +59,14 @@ def pairs(schema, asked):
     """A two-attribute workload on every pair of attributes."""
     groups = [g for a, b in combinations(schema.names, 2) for g in asked(schema, a, b).groups]
     return qs.Workload(schema, tuple(groups))
+
+
+def python(*arguments, check=False, **options):
+    """Run a fresh Python to its end."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(  # noqa: S603 - our own words
+        command, capture_output=True, text=True, check=check, timeout=120, **options
+    )
 
 
 class Trap:

@@ -130,7 +130,6 @@ TOGETHER = {
         "tests/test_layers.py",
         "tests/test_imports.py",
         "tests/test_tests.py",
-        "planning/test_limits.py",
     ],
 }
 """What the names of tests have in common that are run by one process, one after the other."""

@@ -22,6 +22,7 @@ PAYLOAD = {
     "whole": np.arange(6).reshape(2, 3),
     "nested": [{"array": np.array(1.5), "text": "Grüße"}, [None, True, 3, 0.1]],
     "empty": np.zeros((0, 4)),
+    "late": files.Lazy(lambda: np.arange(7.0)),
 }
 
 
@@ -50,6 +51,7 @@ def test_a_payload_comes_back_bit_for_bit(written):
         assert again[key].tobytes() == PAYLOAD[key].tobytes()
     assert again["nested"][0]["array"].shape == ()
     assert again["nested"][0]["array"] == 1.5
+    assert again["late"].fetch().tolist() == list(range(7))
 
 
 def test_arrays_in_column_order_come_back_with_the_same_entries(tmp_path):
@@ -191,7 +193,7 @@ def test_the_archive_is_an_ordinary_zip_of_plain_arrays(written):
         assert archive.testzip() is None
         names = archive.namelist()
         arrays = [np.load(io.BytesIO(archive.read(n)), allow_pickle=False) for n in names if ".npy" in n]
-    assert len(arrays) == 4
+    assert len(arrays) == 5
     assert {"manifest.json", "payload.json"} < set(names)
 
 

@@ -1,15 +1,14 @@
-"""No file imports itself by a detour, and what is imported late is heavy."""
+"""No file imports itself by a detour, and what is heavy is loaded where it is used."""
 
 import ast
 import importlib
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.test_layers import imports, module_name, nodes, package_sources, parsed
+from tests.builders import python
+from tests.test_layers import imports, module_name, package_sources
 
 HEAVY = {
     "altair": "charts, an extra: 0.54 s",
@@ -27,13 +26,10 @@ HEAVY = {
     "scipy.sparse.csgraph": "for estimates of tables that were not measured: 0.3 s beyond numpy",
     "scipy.special": "for (ε, δ) and for intervals: 0.25 s beyond numpy",
 }
-"""What a function may import when it runs, and why it is not imported before.
+"""What a first plan does not load, and what that would cost.
 
 Seconds are CPU time beyond an empty interpreter, the least of seven fresh processes on one machine.
 """
-
-SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "typer", "altair"}
-"""What keeps `querysmasher --help` waiting."""
 
 VIEWS = {
     "planning/plan": ("planning.plan_file", "report."),
@@ -99,80 +95,6 @@ def circles(sources):
     return {frozenset(b for b in reach[a] if a in reach[b]) for a in arrows if a in reach[a]}
 
 
-@cache
-def late_lines(text):
-    """Return the imports inside functions of a file: the module imported, and the line."""
-    functions = [n for n in nodes(text) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found = {
-        node.lineno: node
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
-    lines = text.splitlines()
-    return [
-        (name, lines[number - 1])
-        for number, node in sorted(found.items())
-        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "."])
-    ]
-
-
-def late(sources):
-    """Go through the imports inside functions: the file, the module imported, and the line."""
-    for path, text in sorted(sources.items()):
-        yield from ((path, *found) for found in late_lines(text))
-
-
-def outside_names(text):
-    """Return the foreign libraries that a file imports as soon as it is imported itself."""
-    for node in parsed(text).body:
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        yield from (name.partition(".")[0] for name in names)
-
-
-@cache
-def early_lines(text):
-    """Return the imports of a file that stand outside of all functions, classes and conditions."""
-    body = [n for n in parsed(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
-    return ast.unparse(ast.Module(body, []))
-
-
-def early_graph(sources):
-    """Return the imports between modules that happen when they are imported."""
-    modules = set(map(module_name, sources))
-    top = {}
-    for path, text in sources.items():
-        targets = set(imports(early_lines(text), path, modules))
-        top[module_name(path)] = targets | set(map(parent, {module_name(path), *targets}))
-    return top
-
-
-def parent(module):
-    """Return the package of a module, which is imported before it; the outermost one loads nothing."""
-    return module.rpartition(".")[0] or module
-
-
-def is_allowed(name):
-    return any(name == heavy or name.startswith(heavy + ".") for heavy in HEAVY)
-
-
-def unjustified(sources):
-    """Return the imports inside functions that keep nothing heavy out of start-up."""
-    arrows = early_graph(sources)
-    slow = {module_name(path): set(outside_names(text)) & SLOW for path, text in sources.items()}
-    wrong = []
-    for path, name, line in late(sources):
-        if path in ("__main__", "spec/spec"):  # before a command starts; what it needs for a plan
-            own = name.removeprefix("querysmasher").strip(".")
-            everything = {own, *reached(arrows, own)} if name.startswith("querysmasher") else set()
-            fine = is_allowed(name) or own == "" or any(slow.get(module) for module in everything)
-        else:
-            fine = (is_allowed(name) or is_view(path, name)) and "# noqa: PLC0415 - " in line
-        wrong += [] if fine else [f"{path}: {name}"]
-    return wrong
-
-
 @pytest.mark.slow
 def test_there_are_no_circles():
     sources = package_sources()
@@ -214,43 +136,10 @@ def test_a_planted_circle_is_found(path, line, members):
     assert members <= found
 
 
-@pytest.mark.slow
-def test_what_is_imported_inside_functions_is_heavy():
-    sources = package_sources()
-    assert ("cli/output", "rich.table") in {(path, name) for path, name, _ in late(sources)}
-    assert unjustified(sources) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "line", "wrong"),
-    [
-        (
-            "schema",
-            "from querysmasher.errors import SchemaError  # noqa: PLC0415 - why not",
-            "querysmasher.errors",
-        ),
-        ("planning/centre", "from .storage import save_plan  # noqa: PLC0415 - it knows Centre", "storage"),
-        ("planning/plan", "from querysmasher.report.page import page", "querysmasher.report.page"),
-        ("planning/plan", "import json  # noqa: PLC0415 - slow", "json"),
-        ("report/page", "import altair  # noqa: PLC0415", "altair"),
-        ("cli/custody", "from querysmasher.errors import SpecError", "querysmasher.errors"),
-        ("cli/custody", "import json", "json"),
-    ],
-)
-def test_a_planted_late_import_is_found(path, line, wrong):
-    sources = package_sources()
-    sources[path] += f"\n\ndef planted():\n    {line}\n"
-    assert unjustified(sources) == [f"{path}: {wrong}"]
-
-
 def loaded_after(code):
     """Return the modules that a fresh interpreter has loaded after some lines."""
     code = f"import sys\nimport querysmasher as qs\n{code}\nprint(*sys.modules)"
-    ran = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    return set(ran.stdout.split())
+    return set(python("-c", code, check=True).stdout.split())
 
 
 @pytest.mark.slow
@@ -277,34 +166,19 @@ def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
 
 
 @pytest.mark.slow
-def test_a_release_loads_neither_pages_nor_files_before_they_are_asked_for():
+@pytest.mark.parametrize(
+    ("value", "views"),
+    [
+        ("Release", ["report.release_report", "estimate.estimate"]),
+        ("Estimate", ["estimate.estimate_files", "estimate.microdata"]),
+    ],
+)
+def test_values_load_neither_pages_nor_files_before_they_are_asked_for(value, views):
     views = {
-        "release.release_file",
-        "release.writing",
-        "report.page",
-        "report.release_report",
-        "estimate.estimate",
+        f"querysmasher.{name}" for name in (*views, "release.release_file", "release.writing", "report.page")
     }
-    views = {f"querysmasher.{name}" for name in views}
-    assert loaded_after("qs.Release").isdisjoint(views)
-    use = "qs.Release.report, " + ", ".join(f"__import__({name!r})" for name in sorted(views))
-    assert loaded_after(use) >= views, "the names above are those of today"
-
-
-@pytest.mark.slow
-def test_an_estimate_loads_neither_pages_nor_files_before_they_are_asked_for():
-    views = (
-        "estimate.estimate_files",
-        "estimate.microdata",
-        "release.release_file",
-        "release.writing",
-        "report.page",
-    )
-    views = {f"querysmasher.{name}" for name in views}
-    assert loaded_after("qs.Estimate").isdisjoint(views)
-    assert (
-        loaded_after("import querysmasher.estimate.estimate_files, querysmasher.estimate.microdata") >= views
-    )
+    assert loaded_after(f"qs.{value}").isdisjoint(views)
+    assert loaded_after(f"import {', '.join(sorted(views))}") >= views, "the names above are those of today"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import querysmasher as qs
 from querysmasher.cli.app import app
 from querysmasher.errors import as_given, nearest
 from querysmasher.spec import read_spec
-from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD
+from tests.spec.files import SMALL
 
 SECRET = "Zyx"  # noqa: S105 - it opens nothing
 """A value of the table that no message quotes."""
@@ -326,41 +326,6 @@ def test_errors_inside_a_function_or_an_attribute_are_not_explained_away():
         _ = Failing().rmse
     assert type(caught.value) is AttributeError
     assert not hasattr(names()["plan"], "nonsense")
-
-
-WHERE = '\n[[workload]]\nkind = "where"\npredicate = '
-
-SPECS = [
-    (HEAD + WORKLOAD + "\n[budget]\nepsilon = 1.0\n", "budget", "delta"),
-    (SMALL.replace("rho = 0.5", "rho = -1"), "budget.rho: expected a positive number, got -1"),
-    (
-        HEAD + WHERE + "\"age > 3 & sex == 'F'\"\n" + BUDGET,
-        "'&' is written 'and'; write age > 3 and sex == 'F'",
-    ),
-    (
-        HEAD + WHERE + "\"age > 3 adn sex == 'F'\"\n" + BUDGET,
-        "workload[0].predicate: ",
-        "write age > 3 and sex",
-    ),
-    (HEAD + WHERE + "\"sex == 'f'\"\n" + BUDGET, "no value 'f'; did you mean 'F'? (it has 'F', 'M')"),
-    (SMALL.replace("k = [1, 2]", "k = 1\ntarget = 0"), "workload[0].target: ", "got 0"),
-    (
-        SMALL.replace("k = [1, 2]", "k = 1\ntarget = 9\nlevel = 95"),
-        "workload[0]",
-        "between 0 and 1",
-        "got 95",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "pieces"), [(text, pieces) for text, *pieces in SPECS], ids=str)
-def test_a_spec_file_gets_the_same_advice(text, pieces, tmp_path):
-    (tmp_path / "release.toml").write_text(text)
-    with pytest.raises(qs.SpecError) as caught:
-        read_spec(tmp_path / "release.toml")
-    for piece in pieces:
-        assert piece in str(caught.value)
-    assert "qs." not in str(caught.value)  # which is Python
 
 
 COMMANDS = [

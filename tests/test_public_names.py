@@ -4,22 +4,15 @@ import ast
 import importlib
 import pydoc
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import querysmasher
+from tests.builders import python
 
 ROOT = Path(querysmasher.__file__).parent
-
-
-def python(*arguments):
-    return subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
 
 
 def test_every_public_name_is_where_the_list_says():

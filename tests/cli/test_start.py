@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -10,15 +9,10 @@ import pytest
 import querysmasher
 from querysmasher.cli.command import ExitCode, exit_code
 from querysmasher.errors import BudgetError, DataError, FileError, PrivacyError, SpecError, TooLargeError
+from tests.builders import python
 
 HEAVY = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "altair"}
 COMMANDS = ["init", "plan", "release", "answer", "report", "compare", "demo"]
-
-
-def python(*arguments, **options):
-    return subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120, **options
-    )
 
 
 def loaded_by(statement):

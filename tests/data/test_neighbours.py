@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from datetime import date, datetime
 from functools import partial
 
@@ -18,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text, excesses
+from tests.builders import python
 from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
@@ -250,7 +249,7 @@ for first in (np.datetime64(0, "D"), np.timedelta64(1, "s")):
 @pytest.mark.slow
 def test_scalars_of_numpy_do_not_crash():
     """Arrow 26 ends the process at a day of NumPy that another scalar of NumPy follows."""
-    done = subprocess.run([sys.executable, "-c", SCALARS], capture_output=True, text=True, check=False)  # noqa: S603
+    done = python("-c", SCALARS)
     assert done.stdout.splitlines() == ["datetime64 [0, 2]", "timedelta64 [0, 2]"], done.stderr
     assert done.returncode == 0
 

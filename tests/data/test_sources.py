@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from mixed_table import counts
+from tests.builders import python
 
 import querysmasher as qs
 from querysmasher.attributes import Binned, Categorical, Ordinal
@@ -104,9 +103,7 @@ def test_memory_of_a_long_stream_stays_bounded():
     """Rows of 250 MB; a process of its own, for its peak of memory to be that of the stream."""
     pytest.importorskip("resource")
     root = Path(__file__).parents[2]
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", LONG_STREAM], check=True, capture_output=True, timeout=120, cwd=root
-    )
+    done = python("-c", LONG_STREAM, check=True, cwd=root)
     assert 0 < float(done.stdout) < 0.15  # GB
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
+from tests.builders import python
 
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import spark as engine
@@ -258,7 +258,7 @@ def test_spark_is_not_imported_for_other_tables():
         "open_table(Schema.of(a=2), pyarrow.table({'a': [1]}), ['a']).records();"
         "assert 'pyspark' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603 - our own words
+    python("-c", code, check=True)
 
 
 def test_no_garbage_is_collected_while_spark_answers(spark, monkeypatch):

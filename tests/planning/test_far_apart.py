@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.whole import estimator_of
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import Part, Piece, Term, separate
@@ -137,7 +137,7 @@ def test_differences_beside_a_count_of_great_weight(weight):
 
 def test_small_terms_are_not_split_off():
     """Two products with coefficients 1 and 1e-14 are not a product, however small the second is."""
-    parts = [Part((n,), (Centre.uniform(n),), np.eye(n), number=i) for i, n in enumerate((3, 4, 3, 4))]
+    parts = [Part((n,), (Centre.uniform(n),), np.eye(n) + i) for i, n in enumerate((3, 4, 3, 4))]
     a, b, c, d = (Piece((i % 2,), part) for i, part in enumerate(parts))
     _, blocks = separate((Term(1.0, (a, b)), Term(1e-14, (c, d))))
     assert len(blocks) == 1
@@ -332,4 +332,4 @@ def rounded_estimator(plan, integers):
         blocks = tuple(b for b in m.blocks if b[0])
         measured.append((Measured(m.attributes, blocks, float(variance), 0.0),))
     strategies = [strategy_of_integers(s) for s in integers.strategies]
-    return Estimator.of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
+    return estimator_of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)

@@ -29,8 +29,8 @@ def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatc
     """Plan, save, measure, release and answer with a kind and a mechanism from outside the package."""
     monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
 
-    def solve_by_steps(block, tolerance, progress):
-        found = solve(block, tolerance, progress)
+    def solve_by_steps(block, tolerance):
+        found = solve(block, tolerance)
         if len(block.shape) > 1:
             return found
         own = StepStrategy(*block.shape)

@@ -1,11 +1,14 @@
 """Folders as the command publishes them, for `verify` to check."""
 
 import json
+import zipfile
 from functools import cache
 
 import pandas as pd
+from pyarrow import csv
 
 import querysmasher as qs
+from querysmasher.files import write_members
 from querysmasher.release.comparing import sha256
 from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document
@@ -20,7 +23,7 @@ def planned():
     return qs.plan(qs.all_kway(SCHEMA, [1, 2]), qs.zCDP(0.5), **UNIFORM)
 
 
-def published(folder, release, answers="answers.parquet", options=None, plan=None, **changes):
+def published(folder, release, answers="answers.parquet", options=None, plan=None, errors=False, **changes):
     """Write a folder as the command does, or with a summary that says something else."""
     folder.mkdir()
     if plan is not None:
@@ -28,6 +31,8 @@ def published(folder, release, answers="answers.parquet", options=None, plan=Non
         release = release.described(plan_digest=sha256(folder / "plan.qs"))
     release.save(folder / "release.qs")
     release.write(release.workload, folder / answers, **(options or {}))
+    if errors:
+        csv.write_csv(release.estimate().errors().to_frame(), folder / "errors.csv")
     promised = {} if plan is None else planned_summary(plan, release)
     summarised(folder, summary_of(release) | exploration_summary(release) | promised | changes)
     return folder
@@ -36,6 +41,14 @@ def published(folder, release, answers="answers.parquet", options=None, plan=Non
 def summarised(folder, summary):
     """Write a summary as the command does, with the digests of all files."""
     (folder / "summary.json").write_bytes(document(summary | {"digests": digests(folder)}))
+
+
+def archive_again(path, change):
+    """Write an archive again with other members and the right checksum, in the order given."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    with path.open("w+b") as stream:
+        write_members(stream, dict(change(members)))
 
 
 def statuses(verdict):

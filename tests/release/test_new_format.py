@@ -1,8 +1,6 @@
 """A new output format needs a file of its own and its name in one registry; every list derives from that."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import querysmasher as qs
 from querysmasher.cli.folder import KNOWN
 from querysmasher.errors import FileError
 from querysmasher.release import outputs
+from tests.builders import python
 from tests.release.folders import TABLE, planned, published, statuses, with_digests
 from tests.release.toy_format import TABS, read_tabs
 
@@ -64,9 +63,7 @@ def test_the_spec_and_the_command_offer_it():
         "from querysmasher.spec.sections import OutputSection",
         "print(AnswerFormat('tabs'), OutputSection(answers='tabs').answers, 'answers.tabs' in KNOWN)",
     ]
-    ran = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=120
-    )
+    ran = python("-c", "\n".join(lines), check=True)
     assert ran.stdout.split() == ["tabs", "tabs", "True"]
 
 

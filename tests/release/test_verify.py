@@ -5,8 +5,6 @@ import io
 import json
 import math
 import os
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
@@ -17,15 +15,16 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.files import write_members
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
 from querysmasher.release.writing import document
-from tests.builders import UNIFORM
+from tests.builders import UNIFORM, python
+from tests.ledgers import edit
 from tests.release.folders import (
     SCHEMA,
     TABLE,
+    archive_again,
     planned,
     published,
     statuses,
@@ -78,17 +77,6 @@ def test_nothing_there(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(FileError, match="no file"):
             qs.verify(path)
-
-
-def test_a_damaged_release(folder):
-    path = folder / "release.qs"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
-    verdict = qs.verify(folder)
-    assert not verdict.ok
-    assert str(verdict).startswith("FAILED: ")
-    assert "damaged" in text(verdict, "release.qs")
 
 
 @pytest.mark.parametrize("name", ["release.qs", "answers.parquet", "summary.json"])
@@ -211,15 +199,6 @@ def test_the_last_line_says_what_was_not_verified(folder):
     assert "1 failed (summary.json)" in said.splitlines()[-1]
 
 
-def archive_again(path, change):
-    """Write an archive again with other members and the right checksum, in the given order."""
-    archive = zipfile.ZipFile(path)
-    members = [(name, archive.read(name)) for name in archive.namelist()]
-    archive.close()
-    with path.open("w+b") as stream:
-        write_members(stream, dict(change(members)))
-
-
 @pytest.mark.parametrize("name", ["release.qs", "plan.qs"])
 def test_what_an_archive_contains_beyond_a_release_is_found(plan, tmp_path, name):
     """Another member, key or order, or bytes around them, with right checksums."""
@@ -314,16 +293,9 @@ def test_an_entry_that_the_ledger_does_not_have(plan, folder, ledger, tmp_path):
 
 
 def test_a_ledger_that_was_cut_or_edited(folder, ledger):
-    import sqlite3
-
-    connection = sqlite3.connect(ledger.path)
-    connection.execute("DROP TRIGGER kept")
-    connection.execute("DELETE FROM entries WHERE number = 1")
-    connection.commit()
+    edit(ledger.path, ["DELETE FROM entries WHERE number = 1"])
     assert "does not have the entry" in text(qs.verify(folder, ledger), "ledger")
-    connection.execute("DELETE FROM entries")
-    connection.commit()
-    connection.close()
+    edit(ledger.path, ["DELETE FROM entries"])
     assert statuses(qs.verify(folder, ledger))["ledger"] == FAILED
 
 
@@ -397,8 +369,6 @@ print([n for n in loaded if n == "querysmasher.planning.planner"])
 @pytest.mark.slow
 def test_it_needs_neither_data_nor_a_planner(plan, tmp_path):
     made = published(tmp_path / "out", qs.measure(plan, TABLE), plan=plan)
-    ran = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", ALONE, str(made)], capture_output=True, text=True, check=True
-    )
+    ran = python("-c", ALONE, made, check=True)
     assert ran.stdout.split("\n")[:2] == ["[]", "[]"]
     assert statuses(qs.verify(made))["plan.qs"] == OK

@@ -3,16 +3,13 @@
 import io
 import json
 import math
-import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from pyarrow import csv
 
 import querysmasher as qs
-from querysmasher.files import write_members
 from querysmasher.release.comparing import sha256
 from querysmasher.release.verify import (
     FAILED,
@@ -21,16 +18,22 @@ from querysmasher.release.verify import (
     check_page,
     check_plan,
     exploration_summary,
-    planned_summary,
     summary_of,
 )
 from querysmasher.release.writing import document
 from querysmasher.report import charts
 from tests.builders import UNIFORM
-from tests.release.folders import statuses, summarised, text, with_digests
+from tests.release.folders import (
+    SCHEMA,
+    TABLE,
+    archive_again,
+    published,
+    statuses,
+    summarised,
+    text,
+    with_digests,
+)
 
-SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(4))])
-TABLE = pd.DataFrame({"sex": ["F", "M"] * 40, "age": [i % 4 for i in range(80)]})
 WORKLOAD = qs.marginals(SCHEMA, [1, 2])
 
 
@@ -41,29 +44,12 @@ def plan():
 
 @pytest.fixture
 def folder(plan, tmp_path):
-    """A folder as `release` writes it, with estimates, and a page as `report` does."""
-    made = tmp_path / "out"
-    made.mkdir()
-    plan.save(made / "plan.qs")
-    release = qs.measure(plan, TABLE).described(title="T", plan_digest=sha256(made / "plan.qs"))
-    release.save(made / "release.qs")
-    release.write(release.workload, made / "answers.csv")
-    csv.write_csv(release.estimate().errors().to_frame(), made / "errors.csv")
-    summarised(made, {**summary_of(release), **planned_summary(plan, release)})
-    return made
+    """A folder as `release` writes it."""
+    return published(tmp_path / "out", qs.measure(plan, TABLE).described(title="T"), "answers.csv", plan=plan)
 
 
-def changed_archive(path, change):
-    """Write a plan again with other content and the right checksum."""
-    archive = zipfile.ZipFile(path)
-    members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    with path.open("w+b") as stream:
-        write_members(stream, members)
-
-
-def test_a_correct_folder(folder):
-    verdict = qs.verify(folder)
+def test_a_correct_folder(plan, tmp_path):
+    verdict = qs.verify(published(tmp_path / "out", qs.measure(plan, TABLE), plan=plan, errors=True))
     assert verdict.ok
     found = statuses(verdict)
     assert [found[name] for name in ("plan.qs", "errors.csv", "summary.json")] == [OK] * 3
@@ -109,7 +95,8 @@ def test_other_noise_in_a_plan_is_found(plan, tmp_path):
 
 @pytest.mark.parametrize("member", ["objective", "tolerance", "array"])
 def test_any_change_of_a_plan_is_found(folder, member):
-    def change(members):
+    def change(pairs):
+        members = dict(pairs)
         payload = json.loads(members["payload.json"])
         if member == "array":
             name = payload["variances"]["$array"]
@@ -118,9 +105,9 @@ def test_any_change_of_a_plan_is_found(folder, member):
             members[name] = stream.getvalue()
         else:
             payload[member] = 0.5
-        members["payload.json"] = json.dumps(payload).encode()
+        return members | {"payload.json": json.dumps(payload).encode()}
 
-    changed_archive(folder / "plan.qs", change)
+    archive_again(folder / "plan.qs", change)
     assert statuses(with_digests(folder))["plan.qs"] == FAILED
 
 
@@ -141,39 +128,35 @@ def test_small_numbers_of_a_summary_are_compared_exactly(folder, plan):
     assert text(qs.verify(folder), "summary.json") == "says something else about budget"
 
 
-@pytest.mark.parametrize("column", ["error", "share", "table", "kind"])
-def test_errors_of_estimates_are_recomputed(folder, column):
-    path = folder / "errors.csv"
+def test_an_exploration_is_verified_with_the_errors_of_its_estimates(tmp_path):
+    release = qs.explore(WORKLOAD, TABLE, qs.zCDP(0.5))
+    made = published(tmp_path / "out", release, errors=True)
+    verdict = qs.verify(made)
+    assert verdict.ok
+    assert statuses(verdict)["errors.csv"] == OK
+    summary = {**summary_of(release), **exploration_summary(release)}
+    for key, value in (("phases", []), ("estimate", {**summary["estimate"], "records": 0.5})):
+        summarised(made, {**summary, key: value})
+        assert text(qs.verify(made), "summary.json") == f"says something else about {key}"
+    summarised(made, summary)
+    path = made / "errors.csv"
     original = path.read_bytes()
-    rows = pd.read_csv(path)
-    rows[column] = rows[column] * 1.001 if column in ("error", "share") else "x"
-    rows.to_csv(path, index=False)
-    assert repr(column) in text(with_digests(folder), "errors.csv")
+    for column in ("error", "share", "table", "kind"):
+        rows = pd.read_csv(io.BytesIO(original))
+        rows[column] = rows[column] * 1.001 if column in ("error", "share") else "x"
+        rows.to_csv(path, index=False)
+        assert repr(column) in text(with_digests(made), "errors.csv")
     rows.iloc[:-1].to_csv(path, index=False)
-    assert "other columns or rows" in text(with_digests(folder), "errors.csv")
+    assert "other columns or rows" in text(with_digests(made), "errors.csv")
     path.write_bytes(b"\xff")
-    assert statuses(with_digests(folder))["errors.csv"] == FAILED
+    assert statuses(with_digests(made))["errors.csv"] == FAILED
     number = next(word for word in original.split(b",") if b"." in word)
     for same in (original.replace(b"\n", b"\r\n"), original.replace(number, number + b"0", 1)):
         path.write_bytes(same)
-        assert statuses(with_digests(folder))["errors.csv"] == OPEN
+        assert statuses(with_digests(made))["errors.csv"] == OPEN
     path.write_bytes(original.replace(number, repr(float(number) * (1 + 1e-12)).encode(), 1))  # rounding
     assert path.read_bytes() != original
-    assert with_digests(folder).ok
-
-
-def test_an_exploration_is_verified(tmp_path):
-    release = qs.explore(WORKLOAD, TABLE, qs.zCDP(0.5))
-    release.save(tmp_path / "release.qs")
-    csv.write_csv(release.estimate().errors().to_frame(), tmp_path / "errors.csv")
-    summary = {**summary_of(release), **exploration_summary(release)}
-    summarised(tmp_path, summary)
-    verdict = qs.verify(tmp_path)
-    assert verdict.ok
-    assert statuses(verdict)["errors.csv"] == OK
-    for key, value in (("phases", []), ("estimate", {**summary["estimate"], "records": 0.5})):
-        summarised(tmp_path, {**summary, key: value})
-        assert text(qs.verify(tmp_path), "summary.json") == f"says something else about {key}"
+    assert with_digests(made).ok
 
 
 def test_noise_that_is_described_otherwise_is_found(plan, tmp_path):
@@ -282,7 +265,6 @@ def changed(value):
 def test_every_number_and_word_is_checked(folder, name):
     """One by one, with the digests computed again; of another version of the software nothing is verified."""
     path = folder / name
-    (folder / "errors.csv").unlink()
     assert with_digests(folder).ok
     text_before = path.read_text()
     for place, value in leaves(json.loads(text_before)):

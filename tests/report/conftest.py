@@ -25,6 +25,12 @@ def table(schema, records=3000, seed=1):
     return pd.DataFrame({a.name: generator.choice(np.array(a.values), records) for a in schema})
 
 
+def released(workload, data=None, budget=None, **options):
+    """A release of a made-up table, or of another one."""
+    plan = qs.plan(workload, budget or qs.zCDP(0.5), centering="uniform")
+    return qs.measure(plan, table(workload.schema) if data is None else data, **options)
+
+
 def data_of(page):
     """The data that a page holds for its script."""
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)

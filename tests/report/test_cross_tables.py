@@ -11,7 +11,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.report import release_data
 from querysmasher.report.release_data import deep_tables, not_shown, planned_sets, share_errors, tables
-from tests.report.conftest import data_of, table
+from tests.report.conftest import data_of, released, table
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,7 @@ WORKLOAD = (
 
 @pytest.fixture(scope="module")
 def release():
-    plan = qs.plan(WORKLOAD, qs.zCDP(0.5), centering="uniform")
-    return qs.measure(plan, table(SCHEMA, records=5000))
+    return released(WORKLOAD, table(SCHEMA, records=5000))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +152,7 @@ def test_what_is_not_shown_is_said(release, page, monkeypatch):
     assert not_shown(release, found).count(";") == 1
     monkeypatch.setattr(release_data, "DEEP_CELLS", 3)
     assert deep_tables(release) == []
-    simple = qs.measure(qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(1), centering="uniform"), table(SCHEMA))
+    simple = released(qs.marginals(SCHEMA, 1))
     assert not_shown(simple, tables(simple)[0]) is None
 
 
@@ -242,9 +241,8 @@ def test_percentages_say_why_they_are_off(opened, browser, tmp_path):
     ]
     assert "%" not in "".join(opened.texts("#cells td"))
     assert opened.complaints() == []
-    schema = qs.Schema.of(a=3, b=2)
-    plan = qs.plan(qs.marginals(schema, 1), qs.zCDP(1), centering="uniform")
-    browser.open(qs.measure(plan, table(schema)).report(tmp_path / "singles.html"), width=400)
+    singles = released(qs.marginals(qs.Schema.of(a=3, b=2), 1))
+    browser.open(singles.report(tmp_path / "singles.html"), width=400)
     choose(browser, first="0")
     assert percents(browser)[1] == "Percentages need two attributes: this page has no table of a by another."
     assert browser.run("document.documentElement.scrollWidth") <= 400
@@ -270,10 +268,8 @@ def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
     schema = qs.Schema([qs.Categorical("a", range(15)), qs.Categorical("b", range(15))])
     frame = table(schema, records=3000)
     frame.loc[frame.index < 1, :] = 0
-    huge = qs.measure(
-        qs.plan(qs.marginals(schema, 2), qs.zCDP(1), centering="uniform"),
-        frame.loc[frame.index.repeat(np.where(frame.index == 0, 30_000, 1))],
-    )
+    repeated = frame.index.repeat(np.where(frame.index == 0, 30_000, 1))
+    huge = released(qs.marginals(schema, 2), frame.loc[repeated], qs.zCDP(1))
     browser.open(huge.report(tmp_path / "huge.html"))
     choose(browser, first="0", second="1", view="heat")
     browser.until("document.querySelectorAll('#chart .mark-rect path').length === 225")
@@ -288,8 +284,7 @@ def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
 def test_long_words_do_not_widen_a_phone(browser, tmp_path):
     """Digests and long names wrap."""
     ledger = qs.Ledger(tmp_path / "people.ledger", limit=qs.zCDP(1))
-    plan = qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(0.5), centering="uniform")
-    recorded = qs.measure(plan, table(SCHEMA), ledger=ledger)
+    recorded = released(qs.marginals(SCHEMA, 1), ledger=ledger)
     long = recorded.described(title="A" * 70, plan_digest="0f" * 32, organisation="x" * 90)
     browser.open(long.report(tmp_path / "long.html"), width=360)
     assert browser.run("document.documentElement.scrollWidth") <= 360
@@ -299,9 +294,8 @@ def test_long_words_do_not_widen_a_phone(browser, tmp_path):
 def test_long_labels_are_all_shown(browser, tmp_path):
     """Ten bins with long names: every tick has its label, slanted."""
     schema = qs.Schema([qs.Binned("b", edges=range(0, 1_100_000, 100_000)), qs.Categorical("c", range(3))])
-    plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1), centering="uniform")
     frame = pd.DataFrame({"b": np.arange(1000) * 1000, "c": np.arange(1000) % 3})
-    browser.open(qs.measure(plan, frame).report(tmp_path / "bins.html"))
+    browser.open(released(qs.marginals(schema, [1, 2]), frame).report(tmp_path / "bins.html"))
     choose(browser, first="1", second="0", view="heat")
     browser.until("document.querySelector('#chart .role-axis-title')?.textContent === 'b'")
     shown = [t for t in browser.texts("#chart .role-axis-label text") if t.startswith("[")]
@@ -314,9 +308,8 @@ def test_rows_without_an_order_are_all_named(browser, tmp_path):
     schema = qs.Schema(
         [qs.Categorical("c", values), qs.Ordinal("o", range(50)), qs.Categorical("x", [*"ab"])]
     )
-    plan = qs.plan(qs.marginals(schema, 2), qs.zCDP(1), centering="uniform")
     frame = pd.DataFrame({"c": values * 9, "o": [*range(50)] * 9, "x": [*"ab"] * 225})
-    browser.open(qs.measure(plan, frame).report(tmp_path / "states.html"))
+    browser.open(released(qs.marginals(schema, 2), frame).report(tmp_path / "states.html"))
     choose(browser, first="0", second="2", view="heat")
     browser.until("document.querySelectorAll('#chart .mark-rect path').length === 100")
     assert [t for t in browser.texts("#chart .role-axis-label text") if t.startswith("s")] == values
@@ -412,9 +405,8 @@ def test_paper_shows_every_table(opened, tmp_path):
 
 
 def test_paper_says_which_tables_are_too_large(browser, tmp_path):
-    schema = qs.Schema.of(a=40, b=30, c=2)
-    plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1), centering="uniform")
-    browser.open(qs.measure(plan, table(schema)).report(tmp_path / "large.html"))
+    large = released(qs.marginals(qs.Schema.of(a=40, b=30, c=2), [1, 2]))
+    browser.open(large.report(tmp_path / "large.html"))
     printed(browser, "all")
     assert browser.texts("#printing span")[1] == (
         "Everything on this page, with 5 tables; 1 larger one is too large to print"
@@ -436,8 +428,8 @@ def test_no_table_is_wider_than_paper(browser, tmp_path):
             qs.Categorical("c", ["x", "y"]),
         ]
     )
-    plan = qs.plan(qs.marginals(schema, [1, 2, 3]), qs.zCDP(1), centering="uniform")
-    browser.open(qs.measure(plan, table(schema)).report(tmp_path / "wide.html"), width=660)
+    wide = released(qs.marginals(schema, [1, 2, 3]))
+    browser.open(wide.report(tmp_path / "wide.html"), width=660)
     choose(browser, first="1", second="0", percent="row")
     printed(browser, "all")
     browser.scheme("light", "print")

@@ -226,6 +226,14 @@ MISTAKES = [
         "line 27: workload[1].predicate: predicate 'age >': it cannot be read; write a condition such as sex == 'F'",
     ),
     (
+        entry('kind = "where"\npredicate = "age > 3 & sex == \'F\'"'),
+        "line 27: workload[1].predicate: predicate \"age > 3 & sex == 'F'\": '&' is written 'and'; write age > 3 and sex == 'F'",
+    ),
+    (
+        entry('kind = "where"\npredicate = "sex == \'f\'"'),
+        "line 27: workload[1].predicate: predicate \"sex == 'f'\": attribute 'sex' has no value 'f'; did you mean 'F'? (it has 'F', 'M')",
+    ),
+    (
         entry('kind = "where"\npredicate = []'),
         "line 27: workload[1].predicate: expected at least one predicate, got []",
     ),

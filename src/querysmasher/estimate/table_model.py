@@ -38,10 +38,8 @@ from querysmasher.estimate.fitting import (
     centred,
     filled,
     fitted,
-    lower_part,
     quotient,
     start,
-    triples,
     with_margins,
 )
 from querysmasher.estimate.shrinkage import fit, is_rough, posterior_total, single, towards
@@ -188,11 +186,7 @@ class Model:
         order = len(sets[0])
         if order == 2:
             return np.stack(list(map(self._pair_target, sets)))
-        pairs = self._margins(sets, 2)
-        masks = self._masks(sets)
-        if order == 3 and not masks.ndim:
-            return triples(pairs)
-        singles = self._singles(sets)
+        pairs, masks, singles = self._margins(sets, 2), self._masks(sets), self._singles(sets)
         if order == 3:
             return fitted(start(singles, pairs) * masks, pairs)
         inside = self._measured_inside(sets[0])
@@ -211,11 +205,9 @@ class Model:
         measured, targets = [sets[i] for i in chosen], tables[chosen]
         singles = self._singles(measured)
         pairs = self._margins(measured, 2) if len(singles) > 2 else {}
-        # exact for three attributes: fitted tables have their margins only nearly
-        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
         values = np.stack([known[i].values for i in chosen])
         variances = np.array([known[i].variance for i in chosen])
-        nearest = towards(targets, values, variances, singles, lower, steps)
+        nearest = towards(targets, values, variances, singles, steps)
         if len(singles) > 2:
             tables[chosen] = fitted(nearest * self._masks(measured), pairs, 2)
         else:

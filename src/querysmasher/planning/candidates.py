@@ -18,8 +18,7 @@ queries that are split are rows over its cells. The root losses of all sets and 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -28,20 +27,29 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
+from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
-from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
+from querysmasher.planning.cells import (
+    Columns,
+    MergedRows,
+    are_given,
+    class_counts,
+    distinct_columns,
+    height,
+    merge,
+    work_of,
+)
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.grading import LOST
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import independent_root, root_diagonal
-from querysmasher.planning.split import query_tensor, schema_order, split_rows
+from querysmasher.planning.solvers.optimum import equal_columns, independent_root, root_diagonal, terms_rows
+from querysmasher.planning.split import Decomposer
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -82,7 +90,7 @@ class Cluster:
 
     @property
     def total_loss(self) -> float:
-        """The loss per variance of the total, from which queries that are centred follow."""
+        """The loss that the variance of the total causes in centred queries, which use the total."""
         return 0.0 if self.alpha is None else float(self.merged.weights @ self.alpha**2)
 
     def solved(self, tolerance: float, progress: bool | None = None) -> Unsplit:
@@ -95,7 +103,7 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class Unsplit(Cluster):
-    """A cluster that is measured as it is, by the optimal strategy."""
+    """A cluster that is measured whole, by the optimal strategy."""
 
     solution: Solution
 
@@ -104,10 +112,12 @@ Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 """Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
 
 
-def merged_groups(workload: Workload, indexes: Iterable[int], most_work: float) -> MergedRows | None:
+def merged_groups(
+    workload: Workload, indexes: Iterable[int], most_work: float, columns: Columns | None = None
+) -> MergedRows | None:
     """Return the queries of some groups over their distinct columns, or None if that is too much work."""
     groups = [workload.groups[i] for i in indexes]
-    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work)
+    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work, columns)
     return None if merged is None or not merged.rows.any() else merged
 
 
@@ -211,14 +221,15 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
 
 
 class Beside:
-    """Queries given by their rows beside tables: what they lose at least in clusters, or split."""
+    """Queries given by their rows, beside tables: lower bounds on their loss in clusters, or split."""
 
     def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
         """Take the indexes of their groups, and whether clusters may use the total of tables."""
         self.schema, self.unit = workload.schema, unit
         self.groups = [workload.groups[i] for i in given]
-        self.maps = (value_classes(self.schema, self.groups) if given else None) or []
-        members = [[given[i] for i in cluster] for cluster in grown(self.schema, self.groups, self.maps)]
+        self.columns = distinct_columns(self.groups) if given else None
+        clusters = [] if self.columns is None else grown(self.schema, self.groups, self.columns)
+        members = [[given[i] for i in cluster] for cluster in clusters]
         whole = {i for cluster in members for i in cluster}
         self.tables = [group for i, group in enumerate(workload) if i not in whole]
         centred = len(members) > 1 and (not self.tables or (centred and _know_total(self.tables)))
@@ -229,25 +240,25 @@ class Beside:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
         clusters, rows, cells = [], 0, self._shared_cells()
         for indexes in members:
-            merged = merged_groups(workload, indexes, limits().beside_work)
+            merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
                 continue
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
             if rows**2 * cells > limits().beside_work:
                 return []
-            clusters.append(Cluster(tuple(indexes), merged, shares(merged) if centred else None))
+            clusters.append(Cluster(tuple(indexes), merged, total_multiples(merged) if centred else None))
         return clusters
 
     def _change(self, attributes: AttributeSet) -> float:
         return math.sqrt(self.unit.change(attributes))
 
     def _split(self, centres: Centres) -> dict[AttributeSet, float]:
-        """Return what the queries lose at least on every set if they are split."""
+        """Return a lower bound on the root loss of the queries on every set, if they are split."""
         roots = split_roots(centres, self.schema, self.groups)
         return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
-        """Return what the tables lose on every set, given a plan of all queries."""
+        """Return the root loss of the tables on every set, given a plan of all queries."""
         if best is None or not self.tables:
             return {}
         given = {} if best.whole else self.split(best.centres)
@@ -255,13 +266,13 @@ class Beside:
         return {a: math.sqrt(max(root**2 - given.get(a, 0.0) ** 2, 0.0)) for a, root in roots.items()}
 
     def bound_whole(self, best: Plan | None) -> float:
-        """Return what all queries lose at least with these in clusters."""
+        """Return a lower bound on the root loss of all queries, with these in clusters."""
         total = self._change(()) * math.sqrt(sum(c.total_loss for c in self.clusters))
         clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
     def bound_split(self, best: Plan | None) -> float:
-        """Return what all queries lose at least if all are split; infinite if that takes long."""
+        """Return a lower bound on the root loss of all queries, if all are split; infinite if slow."""
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf
@@ -300,7 +311,7 @@ def _know_total(groups: Iterable[Group]) -> bool:
 # --- clusters ---
 
 
-def shares(merged: MergedRows) -> Array:
+def total_multiples(merged: MergedRows) -> Array:
     """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left.
 
     Centred rows stay ratios of small integers.
@@ -317,40 +328,42 @@ def shares(merged: MergedRows) -> Array:
     return alpha if np.any(merged.rows != alpha[:, None]) else np.zeros(len(alpha))
 
 
-def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> list[list[int]]:
+def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `maps` has the class of every value in each group, by attribute. Groups of many cells come first. Each
-    joins the cluster of which it multiplies the cells least, as far as is known: an attribute of which the
-    class changes c times from one value to the next has at most c + 1 classes, and changes add up.
+    `columns` are the distinct ones of their families. Groups of many cells come first. Each joins the cluster
+    whose number of cells it multiplies least. That number is estimated: an attribute whose class changes c
+    times between neighbouring values has at most c + 1 classes, and changes add up.
     """
-    attributes = sorted({a for classes in maps for a in classes})
-    joint = [
-        np.unique(np.stack([classes[a] for classes in maps if a in classes]), axis=1).shape[1]
-        for a in attributes
-    ]
-    changes = np.array(
-        [[np.count_nonzero(np.diff(classes.get(a, ()))) for a in attributes] for classes in maps]
-    )
-    sizes = np.array([[schema.sizes[a] if a in classes else 1.0 for a in attributes] for classes in maps])
+    attributes = _attributes(schema, groups)
+    changes, joint = class_counts(schema, groups, attributes, columns)
+    asked_of = [set(schema.positions(group.attributes)) for group in groups]
+    sizes = np.array([[schema.sizes[a] if a in on else 1.0 for a in attributes] for on in asked_of])
     rows = np.array([group.rows for group in groups], dtype=float)
 
-    def cells(members: list[int]) -> float:
-        """Return the number of cells that groups distinguish, infinite if they or the work are too many."""
-        count = float(np.minimum(changes[members].sum(axis=0) + 1.0, joint).prod())
-        counted = sizes[members].max(axis=0).prod() if len(members) > 1 else 0.0
-        queries, most = rows[members].sum(), limits()
-        fits = count <= most.merged_cells and count * queries <= CHUNK and counted <= most.structured_cells
-        return count if fits and count * queries**2 <= most.beside_work else math.inf
+    def cells(changes: Array, counted: Array | float, rows: Array) -> Array:
+        """Return the numbers of cells of clusters, infinite if they or the work are too many."""
+        count, most = np.minimum(changes + 1.0, joint).prod(axis=-1), limits()
+        fits = (count <= most.merged_cells) & (count * rows <= CHUNK) & (counted <= most.structured_cells)
+        return np.where(fits & (count * rows**2 <= most.beside_work), count, np.inf)
 
-    alone = [cells([i]) for i in range(len(maps))]
+    alone = cells(changes, 0.0, rows)
     clusters: list[list[int]] = []
-    for i in sorted((i for i, count in enumerate(alone) if math.isfinite(count)), key=lambda i: -alone[i]):
-        growth = [cells([*members, i]) / max(cells(members), alone[i]) for members in clusters]
-        if math.isfinite(min(growth, default=math.inf)):
-            clusters[growth.index(min(growth))].append(i)
-        else:
+    firsts = list[int]()  # where the sums over a cluster are kept
+    for i in sorted(np.flatnonzero(np.isfinite(alone)).tolist(), key=lambda i: -alone[i]):
+        together = changes[firsts] + changes[i], np.maximum(sizes[firsts], sizes[i]), rows[firsts] + rows[i]
+        growth = cells(together[0], together[1].prod(axis=-1), together[2]) / np.maximum(
+            alone[firsts], alone[i]
+        )
+        best = int(growth.argmin()) if firsts else 0
+        if not firsts or math.isinf(growth[best]):
             clusters.append([i])
+            firsts.append(i)
+            continue
+        clusters[best].append(i)
+        first = firsts[best]
+        changes[first], sizes[first], rows[first] = (sums[best] for sums in together)
+        alone[first] = cells(changes[first], 0.0, rows[first])
     return [sorted(members) for members in sorted(clusters, key=min)]
 
 
@@ -368,7 +381,8 @@ def beside(
 ) -> Plan:
     """Return a plan that measures some groups whole, beside the plan of all others.
 
-    The budget is shared as if every group were answered from its own measurement, and so is its certificate.
+    The budget is divided, and the certificate computed, as if every group were answered from its own
+    measurement.
     If `combined`, the loss is that of answers from all measurements.
     """
     if split is not None and not unsplit:
@@ -402,17 +416,18 @@ def beside(
 def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> float:
     """Return the weighted loss if all answers are combined by generalised least squares.
 
-    What residuals tell of the groups that are split is known in sum: all their loss but that of the total
-    that centred queries need. Rows measured whole lower it by what they tell of the same. The other queries
-    are combinations of these rows and of the total.
+    From residuals alone, the groups that are split lose what the plan states, less the loss of the total that
+    centred queries need. Rows measured whole lower this. The other queries are combinations of these rows and
+    of the total.
     """
-    rows, total = plan.estimator.whole_rows, Group((), ())
-    covariances, variance = rows.known(total), float(rows.residual.variances(total, known=True))
+    rows, total = plan.estimator, Group((), ())
+    assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
+    covariances, variance = rows.covariances(total), float(rows.known_variances(total))
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-cluster.total_loss * variance for cluster in unsplit]
-        losses += [-plan.estimator.gain(group, weighted=True) for group in split]
+        losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
         queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
@@ -434,24 +449,12 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 
 def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
     """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
-    together: defaultdict[AttributeSet, list[Array]] = defaultdict(list)
-    for group in groups:
-        rows, order = np.full(1, math.sqrt(group.weight)), list[int]()
-        for names, family in group.parts():
-            positions = schema.positions(names)
-            rows = np.multiply.outer(rows, query_tensor(family, schema_order(positions)))
-            rows = np.moveaxis(rows, 1 + len(order), 1)  # earlier queries, then these, then their axes
-            rows = rows.reshape(-1, *rows.shape[2:])
-            order += sorted(positions)
-        attributes = sorted(order)
-        rows = rows.transpose(0, *(1 + order.index(a) for a in attributes))
-        for kept, left in split_rows(rows, [centres[a] for a in attributes]).items():
-            together[tuple(attributes[axis] for axis in kept)].append(left)
-    return {attributes: _root_of(np.concatenate(rows)) for attributes, rows in together.items()}
-
-
-def _root_of(rows: Array) -> float:
-    """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
-    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=ROUNDING, keepdims=True), 9)
-    _, firsts = np.unique(rounded, axis=1, return_index=True)
-    return least_root(independent_root(rows[:, firsts]))
+    sets = Decomposer(schema, centres).decompose(groups)
+    total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
+    roots: dict[AttributeSet, float] = {(): math.sqrt(total)}
+    for s in sets:
+        if s.attributes:
+            rows = terms_rows(s.terms)
+            columns, _ = equal_columns(rows)  # rows over their distinct columns lose as much, and bound more
+            roots[s.attributes] = least_root(independent_root(rows[:, columns]))
+    return roots

@@ -16,7 +16,7 @@ word per row and entry: different columns share both sums with probability 2⁻�
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,20 +72,28 @@ class _Columns:
     """Equal for columns that are multiples of each other."""
 
 
+Columns = Mapping[Hashable, _Columns]
+"""The distinct columns of families, by key."""
+
+
 def work_of(queries: int, columns: int) -> float:
     """Return columns × queries², or columns³ if that is less: the work of one step of a solver."""
     return float(columns * min(queries, columns) ** 2)
 
 
 def merge(
-    schema: Schema, groups: Sequence[Group], attributes: Sequence[int], most_work: float = math.inf
+    schema: Schema,
+    groups: Sequence[Group],
+    attributes: Sequence[int],
+    most_work: float = math.inf,
+    columns: Columns | None = None,
 ) -> MergedRows | None:
     """Merge the cells of some attributes that the groups' queries do not distinguish.
 
     `attributes` are increasing indexes and include those of every group. Two cells have the same label if and
     only if every query has the same coefficient at both. Return None if the queries or the coarse cells are
     too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`. Whether they are too
-    many is known before any of them is written out.
+    many is known before any of them is written out. `columns`: the distinct ones of all families, if known.
     """
     placed = [_placed(schema, group, attributes) for group in groups]
     most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
@@ -93,7 +101,7 @@ def merge(
     if count > most.merged_rows and count * math.prod(sizes) > most.merged_entries:
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
-    columns = _distinct_columns(groups, generator)
+    columns = distinct_columns(groups) if columns is None else columns
     if columns is None:
         return None
     maps, firsts = _classes(sizes, placed, columns, generator)
@@ -118,19 +126,22 @@ def merge(
     return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights, spanning)
 
 
-def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Integers]] | None:
-    """Return which class every value has in each group, by attribute, unless that is too much work."""
-    generator = np.random.default_rng(0)
-    columns = _distinct_columns(groups, generator)
-    if columns is None:
-        return None
-    every = []
-    for group in groups:
-        attributes = schema.positions(group.attributes)
-        placed = [_placed(schema, group, attributes)]
-        maps, _ = _classes([schema.sizes[a] for a in attributes], placed, columns, generator)
-        every.append(dict(zip(attributes, maps, strict=True)))
-    return every
+def class_counts(
+    schema: Schema, groups: Sequence[Group], attributes: Sequence[int], columns: Columns
+) -> tuple[Array, Array]:
+    """Return how often values next to each other differ, by group and attribute, and the joint classes.
+
+    The latter are the numbers of classes of every attribute's values in all groups together.
+    """
+    placed = [_placed(schema, group, attributes) for group in groups]
+    changes = np.zeros((len(groups), len(attributes)))
+    for number, pairs in enumerate(placed):
+        for family, on in pairs:
+            for axis, index in enumerate(on):
+                steps = np.moveaxis(np.diff(columns[family.key].labels, axis=axis), axis, -1)
+                changes[number, index] = np.any(steps, axis=tuple(range(len(on) - 1))).sum()
+    _, firsts = _classes([schema.sizes[a] for a in attributes], placed, columns, np.random.default_rng(0))
+    return changes, np.array([len(values) for values in firsts])
 
 
 def _placed(schema: Schema, group: Group, attributes: Sequence[int]) -> Placed:
@@ -160,15 +171,14 @@ def are_given(group: Group) -> bool:
     return not all(family.closed_form for family in group.families)
 
 
-def _distinct_columns(
-    groups: Sequence[Group], generator: np.random.Generator
-) -> dict[Hashable, _Columns] | None:
+def distinct_columns(groups: Sequence[Group]) -> Columns | None:
     """Return the distinct columns of all families, by key, or None if one is too large."""
     families = {family.key: family for group in groups for family in group.families}
     for family in families.values():
         entries = height(family) * family.cells
         if entries > limits().merged_entries or (height(family) == family.rows and not family.fits_memory):
             return None
+    generator = np.random.default_rng(0)
     return {key: _distinct(family, generator) for key, family in families.items()}
 
 
@@ -186,7 +196,7 @@ def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
 def _classes(
     sizes: Sequence[int],
     placed: Sequence[Placed],
-    columns: dict[Hashable, _Columns],
+    columns: Columns,
     generator: np.random.Generator,
 ) -> tuple[tuple[Integers, ...], list[Integers]]:
     """Return the class of every value of an attribute, and the first value of every class, by axis.
@@ -215,7 +225,9 @@ def _digest_of_cells(
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        total += _digest_of_products(parts, generator)[:, _combinations(parts, on)].reshape(2, *sizes)
+        total += np.take(_digest_of_products(parts, generator), _combinations(parts, on), axis=1).reshape(
+            2, *sizes
+        )
     return total.reshape(2, -1)
 
 
@@ -266,7 +278,7 @@ def _rows(
     start = 0
     for parts, on, height in zip(coarse, axes, heights, strict=True):
         which = _combinations(parts, on)[tuple(indexes[axis] for axis in sorted(on))]
-        which = np.broadcast_to(which, len(cells))  # also where nothing is asked about
+        which = np.broadcast_to(which, len(cells))  # also if no query mentions an attribute
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):
             result[start : start + height, i : i + step] = _product(parts, which[i : i + step])
@@ -292,7 +304,7 @@ def _column_digest(matrix: Array, generator: np.random.Generator) -> Words:
 def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
     """Return two sums per column, of the finaliser of SplitMix64 for every row and entry.
 
-    It turns words with equal bits only into equal words, and others into unrelated ones.
+    It turns equal words into equal ones, and different words into unrelated ones.
     """
     entries = np.ascontiguousarray(columns + columns.dtype.type(0)).view(np.uint64)  # -0.0 becomes 0.0
     words = entries + keys[:, :, None]

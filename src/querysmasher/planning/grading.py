@@ -50,12 +50,6 @@ def is_graded(root: Array) -> bool:
     return float(squares.min()) < GRADED**2 * float(squares.max())
 
 
-def spans(basis: Array, rows: Array) -> bool:
-    """Return whether the rows lie in the span of an orthonormal basis, each relative to its own length."""
-    outside = rows - (rows @ basis.T) @ basis
-    return bool(np.all(lengths(outside) <= LOST * lengths(rows)))
-
-
 def graded_root(rows: Array) -> Array:
     """Return independent rows R with RᵀR = rowsᵀrows, longest first, each accurate in its own scale.
 

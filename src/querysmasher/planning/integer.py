@@ -21,7 +21,7 @@ from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies import AxisStrategy, Strategy
 from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -35,13 +35,8 @@ SAFETY = 1 + Fraction(1, 2**40)
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
     """Convert a plan to integers that spend at most `privacy_cost` (checked again when measuring)."""
-    rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
-    patterns: dict[Blocks, list[_Rounded]] = {}
-    for m in plan.measured:
-        if m.blocks not in patterns:
-            most = LARGEST_VARIANCE / (largest[m.blocks] * float(stretch))
-            patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
+    patterns = _rounded_patterns(plan, max_records, float(stretch))
     _unify_centres(plan, patterns)
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
     measured = []
@@ -63,36 +58,34 @@ def rounded_up(variance: Fraction | float) -> Fraction:
 
 
 def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
-    """Return why a plan could not be measured in integers under a cap on the number of records, if so.
-
-    All sets start with the bits that the largest set leaves, so that every solution is rounded once.
-    """
+    """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
     try:
-        rounder, largest = _Rounder(plan, max_records), _largest_variances(plan)
-        few = rounder.room // max([1, *map(len, largest)])
-        few = max(limits().least_bits, min(limits().most_bits, few))
-        for m in {m.blocks: m for m in plan.measured}.values():
-            most = LARGEST_VARIANCE / (largest[m.blocks] * 2)  # room for a lower privacy cost
-            rounder.blocks(m, most, few)
+        _rounded_patterns(plan, max_records, 2.0)  # room for a lower privacy cost
     except PlanError as error:
         return error
     return None
 
 
-def _largest_variances(plan: Plan) -> dict[Blocks, float]:
-    """Return the largest noise variance of every combination of strategies."""
+def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Blocks, list[_Rounded]]:
+    """Return every combination of strategies in integers, for variances that are larger by `stretch`."""
+    first: dict[Blocks, Measured] = {}
     largest: dict[Blocks, float] = {}
     for m in plan.measured:
         if not 0 < m.variance < math.inf:
             raise PlanError(
                 f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
             )
+        first.setdefault(m.blocks, m)
         largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
-    return largest
+    rounder = _Rounder(plan, max_records)
+    return {
+        blocks: rounder.blocks(m, LARGEST_VARIANCE / (largest[blocks] * stretch))
+        for blocks, m in first.items()
+    }
 
 
 def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
-    """Round every strategy that brings a centre only once, most coarsely.
+    """Round every strategy that determines a centre once for all sets, to the fewest bits of any.
 
     The centre of an attribute must be the same on all sets that have it.
     """
@@ -100,7 +93,7 @@ def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> Non
         (pattern, block, solution)
         for planned, pattern in patterns.items()
         for block, (_, solution) in enumerate(planned)
-        if plan.solutions[solution].strategy.own_centre
+        if isinstance(plan.solutions[solution].strategy, AxisStrategy)
     ]
     finest_first = sorted(centred, key=lambda use: -use[0][use[1]].strategy.bits)
     coarsest = {solution: pattern[block] for pattern, block, solution in finest_first}
@@ -143,11 +136,8 @@ class _Rounder:
         """Number of bits that the strategies of a set have together."""
         self._known: dict[tuple[int, int], _Rounded] = {}
 
-    def blocks(self, measured: Measured, most: float, bits: int) -> list[_Rounded]:
-        """Return the integer strategies of an attribute set, each with about `bits` bits if these suffice.
-
-        No row multiplies the noise variance by more than `most`.
-        """
+    def blocks(self, measured: Measured, most: float) -> list[_Rounded]:
+        """Return the integer strategies of a set, whose rows multiply variances by at most `most`."""
         if most < 2:
             raise PlanError(
                 "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "
@@ -156,7 +146,9 @@ class _Rounder:
         if not measured.attributes:
             return [_total(min(self.room - 1, int(math.log2(most)) // 2))]
         why = "too few"
-        for start in range(min(bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1):
+        for start in range(
+            min(limits().most_bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1
+        ):
             rounded = [self._rounded(measured, block, start) for block in range(len(measured.blocks))]
             if self._fit(rounded, most):
                 self._refine(measured, rounded, start, most)

@@ -189,4 +189,4 @@ def product_bound(workload: Workload) -> float | None:
         return None
     with one_core():
         block = Block(shape, tuple(Term(weight, pieces) for pieces, weight in sums.items()))
-        return trace_root_bound(product_sum(block), axis_weights(block))
+        return trace_root_bound(*product_sum(block), axis_weights(block))

@@ -16,7 +16,7 @@ It is the optimum of *any* matrix mechanism for these queries; later, only their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -36,13 +36,12 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, check_answers, solve
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.design import Progress, solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.optimum import (
     RANK,
     best_rows,
     fourier_basis,
     independent_root,
-    root_diagonal,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
@@ -93,34 +92,33 @@ def solve_blocks(
     Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
     a cluster. A single heavy block gets all cores for its matrix products instead.
     """
-    solutions: dict[Block, Solution] = {}
     by_weight = sorted(dict.fromkeys(blocks), key=lambda block: -block.cells)
     heavy = [block for block in by_weight if block.cells > limits().light_cells]
-    with Bar("Solving", len(by_weight), progress) as bar:
+    together = len(heavy) if len(heavy) > 1 else 0
 
-        def note(gap: float) -> None:
-            bar.note(f"certified gap {gap:.1e}")
-
-        if len(heavy) > 1:
+    def solved() -> Iterator[Solution]:
+        if together:
             from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
 
             with one_core():
                 jobs = (delayed(_solve)(block, tolerance, solver) for block in heavy)
-                solved = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
-                for block, solution in zip(heavy, solved, strict=True):
-                    solutions[block] = solution
-                    bar.advance()
-                    note(max(s.gap for s in solutions.values()))
-        for block in by_weight[len(solutions) :]:
+                yield from Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
+        for block in by_weight[together:]:
             with one_core() if block.cells <= limits().threaded_cells else nullcontext():
-                solutions[block] = _solve(block, tolerance, solver, note)
+                yield _solve(block, tolerance, solver)
+
+    solutions, gap = {}, 0.0
+    with Bar("Solving", len(by_weight), progress) as bar:
+        for block, solution in zip(by_weight, solved(), strict=True):
+            solutions[block], gap = solution, max(gap, solution.gap)
             bar.advance()
+            bar.note(f"certified gap {gap:.1e}")
     return [solutions[block] for block in blocks]
 
 
-def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
+def _solve(block: Block, tolerance: float, solver: Solver) -> Solution:
     """Solve one block, and check that the strategy answers every query of it."""
-    solution = solver(block, tolerance, progress)
+    solution = solver(block, tolerance)
     check_answers(block, solution.strategy)
     return solution
 
@@ -156,7 +154,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
 # --- bases ---
 
 
-def solve_residual(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
+def solve_residual(block: Block, tolerance: float = 0.0) -> Solution:  # noqa: ARG001
     """Measure every residual evenly, V ∝ the projection onto the residual space: optimal for marginals."""
     weight = math.prod(n / (n - 1) for n in block.shape)  # the projection's diagonal is its inverse
     bases = tuple(map(fourier_basis, block.shape))  # any orthonormal basis; this one rounds well
@@ -201,7 +199,7 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
         """Return the loss of one part under the product of bases."""
         matrices = tuple(basis.strategy.written_out() for basis in bases)
         strategy = DiagonalStrategy(matrices, np.ones(tuple(map(len, matrices))))
-        queries = part.root if part.rows is None else part.rows
+        queries = part.rows
         if not strategy.contains([(tuple(range(len(bases))), queries[queries.any(axis=1)])]):
             raise PlanError(
                 f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
@@ -309,9 +307,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
         raise nothing_to_measure()
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
-    diagonal = root_diagonal(root)
-    start = np.ones(columns) if diagonal is None else diagonal**2
-    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    matrix, reached, bound = best_rows(root, tolerance / 4, enough=limits().whole_nearness * tolerance)
     del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))
@@ -391,7 +387,7 @@ class Options:
     bases: Sequence[Solution] = ()
     """The basis of every attribute, if the mechanism has bases."""
     lines: tuple[int, ...] = ()
-    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
     progress: bool | None = None
 
     @property

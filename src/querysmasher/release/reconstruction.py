@@ -237,7 +237,7 @@ class Reconstruction:
         if not attributes and self.public_total is not None:
             return True
         if attributes in self._numbers:
-            return self.estimator.residual.is_full(attributes)
+            return self.estimator.is_full(attributes)
         return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
     def _estimated(self, numbers: tuple[int, ...]) -> Array:

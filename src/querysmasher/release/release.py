@@ -26,10 +26,10 @@ from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.whole import class_sums
+from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import determines_centre, strategy_of_integers
+from querysmasher.planning.strategies import AxisStrategy, strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
@@ -173,7 +173,7 @@ class Release(Statistical, Explained):
             even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
             noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
             measured.append(noises if extra else noises[:1])
-        return Estimator.of(
+        return estimator_of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 
@@ -394,7 +394,7 @@ class CoarseRelease(Statistical):
         estimator, coarsening = self.release.estimator, self.coarsening
         schema = coarsening.original
         axis = schema.position(coarsening.attribute)
-        on_attribute, noises = estimator.residual.line_strategies(axis), estimator.measured.values()
+        on_attribute, noises = estimator.line_strategies(axis), estimator.measured.values()
         parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
         while int(parts.max()) + 1 > before:
             before = int(parts.max()) + 1
@@ -409,7 +409,8 @@ class CoarseRelease(Statistical):
         blocks = [(m.attributes[axes[0]], n) for m in itertools.chain(*noises) for axes, n in m.blocks]
         on_axis = {n for attribute, n in blocks if attribute == axis}
         pruned = [
-            s.pruned(parts) if n in on_axis and determines_centre(s) else s for n, s in enumerate(known)
+            s.pruned(parts) if isinstance(s, AxisStrategy) and n in on_axis else s
+            for n, s in enumerate(known)
         ]
 
         def over_parts(m: Measured) -> Measured:
@@ -420,7 +421,7 @@ class CoarseRelease(Statistical):
         coarse = Ordinal(coarsening.attribute, range(size))
         inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
         centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
-        over_nodes = Estimator.of(
+        over_nodes = estimator_of(
             inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
         )
         groups = np.empty(size, dtype=np.int64)

@@ -17,6 +17,7 @@ from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
 from tests.builders import SPLIT, as_lines, has_lines
+from tests.planning.lines.test_forest import trees
 from tests.profiles import fewer
 from tests.reference import estimates, known_rows, query_rows, variances
 from tests.strategies import schemas, workloads
@@ -27,15 +28,33 @@ COUNT = 1000
 """Maximum number of records."""
 
 
+FAMILIES = ["prefix", "range", "identity", "circular", "halves", "tree", "level", "nested ranges", "ranges"]
+
+
+@st.composite
+def families(draw, schema, name):
+    """A family that lines and trees are planned for: also trees of any levels and weights, and one level."""
+    n, kind = schema[name].size, draw(st.sampled_from(FAMILIES))
+    if kind == "halves":
+        return qs.hierarchy(schema, name, [i // 2 for i in range(n)])
+    if kind in ("tree", "level"):
+        tree = draw(trees(n, leaves=True, least=n))
+        return tree if kind == "tree" else qs.hierarchy(schema, name, *(g.tolist() for g in tree.groups[:1]))
+    if kind == "nested ranges":
+        fine = np.cumsum([0, *(draw(st.booleans()) for _ in range(n - 1))])
+        return qs.hierarchy(schema, name, fine // 2, fine, weights=draw(st.sampled_from([None, (3, 1, 2)])))
+    if kind == "ranges":
+        ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).map(sorted)
+        drawn = [(0, 0), *draw(st.lists(ends, max_size=2))]
+        return qs.ranges(schema, name, *zip(*drawn, strict=True))
+    return kind
+
+
 @st.composite
 def products(draw, schema):
     """Groups of the families that lines and trees are planned for, each on one attribute."""
     names = draw(st.lists(st.sampled_from(schema.names), min_size=1, max_size=3, unique=True))
-    asked = {}
-    for name in names:
-        kind = draw(st.sampled_from(["prefix", "range", "identity", "circular", "hierarchy"]))
-        groups = [i // 2 for i in range(schema[name].size)]
-        asked[name] = qs.hierarchy(schema, name, groups) if kind == "hierarchy" else kind
+    asked = {name: draw(families(schema, name)) for name in names}
     return qs.queries(schema, asked, weight=draw(st.sampled_from([1.0, 0.2, 7.0])))
 
 
@@ -95,6 +114,10 @@ def test_variances_are_those_of_dense_least_squares(plan, data):
         ) + np.zeros((len(queries), len(queries)))
         np.testing.assert_allclose(covariance, best @ best.T, **close)
     plan.estimator.check(plan.workload.groups[0])
+    found, (_, weights) = plan.variances(plan.workload), query_rows(plan.workload)
+    assert weights @ found == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert np.sqrt(found.mean()) == pytest.approx(plan.rmse, rel=1e-6)
+    assert plan.privacy_cost == pytest.approx(1.0)
 
 
 def exact_release(plan, table, most=10**6):

@@ -12,8 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.residual import Residuals
-from querysmasher.planning.estimator.whole import Whole
+from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.solution import Measured
 from tests.builders import plan_split
 from tests.profiles import fewer
@@ -64,7 +63,7 @@ def test_variances_beside_residual_measurements_are_those_of_dense_least_squares
     assume(query_rows(workload)[0].any())
     plan = plan_split(workload, centering=data.draw(st.sampled_from(["uniform", "optimized"])))
     own = [data.draw(wholes(schema)) for _ in range(data.draw(st.integers(1, 2)))]
-    combination = Estimator(plan.estimator.residual, own)
+    combination = CombinedEstimator(plan.estimator, own)
     rows = np.concatenate([known_rows(plan), *(rows_of(schema, one) for one in own)])
     # what was planned, and what only the whole measurements know
     for group in itertools.chain(workload, *(asked_of(schema, one) for one in own)):
@@ -77,7 +76,7 @@ def test_variances_beside_residual_measurements_are_those_of_dense_least_squares
 def beside_total(schema, own, total, public=False):
     """Whole measurements, and the total: unknown, measured or public."""
     measured = {} if total is None else {(): (Measured((), (), total, 1.0),)}
-    return Estimator(Residuals(schema, uniform(schema), [], measured, public), own)
+    return CombinedEstimator(Estimator(schema, uniform(schema), [], measured, public), own)
 
 
 @fewer(40)
@@ -143,7 +142,7 @@ def test_rows_that_are_known_already_are_only_measured_again(scale, variance):
     for workload in (asked, qs.all_kway(schema, [1, 2], "prefix")):
         plan = plan_split(workload)
         one = whole((0, 1), (np.arange(5), np.arange(4)), rows, variance)
-        combination = Estimator(plan.estimator.residual, [one])
+        combination = CombinedEstimator(plan.estimator, [one])
         (found,), (alone,) = combination.variances(asked.groups[0]), plan.variances(asked)
         assert found == pytest.approx(1 / (1 / variance + 1 / alone), rel=1e-6)
         for group in workload:

@@ -91,13 +91,9 @@ def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, da
         patch.setattr(dense_module, "CHUNK", chunk)
         found = strategy.variances(factors)
         inside = strategy.contains(factors)
-        together = strategy.variances_if_contained(factors)
     assert found.shape == tuple(len(rows) for _, rows in factors)
     np.testing.assert_allclose(found.ravel(), expected, rtol=1e-8, atol=1e-10 * expected.max(initial=1))
     assert inside == bool(np.all(rest <= 1e-9 * squared_lengths(factors).ravel()))
-    assert (together is not None) == inside
-    if inside:
-        np.testing.assert_allclose(together, found, rtol=1e-9, atol=1e-12)
     image = strategy.transform(queries.reshape(1, -1, *strategy.shape))
     assert image.shape == (1, len(queries), strategy.rank)
     np.testing.assert_allclose(

@@ -1,116 +1,384 @@
-"""The best linear unbiased estimate of any query, from everything that a plan or a release measures.
+"""The best linear unbiased estimate of any query, from the residuals that a plan or a release measures.
 
-Residual measurements are independent of each other, so that their part is a sum (`residual`). Rows that are
-measured whole are one Schur complement on top (`whole`).
+Errors on different attribute sets are independent, so that their variances add up. On one set the variances
+of a group's families factor, unless a strategy ties them. One measurement of whole rows by itself is the case
+of one set, on which queries are not split; beside residuals, they are one Schur complement on top (`whole`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array
-from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.centre import Centres
-from querysmasher.planning.estimator.lifting import centred, lifted
-from querysmasher.planning.estimator.residual import AttributeSet, Residuals
-from querysmasher.planning.estimator.whole import Whole, WholeRows, answer_squares, class_centres, summed
-from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import Strategy
+from querysmasher.arrays import Array, square_root
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning.centre import Centre, Centres, complement
+from querysmasher.planning.estimator.lifting import lifted
+from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.solution import Blocks, Measured
+from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
+AttributeSet = tuple[int, ...]
+"""Increasing indexes of attributes in the schema."""
 
+
+@dataclass(frozen=True, eq=False, slots=True)
+class QueryPart:
+    """What one family of a group leaves on the attributes it keeps."""
+
+    index: int
+    """The number of the family in its group."""
+    kept: AttributeSet
+    key: Hashable
+    content: Array | Callable[[], Array]
+    """The rows, or what writes them out."""
+    predict: Callable[[], Array] | None = None
+    """Computes the variances at σ² = 1, or their sum, without rows: for a line, split by its strategy."""
+
+    @property
+    def rows(self) -> Array:
+        """The rows, written out."""
+        return self.content() if callable(self.content) else self.content
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tied:
+    """Families that no strategy ties to others: their indices, their rows, and the strategies on their axes.
+
+    A family that keeps no attribute stands alone, without strategies.
+    """
+
+    indices: tuple[int, ...]
+    factors: tuple[AxisRows, ...]
+    blocks: Blocks
+    key: Hashable
+    """What the variances depend on, besides the strategies."""
+    predict: Callable[[], Array] | None = None
+    """Computes the variances of the only family, if that is about a line."""
+
+
+def tied(measured: Measured, parts: list[QueryPart]) -> Iterator[Tied]:
+    """Iterate over the sets of families that no strategy on an attribute set ties to others."""
+    axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+    for part in parts:
+        if not part.kept:
+            yield Tied((part.index,), (((), part.rows),), (), (part.key, ()))
+    kept = [[axis_of[a] for a in part.kept] for part in parts]
+    for axes in connected([*(axes for axes, _ in measured.blocks), *kept]):
+        members = [s for s in parts if s.kept and axis_of[s.kept[0]] in axes]
+        blocks = tuple(block for block in measured.blocks if block[0][0] in axes)
+        if len(members) == 1 and members[0].predict is not None:
+            (part,) = members
+            yield Tied((part.index,), (), blocks, (part.key, ()), part.predict)
+            continue
+        factors = tuple((tuple(axes.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
+        placed = tuple((tuple(map(axes.index, on)), number) for on, number in blocks)
+        keys = tuple((s.key, on) for s, (on, _) in zip(members, factors, strict=True))
+        yield Tied(tuple(s.index for s in members), factors, placed, (keys, placed))
+
+
+def _reduced(rows: Array) -> Array:
+    """Return at most as many rows as columns, with the same Gram matrix."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
+
+
+@dataclass(eq=False)
 class Estimator:
-    """Variances, covariances and tables under given measurements."""
+    """Variances, covariances and tables under given measurements.
 
-    def __init__(self, residual: Residuals, wholes: Sequence[Whole] = ()) -> None:
-        """Take residual measurements and those of whole rows beside them."""
-        if wholes and not any(residual.measured):  # nothing but the total: any centres will do
-            residual = replace(residual, centres=class_centres(residual.schema, wholes))
-        self.residual = residual
-        self.schema, self.centres, self.strategies = residual.schema, residual.centres, residual.strategies
-        self.measured, self.public_total = residual.measured, residual.public_total
-        self.whole = WholeRows(residual, wholes) if wholes else None
+    Variances are cached, as equivalent queries recur.
+    """
 
-    @classmethod
-    def of(
-        cls,
-        schema: Schema,
-        centres: Centres,
-        strategies: Sequence[Strategy],
-        measured: Iterable[tuple[Measured, ...]],
-        *,
-        public_total: bool,
-    ) -> Estimator:
-        """Return the estimator from measurements, each given by its independent noises, which add up."""
-        split: dict[AttributeSet, tuple[Measured, ...]] = {}
-        wholes: list[tuple[Measured, ...]] = []
-        for noises in measured:
-            if any(strategies[number].whole for _, number in noises[0].blocks):
-                wholes.append(noises)
-            else:
-                split[noises[0].attributes] = noises
-        if len(wholes) == 1 and not split and wholes[0][0].attributes:
-            (noises,) = wholes
-            split, wholes = {noises[0].attributes: noises}, []
-        residual = Residuals(schema, centres, strategies, split, public_total)
-        return cls(residual, [Whole.of(noises, strategies) for noises in wholes])
+    schema: Schema
+    centres: Centres
+    strategies: Sequence[Strategy]
+    measured: Mapping[AttributeSet, Sequence[Measured]]
+    """The independent measurements of each attribute set, whose variances add up."""
+    public_total: bool
+    strict: bool = True
+    """Whether to refuse queries of which something is not measured; else that counts as zero."""
+
+    def __post_init__(self) -> None:
+        """Find the attributes that have a centre for every set, and a set whose rows are whole."""
+        self._lines: dict[tuple[int, AttributeSet], AxisStrategy] = {}
+        """Strategies that bring the centre of an attribute, by the attribute and the set of others."""
+        self.whole_set: AttributeSet | None = None
+        """The only measured set, if its rows are whole: no query is split."""
+        for attributes, noises in self.measured.items():
+            for axes, number in noises[0].blocks:
+                strategy = self.strategies[number]
+                if strategy.whole:
+                    self.whole_set = attributes
+                elif isinstance(strategy, AxisStrategy):
+                    attribute = attributes[axes[0]]
+                    self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
+        self.lines = frozenset(attribute for attribute, _ in self._lines)
+        """The attributes that have such strategies: they are split last, in order."""
+        self._split_families: dict[Hashable, dict[Kept, Array]] = {}
+        self._known: dict[Hashable, Array] = {}
+
+    def line_strategies(self, attribute: int) -> list[AxisStrategy]:
+        """Return the strategies that bring a centre of an attribute; none if it has one for all sets."""
+        return [strategy for (other, _), strategy in self._lines.items() if other == attribute]
+
+    def centre(self, attribute: int, kept: AttributeSet) -> Array:
+        """Return the centre of an attribute that a set does not keep."""
+        if attribute not in self.lines:
+            return self.centres[attribute].weights
+        before = tuple(sorted(a for a in kept if a not in self.lines or a < attribute))
+        strategy = self._lines.get((attribute, before))
+        return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
 
     @property
     def is_single(self) -> bool:
         """Whether there is one measurement, of whole rows."""
-        return self.residual.whole_set is not None
+        return self.whole_set is not None
 
     @property
     def is_split(self) -> bool:
         """Whether everything is measured as residuals."""
-        return self.whole is None and not self.is_single
+        return self.whole_set is None
 
-    @property
-    def whole_rows(self) -> WholeRows:
-        """The rows that are measured whole, where there are some beside others."""
-        assert self.whole is not None  # noqa: S101 - callers know
-        return self.whole
+    # --- what queries leave on attribute sets ---
+
+    def measured_parts(
+        self, group: Group, *, summed: bool = False
+    ) -> Iterator[tuple[Measured, list[QueryPart]]]:
+        """Iterate over the measured attribute sets on which the group leaves something.
+
+        With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
+        same Gram matrix: the variances differ, their sum does not.
+
+        A strict estimator raises `OutsideMeasuredSpaceError`, which names all missing sets.
+        """
+        left, missing = [], []
+        for attributes, parts in self.parts(group, summed=summed):
+            left += [(noise, parts) for noise in self.measured.get(attributes, ())]
+            if not self.measures(attributes):
+                missing.append(_unplanned([self.schema.names[a] for a in attributes]))
+        if missing and self.strict:
+            msg = (
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: {'; '.join(missing)}. "
+                "Add such queries to the planned workload"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+        yield from left
+
+    def knows(self, group: Group) -> bool:
+        """Return whether everything is measured of the group's queries."""
+        return all(
+            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.parts(group)
+        )
+
+    def measures(self, attributes: AttributeSet) -> bool:
+        """Return whether a set is measured, or is that of a public total."""
+        return attributes in self.measured or (not attributes and self.public_total)
+
+    def is_full(self, attributes: AttributeSet) -> bool:
+        """Return whether a measured set's strategies span its whole residual space."""
+        if not attributes:
+            return True
+        ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
+        return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
+
+    def parts(self, group: Group, *, summed: bool = False) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
+        """Iterate over all attribute sets on which the group leaves something, measured or not."""
+        if self.whole_set is not None:
+            yield self._unsplit(group, self.whole_set)
+            return
+        options: list[list[QueryPart]] = []
+        later: list[tuple[int, int, Family]] = []
+        for index, (names, family) in enumerate(group.parts()):
+            positions = self.schema.positions(names)
+            lines = self.lines.intersection(positions)
+            later += [(attribute, index, family) for attribute in lines]
+            if lines and len(positions) == 1:
+                continue
+            key, split = self._split(positions, family, summed)
+            ordered = sorted(positions)
+            options.append(
+                [
+                    QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows)
+                    for on, rows in split.items()
+                ]
+            )
+        later.sort(key=itemgetter(0))
+        for parts in product(*options):
+            kept = tuple(sorted(a for part in parts for a in part.kept if a not in self.lines))
+            yield from self._with_lines(kept, {part.index: part for part in parts}, later, summed)
+
+    def _unsplit(self, group: Group, measured: AttributeSet) -> tuple[AttributeSet, list[QueryPart]]:
+        """Return the group's families, not split, and a row of ones on the other measured attributes."""
+        parts = []
+        for index, (names, family) in enumerate(group.parts()):
+            positions = self.schema.positions(names)
+            order, kept = schema_order(positions), tuple(sorted(positions))
+            rows = query_tensor(family, order, weighted=False).reshape(family.rows, -1)
+            parts.append(QueryPart(index, kept, (family.key, order, kept), np.ascontiguousarray(rows)))
+        attributes = {a for part in parts for a in part.kept}
+        rest = tuple(a for a in measured if a not in attributes)
+        if rest:
+            ones = np.ones((1, math.prod(self.schema.sizes[a] for a in rest)))
+            parts.append(QueryPart(len(parts), rest, rest, ones))
+        return tuple(sorted(attributes.union(measured))), parts
+
+    def _with_lines(
+        self,
+        kept: AttributeSet,
+        parts: Mapping[int, QueryPart],
+        later: Sequence[tuple[int, int, Family]],
+        summed: bool,
+    ) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
+        """Split families on attributes that have a centre for every set of others, one after the other."""
+        if not later:
+            if all(callable(s.content) or s.content.any() for s in parts.values()):
+                yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
+            return
+        (attribute, index, family), *rest = later
+        strategy = self._lines.get((attribute, tuple(sorted(kept))))
+        if strategy is None:  # nothing is measured there
+            yield tuple(sorted((*kept, attribute))), list(parts.values())
+            return
+        if index in parts:
+            split = list(self._split_line(parts[index], attribute, strategy))
+        else:
+            key = (family.key, id(strategy), summed)
+            if summed:
+                plain = family.reweighted(None)
+                family = plain if plain.weights is None else plain.reweighted(np.ones(plain.rows))
+                dropped = np.sqrt([max(square_sum(family, strategy.centre), 0.0)])
+            else:
+                dropped = family.answers(strategy.centre)
+            predict = partial(_summed if summed else AxisStrategy.query_variances, strategy, family)
+            rows = partial(_line_rows, family, strategy)
+            split = [
+                QueryPart(index, (), (key, ()), dropped[:, None]),
+                QueryPart(index, (attribute,), (key, (0,)), rows, predict),
+            ]
+        for part in split:
+            more = (*kept, attribute) if attribute in part.kept else kept
+            yield from self._with_lines(more, {**parts, index: part}, rest, summed)
+
+    def _split_line(self, part: QueryPart, attribute: int, strategy: AxisStrategy) -> Iterator[QueryPart]:
+        """Iterate over what rows on several attributes leave without and with one of them."""
+        centres = [Centre(strategy.centre) if a == attribute else None for a in part.kept]
+        tensor = part.rows.reshape(-1, *(self.schema.sizes[a] for a in part.kept))
+        for on, rows in split_rows(tensor, centres).items():
+            kept = tuple(part.kept[axis] for axis in on)
+            yield QueryPart(part.index, kept, (part.key, id(strategy), on), rows)
+
+    def _split(
+        self, positions: tuple[int, ...], family: Family, summed: bool
+    ) -> tuple[Hashable, dict[Kept, Array]]:
+        """Return a key of the content, and rows by kept axes, numbered in the order of the schema."""
+        order = schema_order(positions)
+        centres = tuple(None if a in self.lines else self.centres[a] for a in sorted(positions))
+        key = (family.key, order, centres, summed)
+        if key not in self._split_families:
+            if summed and family.closed_form:
+                split = _closed_form(family.reweighted(None), self.centres[positions[0]])
+            else:
+                split = split_rows(query_tensor(family, order, weighted=False), centres)
+            self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
+        return key, self._split_families[key]
 
     # --- variances ---
 
     def variances(self, group: Group) -> Array:
-        """Return the variance of every query, with an axis per family; refuse what is not measured."""
-        if self.whole is None:
-            return self.residual.variances(group)
-        base = self.residual.variances(group, known=True)
-        if self.residual.knows(group):
-            for tables in self._tables(group):
-                gains = summed(group, tables)
-                base -= np.einsum("r...,r...->...", gains, gains)
-            return np.maximum(base, 0.0)
-        return np.maximum(base + self.whole.change(*self._checked(group)), 0.0)
+        """Return the variance of every query of the group, with an axis per family."""
+        result = np.zeros(group.shape)
+        for measured, parts in self.measured_parts(group):
+            result += self.variances_on(measured, parts, group).reshape(group.shape)
+        return result
+
+    def variances_on(self, measured: Measured, parts: list[QueryPart], group: Group) -> Array:
+        """Return the variances of parts on one set."""
+        term = np.full((1,) * len(parts), measured.variance)
+        for families in tied(measured, parts):
+            variances = self.tied_variances(families, group)
+            spread = [1] * len(parts)
+            for index, size in zip(families.indices, variances.shape, strict=True):
+                spread[index] = size
+            term = term * variances.reshape(spread)
+        return term
 
     def total(self, group: Group) -> float:
-        """Return the sum of the variances of the group's queries, not written out if all is known."""
-        if self.whole is None:
-            return self.residual.total(group)
-        if not self.residual.knows(group):
-            return float(self.variances(group).sum())
-        return max(self.residual.total(group) - self.gain(group, weighted=False), 0.0)
-
-    def gain(self, group: Group, *, weighted: bool) -> float:
-        """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
-        return math.fsum(answer_squares(group, tables, weighted=weighted) for tables in self._tables(group))
+        """Return the sum of the variances of the group's queries, without writing them out."""
+        return math.fsum(
+            measured.variance
+            * math.prod(float(self.tied_variances(t, group).sum()) for t in tied(measured, parts))
+            for measured, parts in self.measured_parts(group, summed=True)
+        )
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
-        if self.whole is not None:
-            self._checked(group)
-        elif self.is_single:
+        if self.is_single:
             self.variances(group)
         else:
-            next(self.residual.measured_parts(group), None)
+            next(self.measured_parts(group), None)
+
+    def tied_variances(self, families: Tied, group: Group) -> Array:
+        """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
+        if families.key not in self._known:
+            if families.predict is not None:
+                variances = families.predict()
+            elif not families.blocks:
+                variances = families.factors[0][1][:, 0] ** 2
+            elif len(families.blocks) > 1:
+                image = self.image(families.factors, families.blocks, group)
+                variances = np.asarray((image**2).sum(axis=-1))
+            else:
+                strategy = self.strategies[families.blocks[0][1]]
+                if self.strict and not strategy.contains(families.factors):
+                    raise self._refusal(group)
+                variances = strategy.variances(families.factors)
+            self._known[families.key] = variances
+        return self._known[families.key]
+
+    def image(self, factors: Sequence[AxisRows], blocks: Blocks, group: Group) -> Array:
+        """Return q B† for all products q of the factors' rows: an axis per factor and one for B's rows."""
+        counts = [len(rows) for _, rows in factors]
+        shape = {
+            a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
+        }
+        if math.prod(counts) * math.prod(shape.values()) > limits().merged_entries:
+            msg = (
+                f"queries on ({', '.join(group.attributes)}): writing out {math.prod(counts):,} queries over "
+                f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"
+            )
+            raise TooLargeError(msg)
+        tensor: Array = np.ones(())
+        order: list[int] = []
+        for axes, rows in factors:
+            tensor = np.multiply.outer(tensor, rows.reshape(len(rows), *(shape[a] for a in axes)))
+            order += [-1, *axes]
+        lead = [i for i, a in enumerate(order) if a < 0]
+        tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
+        left = list(range(len(shape)))
+        for axes, number in blocks:  # a block's axes become one axis, the first after the lead
+            strategy = self.strategies[number]
+            at = [len(lead) + left.index(a) for a in axes]
+            moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
+            flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
+            if self.strict and not strategy.contains([flat]):
+                raise self._refusal(group)
+            tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
+            left = [-1, *(a for a in left if a not in axes)]
+        return tensor.reshape(*counts, -1)
 
     def images(
         self, group: Group, only: Collection[AttributeSet] | None = None
@@ -119,89 +387,73 @@ class Estimator:
 
         With `only`, residual measurements of other attribute sets may be left out.
         """
-        if self.whole is None:
-            yield from self.residual.images(group, only)
-            return
-        rows = self.whole
-        a = rows.coefficients(*self._checked(group)).reshape(group.rows, -1)
-        images = {id(measured): image for measured, image in self.residual.images(group, known=True)}
-        for subset, noises in self.residual.measured.items():
-            for measured in noises:
-                split = images.get(id(measured))
-                if subset in rows.parts:
-                    part = rows.parts[subset]
-                    factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]
-                    taken = self.residual.image(factors, measured.blocks, group, strict=False)
-                    taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
-                    split = -taken if split is None else split - taken
-                if split is not None:
-                    yield measured, split
-        for whole, at in zip(rows.wholes, rows.slices, strict=True):
-            for measured in whole.noises:
-                yield measured, a[:, at]
+        for measured, parts in self.measured_parts(group):
+            if only is not None and measured.attributes not in only:
+                continue
+            axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in parts if s.kept]
+            image = self.image(factors, measured.blocks, group)
+            image = image.reshape(*(len(s.rows) if s.kept else 1 for s in parts), image.shape[-1])
+            for part in parts:
+                if not part.kept:
+                    spread = [-1 if s is part else 1 for s in (*parts, None)]
+                    image = image * part.rows[:, 0].reshape(spread)
+            yield measured, image.reshape(group.rows, -1)
 
-    # --- whole rows beside residuals ---
-
-    def _checked(self, group: Group) -> tuple[Array, Array | None]:
-        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries of which something is left."""
-        known = self.whole_rows.known(group)
-        if self.residual.knows(group):
-            return known, None
-        unknown, left, lengths = self.whole_rows.unknown(group)
-        if self.whole_rows.leaves_out(known, unknown, left, lengths):
-            msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: they do not "
-                "follow from what the plan measures. Add these queries to the planned workload"
-            )
-            raise OutsideMeasuredSpaceError(msg)
-        return known, unknown
-
-    @cached_property
-    def _gains(self) -> dict[AttributeSet, Array]:
-        """The known parts, combined so that each by itself lowers the variance of a query that is known."""
-        gains = {}
-        for subset, part in self.whole_rows.parts.items():
-            residual = centred(part.covaried, self._centres(subset), first=1)
-            gains[subset] = np.tensordot(self.whole_rows.root[part.at].T, residual, axes=1)
-        return gains
-
-    def _centres(self, subset: AttributeSet) -> Centres:
-        return tuple(self.centres[attribute] for attribute in subset)
-
-    def _tables(self, group: Group) -> Iterator[Array]:
-        """Iterate over tables on the group's attributes made of the gains, some at a time: the last axis."""
-        attributes, count = self.schema.positions(group.attributes), self.whole_rows.root.shape[1]
-        cells = math.prod(self.schema.sizes[a] for a in attributes)
-        step = max(1, CHUNK // max(cells, group.rows))
-        for start in range(0, count, step):
-            lead = (min(step, count - start),)
-            gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
-            tables = lifted(gains.get, attributes, self.schema.sizes, self.residual.centre, lead)
-            yield np.moveaxis(tables, 0, -1)
-
-    # --- tables ---
+    def covary(self, attributes: AttributeSet, rows: Array) -> Array:
+        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
+        result = np.zeros(rows.shape)
+        for measured in self.measured.get(attributes, ()):  # a public total has no error
+            covaried = rows
+            for axes, number in measured.blocks:
+                at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
+                moved = self.strategies[number].covary(np.moveaxis(covaried, at, last))
+                covaried = np.moveaxis(moved, last, at)
+            result += measured.variance * covaried
+        return result
 
     def table(
         self,
         attributes: AttributeSet,
         residual: Callable[[AttributeSet], Array | None],
-        answers: Callable[[], Array],
+        answers: Callable[[], Array],  # noqa: ARG002 - there are none
     ) -> Array:
         """Return a marginal on attributes in any order, right for every query that can be answered.
 
         `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
         """
-        if self.whole is None:
-            return lifted(residual, attributes, self.schema.sizes, self.residual.centre)
-        rows = self.whole
-        known, unknown = rows.corrections(answers() - rows.known_answers(residual))
+        return lifted(residual, attributes, self.schema.sizes, self.centre)
 
-        def corrected(subset: AttributeSet) -> Array | None:
-            noisy = residual(subset)
-            change = rows.correction(subset, known, unknown)
-            if change is None:
-                return noisy
-            change = centred(change, self._centres(subset))
-            return change if noisy is None else noisy + change
+    def _refusal(self, group: Group) -> OutsideMeasuredSpaceError:
+        msg = (
+            f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures their "
+            "attribute sets, but only for other queries. Add these queries to the planned workload"
+        )
+        return OutsideMeasuredSpaceError(msg)
 
-        return lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
+
+def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
+    """Return what a family leaves on a line around the centre of its strategy."""
+    rows = family.matrix()
+    return np.asarray(rows - (rows @ strategy.centre)[:, None])
+
+
+def _summed(strategy: AxisStrategy, family: Family) -> Array:
+    return np.array([strategy.loss(family)])
+
+
+def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:
+    """Return rows with the Gram matrices that a family leaves, without writing its queries out."""
+    square, centred = split_gram(family.gram(), centre)
+    split: dict[Kept, Array] = {(): np.array([[math.sqrt(square)]])}
+    if centred is not None:
+        inside = complement(centre.weights)
+        split[0,] = square_root(inside @ centred @ inside.T, 0.0) @ inside
+    return split
+
+
+def _unplanned(names: Sequence[str]) -> str:
+    """Say that attributes were not planned together, or that one, or the total, was not planned."""
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} were not planned together"
+    return f"{names[0] if names else 'the total'} was not planned"

@@ -20,17 +20,19 @@ rare combinations of values visible beside the total.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.estimator.lifting import along
-from querysmasher.planning.estimator.residual import AttributeSet, QueryPart, Residuals
+from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart
+from querysmasher.planning.estimator.lifting import along, centred, lifted
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import split_rows
@@ -99,21 +101,77 @@ def class_centres(schema: Schema, wholes: Sequence[Whole]) -> Centres:
     return tuple(Centre(1 / (np.bincount(classes)[classes] * (int(classes.max()) + 1))) for classes in joint)
 
 
-class WholeRows:
-    """All rows that are measured whole, and what residual measurements know of them."""
+def estimator_of(
+    schema: Schema,
+    centres: Centres,
+    strategies: Sequence[Strategy],
+    measured: Iterable[tuple[Measured, ...]],
+    *,
+    public_total: bool,
+) -> Estimator:
+    """Return the estimator from measurements, each given by its independent noises, which add up."""
+    split: dict[AttributeSet, tuple[Measured, ...]] = {}
+    wholes: list[tuple[Measured, ...]] = []
+    for noises in measured:
+        if any(strategies[number].whole for _, number in noises[0].blocks):
+            wholes.append(noises)
+        else:
+            split[noises[0].attributes] = noises
+    if len(wholes) == 1 and not split and wholes[0][0].attributes:
+        (noises,) = wholes
+        split, wholes = {noises[0].attributes: noises}, []
+    residual = Estimator(schema, centres, strategies, split, public_total)
+    if not wholes:
+        return residual
+    return CombinedEstimator(residual, [Whole.of(noises, strategies) for noises in wholes])
 
-    def __init__(self, residual: Residuals, wholes: Sequence[Whole]) -> None:
-        """Take the rows, and what predicts from residual measurements around the centres ν."""
-        self.residual, self.wholes = residual, wholes
+
+class CombinedEstimator(Estimator):
+    """The estimator from rows that are measured whole and from residual measurements.
+
+    Inherited methods tell what residual measurements know of queries.
+    """
+
+    is_split = False
+
+    def __init__(self, residual: Estimator, wholes: Sequence[Whole]) -> None:
+        """Take the rows, and the estimator from residual measurements around the centres ν."""
+        schema, measured = residual.schema, residual.measured
+        centres = residual.centres if any(measured) else class_centres(schema, wholes)
+        super().__init__(schema, centres, residual.strategies, measured, residual.public_total, strict=False)
+        self.wholes = wholes
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
 
+    # --- what residual measurements know of the rows ---
+
+    def outside(self, attributes: AttributeSet, rows: Array) -> Array | None:
+        """Return what is left of tensors outside a measured set's strategies; None if these span all."""
+        return None if self.is_full(attributes) else rows - self._projector.covary(attributes, rows)
+
+    def outside_squares(self, attributes: AttributeSet, parts: list[QueryPart], group: Group) -> Array:
+        """Return the squared lengths of what product queries leave outside a measured set's strategies."""
+        if self.is_full(attributes):
+            return np.zeros((1,) * len(parts))
+        length = np.ones(())
+        for part in parts:
+            length = np.multiply.outer(length, (part.rows**2).sum(axis=1))
+        (projector,) = self._projector.measured[attributes]
+        return np.maximum(length - self._projector.variances_on(projector, parts, group), 0.0)
+
+    @cached_property
+    def _projector(self) -> Estimator:
+        """The same sets measured by orthonormal rows, with noise of variance 1."""
+        strategies = [strategy.orthonormal() for strategy in self.strategies]
+        measured = {some: (replace(noises[0], variance=1.0),) for some, noises in self.measured.items()}
+        return Estimator(self.schema, self.centres, strategies, measured, self.public_total, strict=False)
+
     # --- what the rows leave on attribute sets ---
 
     @cached_property
-    def _split(self) -> dict[AttributeSet, dict[int, Array]]:
+    def _rows_on(self) -> dict[AttributeSet, dict[int, Array]]:
         """What the rows leave on every set: by the number of their measurement, over its classes."""
         split: dict[AttributeSet, dict[int, Array]] = {}
         for number, whole in enumerate(self.wholes):
@@ -127,31 +185,31 @@ class WholeRows:
     def _masses(self, whole: Whole) -> Iterator[Array]:
         """Iterate over the weights of the classes of every attribute."""
         for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
-            weights = self.residual.centres[attribute].weights
+            weights = self.centres[attribute].weights
             yield np.bincount(classes, weights=weights).astype(float)
 
     @cached_property
-    def parts(self) -> dict[AttributeSet, _Part]:
+    def known_parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        known = {subset: split for subset, split in self._split.items() if self.residual.measures(subset)}
+        known = {subset: split for subset, split in self._rows_on.items() if self.measures(subset)}
         return {subset: self._known_part(subset, split) for subset, split in known.items()}
 
     def _known_part(self, subset: AttributeSet, split: Mapping[int, Array]) -> _Part:
         at = np.concatenate([np.arange(self.count)[self.slices[number]] for number in split])
         rows = np.concatenate([self.wholes[n].over_values(rows, subset) for n, rows in split.items()])
-        return _Part(at, rows, self.residual.covary(subset, rows), self.residual.outside(subset, rows))
+        return _Part(at, rows, self.covary(subset, rows), self.outside(subset, rows))
 
     def _weighed(self, rows: Array, subset: AttributeSet) -> Array:
         """Return rows over the values of a set times ν."""
         for axis, attribute in enumerate(subset, start=rows.ndim - len(subset)):
-            rows = rows * along(self.residual.centres[attribute].weights, axis, rows.ndim)
+            rows = rows * along(self.centres[attribute].weights, axis, rows.ndim)
         return rows
 
     @cached_property
     def spread(self) -> Array:
         """R C Rᵀ."""
         result = np.zeros((self.count, self.count))
-        for part in self.parts.values():
+        for part in self.known_parts.values():
             covaried, rows = (x.reshape(len(part.at), -1) for x in (part.covaried, part.rows))
             result[np.ix_(part.at, part.at)] += covaried @ rows.T
         return result
@@ -160,22 +218,22 @@ class WholeRows:
     def gram(self) -> Array:
         """⟨R_u, R_u⟩."""
         result = np.zeros((self.count, self.count))
-        for part in self.parts.values():
+        for part in self.known_parts.values():
             if part.outside is not None:
                 outside = part.outside.reshape(len(part.at), -1)
                 result[np.ix_(part.at, part.at)] += outside @ outside.T
-        for subset in self._split.keys() - self.parts.keys():
-            for first, second in product(self._split[subset], repeat=2):
+        for subset in self._rows_on.keys() - self.known_parts.keys():
+            for first, second in product(self._rows_on[subset], repeat=2):
                 result[self.slices[first], self.slices[second]] += self._products(subset, first, second)
         return result
 
     def _products(self, subset: AttributeSet, first: int, second: int) -> Array:
         """Return the inner products of what two measurements' rows leave on a set."""
-        mine, theirs = self._split[subset][first], self._split[subset][second]
+        mine, theirs = self._rows_on[subset][first], self._rows_on[subset][second]
         for axis, attribute in enumerate(subset, start=1):
             common = np.zeros((mine.shape[axis], theirs.shape[axis]))
             both = self.wholes[first].classes(attribute), self.wholes[second].classes(attribute)
-            np.add.at(common, both, self.residual.centres[attribute].weights)
+            np.add.at(common, both, self.centres[attribute].weights)
             theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
         return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
@@ -249,12 +307,12 @@ class WholeRows:
 
     # --- queries ---
 
-    def known(self, group: Group) -> Array:
+    def covariances(self, group: Group) -> Array:
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
-        for subset, parts in self.residual.parts(group):
-            if subset in self.parts:
-                part = self.parts[subset]
+        for subset, parts in self.parts(group):
+            if subset in self.known_parts:
+                part = self.known_parts[subset]
                 result[..., part.at] += _contracted(part.covaried, subset, self._tensors(parts))
         return result
 
@@ -262,27 +320,27 @@ class WholeRows:
         """Return ⟨q_u, R_u⟩ of every query, and the squared lengths of q_u and of q."""
         products = np.zeros((*group.shape, self.count))
         left, lengths = np.zeros(group.shape), np.zeros(group.shape)
-        for subset, parts in self.residual.parts(group):
-            measured = self.residual.measures(subset)
-            if not measured and self.residual.lines.intersection(subset):
+        for subset, parts in self.parts(group):
+            measured = self.measures(subset)
+            if not measured and self.lines.intersection(subset):
                 left += np.inf  # rows measured whole do not tell about lines
                 continue
             tensors = list(self._tensors(parts))
             squares = self._squares(tensors)
             lengths += squares
-            left += self.residual.outside_squares(subset, parts, group) if measured else squares
+            left += self.outside_squares(subset, parts, group) if measured else squares
             if not measured:
-                for number, rows in self._split.get(subset, {}).items():
+                for number, rows in self._rows_on.get(subset, {}).items():
                     folded = self._folded(tensors, self.wholes[number])
                     products[..., self.slices[number]] += _contracted(rows, subset, folded)
-            elif (part := self.parts.get(subset)) is not None and part.outside is not None:
+            elif (part := self.known_parts.get(subset)) is not None and part.outside is not None:
                 products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
     def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
         """Iterate over what families leave on a set: the attributes, and rows with an axis for each."""
         for part in parts:
-            sizes = (self.residual.schema.sizes[a] for a in part.kept)
+            sizes = (self.schema.sizes[a] for a in part.kept)
             yield part.kept, part.rows.reshape(len(part.rows), *sizes)
 
     def _squares(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
@@ -303,12 +361,118 @@ class WholeRows:
                 folded = class_sums(folded, whole.classes(attribute), axis)
             yield subset, folded
 
+    # --- variances ---
+
+    def known_variances(self, group: Group) -> Array:
+        """Return the variances of what residual measurements know of the queries."""
+        return super().variances(group)
+
+    def variances(self, group: Group) -> Array:
+        """Return the variance of every query, with an axis per family; refuse what is not measured."""
+        base = self.known_variances(group)
+        if self.knows(group):
+            for tables in self._tables(group):
+                gains = summed(group, tables)
+                base -= np.einsum("r...,r...->...", gains, gains)
+            return np.maximum(base, 0.0)
+        return np.maximum(base + self.change(*self._checked(group)), 0.0)
+
+    def total(self, group: Group) -> float:
+        """Return the sum of the variances of the group's queries, not written out if all is known."""
+        if not self.knows(group):
+            return float(self.variances(group).sum())
+        return max(super().total(group) - self.gain(group, weighted=False), 0.0)
+
+    def gain(self, group: Group, *, weighted: bool) -> float:
+        """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
+        return math.fsum(answer_squares(group, tables, weighted=weighted) for tables in self._tables(group))
+
+    def check(self, group: Group) -> None:
+        self._checked(group)
+
+    def images(
+        self,
+        group: Group,
+        only: Collection[AttributeSet] | None = None,  # noqa: ARG002
+    ) -> Iterator[tuple[Measured, Array]]:
+        a = self.coefficients(*self._checked(group)).reshape(group.rows, -1)
+        images = {id(measured): image for measured, image in super().images(group)}
+        for subset, noises in self.measured.items():
+            for measured in noises:
+                split = images.get(id(measured))
+                if subset in self.known_parts:
+                    part = self.known_parts[subset]
+                    factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]
+                    taken = self.image(factors, measured.blocks, group)
+                    taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
+                    split = -taken if split is None else split - taken
+                if split is not None:
+                    yield measured, split
+        for whole, at in zip(self.wholes, self.slices, strict=True):
+            for measured in whole.noises:
+                yield measured, a[:, at]
+
+    def _checked(self, group: Group) -> tuple[Array, Array | None]:
+        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries of which something is left."""
+        known = self.covariances(group)
+        if self.knows(group):
+            return known, None
+        unknown, left, lengths = self.unknown(group)
+        if self.leaves_out(known, unknown, left, lengths):
+            msg = (
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: they do not "
+                "follow from what the plan measures. Add these queries to the planned workload"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+        return known, unknown
+
+    @cached_property
+    def _gains(self) -> dict[AttributeSet, Array]:
+        """The known parts, combined so that each by itself lowers the variance of a query that is known."""
+        gains = {}
+        for subset, part in self.known_parts.items():
+            residual = centred(part.covaried, self._centres(subset), first=1)
+            gains[subset] = np.tensordot(self.root[part.at].T, residual, axes=1)
+        return gains
+
+    def _centres(self, subset: AttributeSet) -> Centres:
+        return tuple(self.centres[attribute] for attribute in subset)
+
+    def _tables(self, group: Group) -> Iterator[Array]:
+        """Iterate over tables on the group's attributes made of the gains, some at a time: the last axis."""
+        attributes, count = self.schema.positions(group.attributes), self.root.shape[1]
+        cells = math.prod(self.schema.sizes[a] for a in attributes)
+        step = max(1, CHUNK // max(cells, group.rows))
+        for start in range(0, count, step):
+            lead = (min(step, count - start),)
+            gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
+            tables = lifted(gains.get, attributes, self.schema.sizes, self.centre, lead)
+            yield np.moveaxis(tables, 0, -1)
+
     # --- tables ---
+
+    def table(
+        self,
+        attributes: AttributeSet,
+        residual: Callable[[AttributeSet], Array | None],
+        answers: Callable[[], Array],
+    ) -> Array:
+        known, unknown = self.corrections(answers() - self.known_answers(residual))
+
+        def corrected(subset: AttributeSet) -> Array | None:
+            noisy = residual(subset)
+            change = self.correction(subset, known, unknown)
+            if change is None:
+                return noisy
+            change = centred(change, self._centres(subset))
+            return change if noisy is None else noisy + change
+
+        return lifted(corrected, attributes, self.schema.sizes, self.centre)
 
     def known_answers(self, residual: Callable[[AttributeSet], Array | None]) -> Array:
         """Return what given residuals say of the rows."""
         answers = np.zeros(self.count)
-        for subset, part in self.parts.items():
+        for subset, part in self.known_parts.items():
             noisy = residual(subset)
             if noisy is not None:
                 answers[part.at] += part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
@@ -316,17 +480,17 @@ class WholeRows:
 
     def correction(self, subset: AttributeSet, known: Array, unknown: Array) -> Array | None:
         """Return what to add to the residual of a set, given the weights of all rows' parts."""
-        if subset in self.parts:
-            part = self.parts[subset]
+        if subset in self.known_parts:
+            part = self.known_parts[subset]
             change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
             if part.outside is not None:
                 change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
             return change
-        if subset not in self._split:
+        if subset not in self._rows_on:
             return None
         changes = (
             self.wholes[n].over_values(np.tensordot(unknown[self.slices[n]], rows, axes=1), subset)
-            for n, rows in self._split[subset].items()
+            for n, rows in self._rows_on[subset].items()
         )
         return self._weighed(np.asarray(sum(changes)), subset)
 

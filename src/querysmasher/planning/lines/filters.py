@@ -31,7 +31,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
@@ -63,25 +62,29 @@ def whole_loss(gram: LineGram, strategy: AxisStrategy) -> float:
 
 
 def solve_line(gram: LineGram) -> LineSolution:
-    """Return a closed form, if its certificate is good, or else an adapted filter."""
+    """Return the best filter; if its certificate is not good, adapt its low frequencies."""
     if gram.size <= limits().line_matrix:
         return _solved_written_out(gram)
-    bound, strategies = 0.0, list[tuple[float, MirroredStrategy]]()
-    for ends in _closed_forms(gram):
-        strategy, least = _closed(gram, ends)
-        strategies.append((whole_loss(gram, strategy), strategy))
-        bound = max(bound, least)
-        if strategies[-1][0] <= 1.004 * bound:
-            break
-    else:
-        for ends in ("prefix", "cosine") if gram.prefixes.any() else ("cosine",):
-            strategy = adapted(gram, ends)
-            strategies.append((whole_loss(gram, strategy), strategy))
-        _, strategy = min(strategies, key=itemgetter(0))
-        # the weights of values that high frequencies demand for this diagonal
-        start = (gram.boundaries if gram.boundaries.any() else 1.0) / strategy.diagonal**4
-        bound = max(bound, _simple_bound(gram), path_bound(gram, start) ** 2 + _bound_on_others(gram))
-    loss, strategy = min(strategies, key=itemgetter(0))
+    prefixes, local = bool(gram.prefixes.any()), gram.boundaries
+    closed = {
+        "prefix": prefixes and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0],
+        "range": gram.ranges,
+        "circular": gram.circular and not gram.others,
+        "cosine": _windows(gram)[0] or not local.any(),
+    }
+    bases = [ends for ends, some in closed.items() if some]
+    strategies = [filtered(gram, ends, 0) for ends in bases]
+    losses = [whole_loss(gram, strategy) for strategy in strategies]
+    bound = max((_even_bound(gram, ends) for ends in bases), default=0.0)
+    if adapts := min(losses, default=math.inf) > 1.004 * bound:
+        waves = max(1, min(limits().waves, gram.size // 4, int(limits().wave_entries // gram.size)))
+        bases = ["prefix"] * prefixes + ["cosine"] * (gram.total > 0 or not prefixes)
+        strategies += [filtered(gram, ends, waves) for ends in bases]
+        losses += [whole_loss(gram, strategy) for strategy in strategies[-len(bases) :]]
+    loss, strategy = min(zip(losses, strategies, strict=True), key=itemgetter(0))
+    if adapts:  # from the weights of values that high frequencies demand for this diagonal
+        start = (local if local.any() else 1.0) / strategy.diagonal**4
+        bound = max(bound, path_bound(gram, start, loss / (1 + 1e-4) ** 2) + _bound_on_others(gram))
     return LineSolution(strategy, loss, min(bound, loss))
 
 
@@ -101,60 +104,29 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 
 
-# --- closed forms ---
+# --- bounds ---
 
 
-def _closed_forms(gram: LineGram) -> list[str]:
-    """Return the bases in which a closed form may be good: those of families with equal weights."""
-    bases = []
-    if gram.prefixes.any() and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
-        bases.append("prefix")
-    if gram.ranges:
-        bases.append("range")
-    if gram.circular or not (bases or gram.others or gram.prefixes.any()):
-        bases.append("circular")
-    return [*bases, "cosine"] if _windows(gram)[0] else bases
-
-
-def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
-    """Return the closed form for what is diagonal in a basis, and a lower bound on the whole loss."""
-    roots = _roots(gram, ends) if ends == "cosine" else np.sqrt(_spectrum(gram, ends))
+def _even_bound(gram: LineGram, ends: str) -> float:
+    """Return Σ_j S_jj² for what is diagonal in a basis and no larger than G, and bounds for the rest."""
+    windows, _ = _windows(gram)
+    if ends == "cosine" and windows:
+        return gram.total + window_bound(gram.size, windows, float(gram.values.min()))
+    none, least = np.zeros(gram.size), float(gram.values.min())
+    even = LineGram(
+        gram.size,
+        (),
+        gram.total if ends in {"circular", "cosine"} else 0.0,
+        none + (gram.prefixes.min() if ends == "prefix" else 0.0),
+        none + least,
+        gram.ranges if ends == "range" else 0.0,
+        gram.circular if ends == "circular" else 0.0,
+        (),
+    )
     reflection = Reflection(ends, gram.size)
-    diagonal = reflection.diagonal(reflection.kernel(roots))  # S_jj
-    strategy = MirroredStrategy(ends, roots, 1 / np.sqrt(diagonal), np.zeros((0, gram.size)))
-    if ends == "cosine":
-        return strategy, window_bound(gram.size, _windows(gram)[0], float(gram.values.min()))
-    bounded: dict[str, dict[str, Any]] = {
-        "prefix": {"prefixes": 0 * gram.prefixes},
-        "range": {"ranges": 0.0},
-        "circular": {"circular": 0.0, "total": 0.0},
-    }
-    rest = replace(gram, values=gram.values - gram.values.min(), **bounded[ends])
-    return strategy, float(diagonal @ diagonal) + _simple_bound(rest)
-
-
-def _spectrum(gram: LineGram, ends: str) -> Array:
-    """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
-    n, square = gram.size, Reflection(ends, gram.size).second_differences
-    least = float(gram.values.min())
-    if ends != "circular":
-        return (gram.prefixes.min() if ends == "prefix" else gram.ranges * (n + 1)) / square + least
-    lag = np.arange(n // 2 + 1.0)
-    result = Reflection("circular", n).eigenvalues(gram.circular * (lag**2 - n * lag + n * (n + 1) / 2))
-    result += least
-    result[0] += gram.total * n
-    return np.maximum(result, ROUNDING * float(result.max()))
-
-
-def _simple_bound(gram: LineGram) -> float:
-    """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
-    alone = replace(gram, total=0.0, values=0 * gram.values)
-    kinds = {"prefix": gram.prefixes.any(), "range": gram.ranges, "circular": gram.circular}
-    bound = gram.total + float(gram.values.sum()) + _bound_on_others(gram)
-    for reflection in (Reflection(ends, gram.size) for ends in kinds if kinds[ends]):
-        roots = np.sqrt(_spectrum(alone, reflection.name))
-        bound += float(np.square(reflection.diagonal(reflection.kernel(roots))).sum())
-    return bound
+    diagonal = reflection.diagonal(reflection.kernel(_roots(even, ends)))
+    rest = gram.total - even.total + float((gram.values - least).sum())
+    return float(diagonal @ diagonal) + rest + _bound_on_others(gram)
 
 
 def _bound_on_others(gram: LineGram) -> float:
@@ -246,39 +218,43 @@ def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
     return {length: float(every.min()) for length, every in sums.items() if every.min() > 0}
 
 
-# --- filters with adapted low frequencies ---
+# --- filters ---
 
 
 def _roots(gram: LineGram, ends: str) -> Array:
-    """Return the roots of the eigenvalues of G in a basis, approximately."""
+    """Return the roots of the eigenvalues of G in a basis: exact if all families are diagonal in it."""
     windows, others = _windows(gram)
-    square = Reflection(ends, gram.size).second_differences.copy()
-    square[0] = square[0] or square[1]
+    square = Reflection(ends, gram.size).second_differences
     weight = float(replace(gram, others=tuple(others)).boundaries.mean())
-    roots = np.sqrt(weight / square + gram.values.mean() + length_spectrum(gram.size, windows))
-    return np.maximum(roots, FAINT * float(roots.mean()))
+    result = weight / np.where(square > 0, square, 1.0) + gram.values.mean()
+    if windows:
+        result += length_spectrum(gram.size, windows)
+    if square[0] == 0:
+        result[0] = gram.times(np.ones((1, gram.size))).mean()
+    return np.sqrt(result)
 
 
-def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
-    """Return a filter in a basis with adapted low frequencies."""
+def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
+    """Return a filter in a basis, with some low frequencies adapted."""
     n = gram.size
     reflection, spectrum = Reflection(ends, n), _roots(gram, ends)
-    count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
-    spectrum[:count] = spectrum[min(count, n - 1)]
-    low = np.stack([reflection.waves(k)[0] for k in range(count)])
+    spectrum = np.maximum(spectrum, FAINT * float(spectrum.mean()))
+    level = spectrum[: waves + 1][-1]
+    spectrum[:waves] = level
+    low = np.array([wave for k in range(waves) for wave in reflection.waves(k)]).reshape(-1, n)
     plain = reflection.diagonal(reflection.kernel(spectrum))
     local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
-    for _ in range(4):
+    for _ in range(4 if waves else 0):
         p = local / diagonal**4
         scale = float(p.sum())
         p /= scale
         scaled = low / diagonal
         block = _geometric_mean((low * (diagonal * p * diagonal)) @ low.T, scaled @ gram.times(scaled).T)
-        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - np.diag(spectrum[:count]))
+        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - level * np.eye(len(low)))
         more = np.maximum(values, 0.0)
-        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * spectrum[count - 1]] @ low
+        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * level] @ low
         diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
     return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
 

@@ -5,7 +5,7 @@ products. A query of group g, with row qᵢ in its i-th family, has the multipli
 belongs to a *scope*: the uses of one family on alike attributes. Where all queries about an attribute look
 the same from every value, single values stay uniform, and circular ranges are weighed by their length.
 
-Fewer groups or families give more queries a multiplier of their own, in two ways.
+Joining groups or families gives more queries separate multipliers, in two ways.
 
 A query q with target t and weight w is as far from its target as (s/t)·q is from s, and w·Var(q) is
 w·(t/s)²·Var((s/t)·q). So queries on the same attributes with different targets are rows of one family with
@@ -65,7 +65,7 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
+    def of(cls, workload: Workload, roles: Sequence[int] | None = None, *, added: bool = False) -> Scopes:
         """Find the scopes: uses of a family on attributes of the same role share one.
 
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
@@ -73,8 +73,7 @@ class Scopes:
         """
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
-        plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
-        roles = attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
+        roles = scope_roles(workload) if roles is None else roles
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -95,6 +94,12 @@ class Scopes:
                 numbered.append(number)
             of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
+
+
+def scope_roles(workload: Workload) -> tuple[int, ...]:
+    """Return the roles of attributes: queries on attributes of the same roles have the same multipliers."""
+    plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
+    return attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,14 +185,16 @@ class Multipliers:
     def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
-        The rows' are relative to their mean; `floor` is their least, as a fraction of the average.
+        The rows' are relative to their mean, weighted by the cubes of standard errors: rows of small errors
+        hardly count in the end. `floor` is the least multiplier, as a fraction of the average.
         """
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0])
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
         for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
-                moved, rates[n], last[n] = _grown(u, values / float(u @ values), rates[n], last[n])
+                mean = np.average(values, weights=u * values**1.5)
+                moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n])
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
                 moved = by_length(moved) if scope.by_length else moved
                 rows[n - 1] = moved / moved.sum()
@@ -329,29 +336,27 @@ def merged(workload: Workload, *, aimed: bool = False) -> Workload:
 
     With `aimed`, only those of groups with targets.
     """
-    scopes = Scopes.of(workload)
-    groups = tuple(
-        group if aimed and group.target is None else _merged(group, numbers, scopes)
-        for group, numbers in zip(workload, scopes.of_group, strict=True)
-    )
-    differ = {n: g for g, old, n in zip(groups, workload, scopes.of_group, strict=True) if g != old}
-    work = sum(max(family.cells for family in g.families) ** 3 for g in differ.values())
-    return Workload(workload.schema, groups) if differ and work <= limits().merged_work else workload
-
-
-def _merged(group: Group, numbers: Sequence[int], scopes: Scopes) -> Group:
-    """Return a group with its families merged that need multipliers, if they are small."""
-    parts = list(group.parts())
-    free = [part for part, s in zip(parts, numbers, strict=True) if not scopes.scopes[s].fixed]
-    rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
-    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
-        return group
-    matrix = kronecker(family.matrix() for _, family in free)
-    weights = kronecker(family.query_weights() for _, family in free)
-    together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
-    rest = [part for part in parts if part not in free]
-    names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
-    return replace(group, attributes=names, families=(together, *(family for _, family in rest)))
+    scopes, most = Scopes.of(workload), limits()
+    together: dict[tuple[int, ...], Rows] = {}
+    groups = []
+    for group, numbers in zip(workload, scopes.of_group, strict=True):
+        fixed = [scopes.scopes[s].fixed for s in numbers]
+        free, rest = ([p for p, f in zip(group.parts(), fixed, strict=True) if f == kind] for kind in (0, 1))
+        rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
+        small = cells <= most.merged_values and rows * cells <= most.merged_numbers
+        if len(free) < 2 or not small or (aimed and group.target is None):
+            groups.append(group)
+            continue
+        if numbers not in together:
+            shape = tuple(n for _, family in free for n in family.shape)
+            matrix = kronecker(family.matrix() for _, family in free)
+            weights = kronecker(family.query_weights() for _, family in free)
+            together[numbers] = Rows(shape, matrix, weights)
+        names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
+        families = (together[numbers], *(family for _, family in rest))
+        groups.append(replace(group, attributes=names, families=families))
+    little = sum(family.cells**3 for family in together.values()) <= most.merged_work
+    return Workload(workload.schema, tuple(groups)) if together and little else workload
 
 
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:

@@ -25,6 +25,7 @@ from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.checks import NOTHING
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
@@ -119,7 +120,7 @@ def _least_largest(workload: Workload, aims: Array, replan: Replan, centres: Cen
     assert best is not None  # noqa: S101 - without caps, every plan will do
     plan = replace(best.plan, workload=workload)
     value = best.value
-    if plan.estimator.whole is not None:  # combined answers are better
+    if isinstance(plan.estimator, CombinedEstimator):  # combined answers are better
         value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
     return replace(best, plan=replace(plan, certificate=Certificate(value, search.bound, "worst")))
 

@@ -33,6 +33,7 @@ from querysmasher.planning.objectives.multipliers import (
     class_losses,
     expectations,
     merged,
+    scope_roles,
     spread,
 )
 from querysmasher.planning.objectives.replan import Replan
@@ -77,14 +78,16 @@ class Search:
         self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
         self.best: Trial | None = None
         self.level = 1.0
-        """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
+        """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
+        self._roles = scope_roles(workload)
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, self._roles, added=self.mean)
+        self._table: VarianceTable | None = None
 
     @property
     def gap(self) -> float:
@@ -130,8 +133,11 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
+            rising = highest * (1 + PROMISED) < trial.bound < math.inf
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
-            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
+            if self.mean or not rising:
+                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
@@ -174,7 +180,9 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
+            own = replace(plan, workload=self.workload)
+            table = self._table.after(own) if self._table else VarianceTable(own, self.scopes.of_group)
+            self._table = table
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -221,7 +229,7 @@ class Search:
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
         if not self.mean:
             return replace(multipliers, groups=groups / total)
-        if len(table.sets) == 1:  # there is nothing to share
+        if len(table.sets) == 1:  # there is nothing to divide
             return multipliers
         by_column = expectations(table, multipliers.rows)
         added = self._weights(multipliers, table) @ table.coefficients(by_column) / total

@@ -59,11 +59,12 @@ class Sharing:
 
         It need not be below `enough`.
         """
-        x, known, bound = self.table.variances, 0, 0.0
-        best = x, self.largest(x)
-        while known < len(self._seen) and len(x) > 1 and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
+        x, known, bound = self.table.variances, -1, 0.0
+        best = x, math.inf
+        while known < len(self._seen) and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
             known = len(self._seen)
-            x, bound = self._solved(x, None, enough, most)
+            if len(x) > 1:
+                x, bound = self._solved(x, None, enough, most)
             if bound > most:
                 return x, math.inf
             best = min(best, (x, self.largest(x)), key=itemgetter(1))
@@ -101,12 +102,13 @@ class Sharing:
             if bounds[number] < least:
                 break
             square = self.squares[number]
-            values, rows = self.table.peaks(number, x)
+            values, _, terms = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            near = in_order(-values)[:MOST]
-            near = near[values[near] >= least * square]
-            terms = self.table.terms(number, [index[near] for index in rows], len(near)) / square
-            fresh = {key: row for row in terms if (key := (number, row.tobytes())) not in self._seen}
+            near = np.flatnonzero(values >= least * square)
+            near = near[in_order(-values[near])[:MOST]]
+            fresh = {
+                key: row for row in terms[near] / square if (key := (number, row.tobytes())) not in self._seen
+            }
             if fresh:
                 self._seen.update(fresh)
                 self._rows.append(np.array(list(fresh.values())))

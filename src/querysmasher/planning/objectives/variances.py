@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,10 +29,9 @@ from numpy.typing import NDArray
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
-from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.residual import Tied, tied
-from querysmasher.planning.estimator.whole import Whole
+from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
@@ -116,17 +116,14 @@ class VarianceTable:
 
         Groups are equivalent only if they have the same scopes.
         """
-        self._plan = plan
-        self._whole = {index: m for m in plan.measured for index in m.whole}
-        self.estimator = (
-            self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
-        )
-        self._classify()
+        self._scopes = scopes
+        self.take(plan)
         self._numbers: dict[Hashable, int] = {}
-        self.columns: list[Array] = []
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
-        self.entries = [self._entry(*groups) for groups in self._equivalent(scopes)]
+        self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
+        """The parts, the cluster and a group of every column, unless groups are measured whole."""
+        self.entries = [self._entry(*groups) for groups in self._equivalent()]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
         )
@@ -137,15 +134,34 @@ class VarianceTable:
             for term, (number, columns) in enumerate(entry.terms):
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
+
+    def after(self, plan: Plan) -> VarianceTable:
+        """Return the table of another plan of the workload; if it splits alike, only columns are new."""
+        made, before = copy(self), self._plan
+        made.take(plan)
+        alike = (
+            plan.centres == before.centres
+            and made.sets == self.sets
+            and all(
+                (new.attributes, new.blocks) == (old.attributes, old.blocks)
+                for new, old in zip(plan.measured, before.measured, strict=True)
+            )
+        )
+        if not alike or plan.whole or self.estimator.lines:
+            return VarianceTable(plan, self._scopes)
+        made.columns = [made.values(*inside) for inside in self._inside]
+        return made
+
+    def take(self, plan: Plan) -> None:
+        """Take a plan, and number its classes: sets with equal strategies, and noise within a tolerance."""
+        vars(self).pop("most", None)
+        self._plan = plan
+        self.columns: list[Array] = []
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-
-    def _of(self, measured: Sequence[Measured]) -> Estimator:
-        """Return the estimator from some of the measurements."""
-        return replace(self._plan, measured=tuple(measured)).estimator
-
-    def _classify(self) -> None:
-        """Number the classes of attribute sets: those with equal strategies, and noise within a tolerance."""
-        plan = self._plan
+        self._whole = {index: m for m in plan.measured for index in m.whole}
+        self.estimator = (
+            self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
+        )
         classes: dict[Hashable, list[int]] = {}
         for index, m in enumerate(plan.measured):
             noise = round(math.log(m.variance) / plan.tolerance)
@@ -165,13 +181,15 @@ class VarianceTable:
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
         """The privacy cost of every class at σ² = 1."""
 
-    def _equivalent(
-        self, scopes: Sequence[tuple[int, ...]]
-    ) -> Iterator[tuple[Group, list[int], tuple[int, ...]]]:
+    def _of(self, measured: Sequence[Measured]) -> Estimator:
+        """Return the estimator from some of the measurements."""
+        return replace(self._plan, measured=tuple(measured)).estimator
+
+    def _equivalent(self) -> Iterator[tuple[Group, list[int], tuple[int, ...]]]:
         """Iterate over classes of groups with the same families, centres and classes of attribute sets."""
         alike: dict[Hashable, list[int]] = {}
         workload, centres = self._plan.workload, self._plan.centres
-        for index, (group, scope) in enumerate(zip(workload, scopes, strict=True)):
+        for index, (group, scope) in enumerate(zip(workload, self._scopes, strict=True)):
             attributes = workload.schema.positions(group.attributes)
             order = sorted(attributes)
             key = (
@@ -184,14 +202,14 @@ class VarianceTable:
             )
             alike.setdefault(key, []).append(index)
         for members in alike.values():
-            yield workload.groups[members[0]], members, scopes[members[0]]
+            yield workload.groups[members[0]], members, self._scopes[members[0]]
 
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> GroupTerms:
         if members[0] in self._whole:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
-        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.residual.measured_parts(group)]
+        listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
             families = ((family,) for family in range(len(group.families)))
@@ -214,7 +232,7 @@ class VarianceTable:
             estimator.check(group)
         except OutsideMeasuredSpaceError:
             totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
-            estimator = Estimator(totals.residual, [Whole.of((measured,), totals.strategies)])
+            estimator = CombinedEstimator(totals, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _column(
@@ -230,17 +248,23 @@ class VarianceTable:
         if math.prod(shape) > limits().worst_queries:
             msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
             raise TooLargeError(msg)
+        self._inside.append((inside, cluster, group))
+        self._numbers[key] = self._append(self.values(*self._inside[-1]), kind)
+        return self._numbers[key]
+
+    def values(self, inside: list[Tied], cluster: tuple[int, ...], group: Group) -> Array:
+        """Return the product of the variances at σ² = 1 of the parts inside a cluster."""
+        shape = tuple(group.families[family].rows for family in cluster)
         values = np.ones(shape)
         for part in inside:
             order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
             spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
-            variances = self.estimator.residual.tied_variances(part, group)
+            variances = self.estimator.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
-        self._numbers[key] = self._append(values.ravel(), kind)
-        return self._numbers[key]
+        return np.maximum(values.ravel(), 0.0)
 
     def _append(self, values: Array, kind: tuple[int, ...]) -> int:
-        self.columns.append(np.maximum(values, 0.0))
+        self.columns.append(values)
         self.kinds.append(kind)
         return len(self.columns) - 1
 
@@ -280,40 +304,39 @@ class VarianceTable:
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        values, rows = self.peaks(number, variances)
+        values, rows, _ = self.peaks(number, variances)
         first = first_largest(values)
         return float(values.max()), self.entries[number].query([int(index[first]) for index in rows])
 
-    def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers]]:
-        """Return the largest variances of an entry's queries, and the row of every cluster of each.
+    def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
+        """Return the largest variances of an entry's queries, their rows of every cluster, and their terms.
 
         They lie on the fronts, which are found unless that takes longer than to compare all products.
         """
-        terms = self.entries[number].terms
-        columns = list(zip(*(columns for _, columns in terms), strict=True))
+        count = len(self.entries[number].terms)
+        columns = list(zip(*(columns for _, columns in self.entries[number].terms), strict=True))
         sizes = [len(self.columns[numbers[0]]) for numbers in columns]
         pruned = math.prod(sizes) > sum(size**2 for size in sizes)
         fronts = [self._rows(numbers, pruned=pruned) for numbers in columns]
-        noise = np.append(variances, 0.0)[self.classes[number, : len(terms)]]
+        noise = np.append(variances, 0.0)[self.classes[number, :count]]
         values, chosen = peaks([matrix for _, matrix in fronts], noise)
-        return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)]
-
-    def terms(self, number: int, rows: Sequence[Integers], count: int) -> Array:
-        """Return the terms of `count` queries of an entry, given the row of every cluster of each."""
-        result = np.zeros((count, self.classes.shape[1]))
-        for term, (_, columns) in enumerate(self.entries[number].terms):
-            result[:, term] = math.prod(self.columns[c][i] for c, i in zip(columns, rows, strict=True))
-        return result
+        terms = np.zeros((len(values), self.classes.shape[1]))
+        terms[:, :count] = math.prod(matrix[i] for (_, matrix), i in zip(fronts, chosen, strict=True))
+        return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)], terms
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""
-        key = distinct, _ = tuple(sorted(set(columns))), pruned
-        if key not in self._fronts:
-            table = np.stack([self.columns[c] for c in distinct], axis=1)
-            index = front(table) if pruned else np.arange(len(table))
-            self._fronts[key] = index, table[index]
-        index, table = self._fronts[key]
-        return index, table[:, [distinct.index(c) for c in columns]]
+        if (columns, pruned) not in self._fronts:
+            distinct = tuple(sorted(set(columns)))
+            if distinct == columns:
+                table = np.stack([self.columns[c] for c in distinct], axis=1)
+                index = front(table) if pruned else np.arange(len(table))
+                table = table[index]
+            else:
+                index, table = self._rows(distinct, pruned=pruned)
+                table = table[:, [distinct.index(c) for c in columns]]
+            self._fronts[columns, pruned] = index, table
+        return self._fronts[columns, pruned]
 
 
 def front(table: Array) -> Integers:

@@ -27,7 +27,6 @@ from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimum import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
 from querysmasher.planning.split import Block
@@ -52,7 +51,7 @@ METHODS = {
 }
 """Reasons to choose a method, by its name."""
 
-Solver = Callable[[Block, float, Progress | None], Solution]
+Solver = Callable[[Block, float], Solution]
 """Finds a strategy for a block, within a tolerance of the best it allows."""
 
 
@@ -61,7 +60,7 @@ def check_answers(block: Block, strategy: Strategy) -> None:
     if strategy.rank == math.prod(n - 1 for n in block.shape):
         return  # the whole residual space
     for term in block.terms:
-        rows = [(p.axes, p.part.root if (queries := p.part.rows) is None else queries) for p in term.pieces]
+        rows = ((piece.axes, piece.part.rows) for piece in term.pieces)
         if not strategy.contains([(axes, part[part.any(axis=1)]) for axes, part in rows]):
             msg = (
                 f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
@@ -71,9 +70,7 @@ def check_answers(block: Block, strategy: Strategy) -> None:
             raise PlanError(msg)
 
 
-def solve(
-    block: Block, tolerance: float, progress: Progress | None = None, *, solver: str = "optimal"
-) -> Solution:
+def solve(block: Block, tolerance: float, *, solver: str = "optimal") -> Solution:
     """Solve one block by the table above."""
     several = len(block.shape) > 1
     if is_circulant(block):
@@ -85,10 +82,10 @@ def solve(
     if solver == "dense":
         dense_cells = most.dense_cells_forced
     if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):
-        return solve_dense(block, tolerance, progress)
+        return solve_dense(block, tolerance)
     fits = block.cells <= most.structured_cells and max(block.shape) <= most.axis_values
     if several and fits and solver != "dense":
-        structured = solve_structured(block, tolerance, progress)
+        structured = solve_structured(block, tolerance)
         if solver == "structured" or not all(centre.is_uniform for centre in block.centres):
             return structured
         both = (structured, solve_fourier(block))

@@ -47,7 +47,6 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from weakref import WeakKeyDictionary
 
@@ -64,10 +63,10 @@ from querysmasher.planning.solvers.optimum import (
     axis_weights,
     block_root,
     is_circulant,
-    pieces_rows,
     root_diagonal,
     solve_circulant,
     solve_dense,
+    terms_rows,
 )
 from querysmasher.planning.split import Block, Part
 
@@ -98,7 +97,7 @@ def lower_bound(block: Block) -> float:
     if several and block.cells <= limits().bounded_cells:
         bound = max(bound, _uniform_bound(block_root(block)))
     elif several:
-        bound = max(bound, trace_root_bound(product_sum(block), axis_weights(block)))
+        bound = max(bound, trace_root_bound(*product_sum(block), axis_weights(block)))
     return bound
 
 
@@ -231,19 +230,12 @@ def _are_exchangeable(grams: Array, first: int, second: int) -> bool:
 # --- sums of Kronecker products ---
 
 
-@dataclass(frozen=True, eq=False)
-class ProductSum:
-    """A Gram matrix Σ_k c_k ⊗_i G_ki + TᵀT over cells with several axes."""
-
-    products: tuple[tuple[float, tuple[Array, ...]], ...]
-    """The coefficient of each product, and its Gram matrix on every axis."""
-    rows: Array
-    """The rows T (rows × cells)."""
-    shape: tuple[int, ...]
+Products = Sequence[tuple[float, Sequence[Array]]]
+"""The coefficient of each product, and its Gram matrix on every axis."""
 
 
-def product_sum(block: Block) -> ProductSum:
-    """Return the block as products over single axes and a few rows.
+def product_sum(block: Block) -> tuple[Products, Array]:
+    """Return the block as products over single axes and a few rows T over its cells.
 
     Queries that tie axes together are rows. Those that would take too much work are left out, which only
     lowers a bound.
@@ -253,35 +245,34 @@ def product_sum(block: Block) -> ProductSum:
         tied = [piece.part for piece in term.pieces if len(piece.axes) > 1]
         if not tied:
             grams = {piece.axes[0]: piece.part.gram for piece in term.pieces}
-            products.append((term.coefficient, tuple(grams[axis] for axis in range(len(block.shape)))))
+            products.append((term.coefficient, [grams[axis] for axis in range(len(block.shape))]))
         elif all(part.thin for part in tied):
             count = len(rows) + math.prod(min(len(p.part.content), p.part.cells) for p in term.pieces)
             if block.cells * count**2 <= limits().product_work:
-                more = pieces_rows(term.pieces, [np.eye(n) for n in block.shape])
-                rows = np.concatenate([rows, math.sqrt(term.coefficient) * more])
-    return ProductSum(tuple(products), rows, block.shape)
+                rows = np.concatenate([rows, terms_rows([term])])
+    return products, rows
 
 
-def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
+def trace_root_bound(products: Products, rows: Array, weights: Sequence[Array]) -> float:
     """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
-    roots = [np.sqrt(p / p.sum()) for p in weights]
-    rows = gram.rows * reduce(np.multiply.outer, roots).ravel()
-    if not gram.products:
+    shape, roots = tuple(map(len, weights)), [np.sqrt(p / p.sum()) for p in weights]
+    rows = rows * reduce(np.multiply.outer, roots).ravel()
+    if not products:
         return _nuclear_norm(rows) if len(rows) else 0.0
     spectra = [
         (c, [np.linalg.eigh(g * np.outer(r, r)) for g, r in zip(grams, roots, strict=True)])
-        for c, grams in gram.products
+        for c, grams in products
     ]
     bases = [[vectors for _, vectors in factors] for _, factors in spectra]
-    best = max(_in_common_bases(spectra, rows, basis, gram.shape) for basis in bases)
+    best = max(_in_common_bases(spectra, rows, basis, shape) for basis in bases)
     if len(rows):
         alone = [
             c * math.prod(np.sqrt(np.maximum(v, 0.0)).sum() for v, _ in axis) ** 2 for c, axis in spectra
         ]
         strongest = alone.index(max(alone))
         rest = spectra[:strongest] + spectra[strongest + 1 :]
-        others = max(_in_common_bases(rest, rows[:0], basis, gram.shape) for basis in bases)
-        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], rows, gram.shape), others))
+        others = max(_in_common_bases(rest, rows[:0], basis, shape) for basis in bases)
+        best = max(best, math.hypot(_product_and_rows(*spectra[strongest], rows, shape), others))
     return best
 
 

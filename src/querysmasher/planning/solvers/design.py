@@ -42,9 +42,6 @@ from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
 from querysmasher.planning.grading import are_far_apart, graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
-Progress = Callable[[float], None]
-"""Receives the gap after every step."""
-
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
@@ -221,9 +218,7 @@ def _upper_product(triangle: NDArray[np.float32], right: NDArray[np.float32]) ->
     return np.concatenate([above, _upper_product(triangle[half:, half:], right[half:])])
 
 
-def solve_design(
-    R: Array, start: Array, tolerance: float, progress: Progress | None = None, *, enough: float = 0.0
-) -> Design:
+def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.0) -> Design:
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
     Few queries on many cells go on with the fixed point, on the cells with the largest weights. The interior
@@ -231,16 +226,16 @@ def solve_design(
     """
     rank, cells = R.shape
     evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
-    design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60, progress)
+    design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60)
     if wide and design.gap > tolerance:
         accepted = enough if cells * rank**2 > limits().interior_work else tolerance
-        design = _on_active_cells(R, evaluate, design, accepted, False, 8, progress)
+        design = _on_active_cells(R, evaluate, design, accepted, False, 8)
     heavy = (
         rank * np.count_nonzero(design.weights > 1e-4 * design.weights.max()) ** 2 > limits().interior_work
     )
     accepted = enough if heavy else 4 * tolerance if wide else tolerance
     if design.gap > accepted and not (wide and heavy):
-        design = _on_active_cells(R, evaluate, design, tolerance, True, 8, progress)
+        design = _on_active_cells(R, evaluate, design, tolerance, True, 8)
     best = design if isinstance(design, Design) else Design.at(R, design.weights)
     return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
 
@@ -252,13 +247,12 @@ def _on_active_cells(
     tolerance: float,
     interior: bool,
     rounds: int,
-    progress: Progress | None = None,
 ) -> Iterate:
     """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
 
     The interior point takes fewer cells than the fixed point.
     """
-    per_query = 3 if interior else 20
+    per_query = 3 if interior else 40
     rank, cells = R.shape
     active = pivots = np.arange(cells)
     if cells > max(limits().light_cells, per_query * rank):
@@ -273,9 +267,9 @@ def _on_active_cells(
         near[worst] = np.maximum(near[worst], 4 * design.gap / len(active))
         rows, near = R[:, active], near[active]
         if interior:
-            p[active] = interior_point(rows, near, tolerance / 4, progress)
+            p[active] = interior_point(rows, near, tolerance / 4)
         else:
-            p[active] = fixed_point(evaluator(rows), near, tolerance / 2, 30, progress).weights
+            p[active] = fixed_point(evaluator(rows), near, tolerance / 2, 30).weights
         before, design = design.gap, evaluate(p)
         stalled = stalled + 1 if design.gap > 0.95 * before else 0
         best = min(best, design, key=lambda d: d.gap)
@@ -304,11 +298,7 @@ Evaluated = TypeVar("Evaluated", bound=Iterate)
 
 
 def fixed_point(
-    evaluate: Callable[[Array], Evaluated],
-    start: Array,
-    tolerance: float,
-    steps: int,
-    progress: Progress | None = None,
+    evaluate: Callable[[Array], Evaluated], start: Array, tolerance: float, steps: int
 ) -> Evaluated:
     """Iterate p ← p · v² / Σ, extrapolated from past steps (Anderson), until the gap closes or stalls.
 
@@ -320,8 +310,6 @@ def fixed_point(
     residuals: list[Array] = []
     gaps = [design.gap]
     for step in range(steps):
-        if progress is not None:
-            progress(best.gap)
         if best.gap <= tolerance:
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
@@ -351,7 +339,7 @@ def _extrapolation(points: list[Array], residuals: list[Array], measure: Array) 
     return np.asarray(mix @ (steps + changes))
 
 
-def interior_point(R: Array, start: Array, tolerance: float, progress: Progress | None = None) -> Array:
+def interior_point(R: Array, start: Array, tolerance: float) -> Array:
     """Return weights that sum to one whose design has a gap of at most `tolerance`, or the best found."""
     lam = np.maximum(start, 1e-3 * start.mean())
     lam = lam * (1.05 * Design.at(R, lam).leverages.max()) ** 2  # now v < 1: strictly inside
@@ -388,8 +376,6 @@ def interior_point(R: Array, start: Array, tolerance: float, progress: Progress 
         design = Design.at(R, lam)
         if design.gap < best_gap:
             best, best_gap = lam, design.gap
-        if progress is not None:
-            progress(best_gap)
         if best_gap <= tolerance:
             break
     return best / best.sum()

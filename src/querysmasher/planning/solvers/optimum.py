@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,12 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
-from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths, spans
+from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import Progress, solve_design
-from querysmasher.planning.split import Block, Part, Piece
+from querysmasher.planning.solvers.design import solve_design
+from querysmasher.planning.split import Block, Part, Term
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 
 RANK = 1e-10
@@ -121,86 +120,48 @@ def independent_root(rows: Array) -> Array:
 
 def root_diagonal(root: Array) -> Array | None:
     """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal."""
-    return None if is_graded(root) else (1 / lengths(root)) @ root**2
+    return None if is_graded(root) else np.einsum("ij,ij,i->j", root, root, 1 / lengths(root))
 
 
 def block_root(block: Block) -> Array:
     """Return independent rows R with RᵀR the block's Gram."""
     if is_thin(block):
-        terms = ((math.sqrt(term.coefficient), term.pieces[0].part) for term in block.terms)
-        return independent_root(np.concatenate([scale * part.content for scale, part in terms]))
+        return independent_root(terms_rows(block.terms))
     inside = [complement(centre.weights) for centre in block.centres]  # the residual space has full rank
-    sizes = [len(f) for f in inside]
-    cells = math.prod(sizes)
-    gram = np.zeros((cells, cells))
-    for term in block.terms:
-        grams = [(_part_gram(p.part, [inside[a].T for a in p.axes]), p.axes) for p in term.pieces]
-        both = [[side * len(sizes) + a for side in (0, 1) for a in axes] for _, axes in grams]
-        folded = [part.reshape([sizes[a] for a in axes] * 2) for part, axes in grams]
-        gram += term.coefficient * outer_product(zip(folded, both, strict=True)).reshape(cells, cells)
-    root = full_root(gram)
-    if root is None:
-        root = square_root(gram, RANK)
-        maps = [f.T for f in inside]
-        rows = np.concatenate(
-            [math.sqrt(term.coefficient) * pieces_rows(term.pieces, maps) for term in block.terms]
-        )
-        if not spans(root / lengths(root)[:, None], rows):
-            root = graded_root(rows)
-    return np.ascontiguousarray(along_axes(root.reshape(-1, *sizes), 1, inside).reshape(len(root), -1))
+    root = independent_root(terms_rows(block.terms, [basis.T for basis in inside]))
+    folded = root.reshape(-1, *(len(basis) for basis in inside))
+    return np.ascontiguousarray(along_axes(folded, 1, inside).reshape(len(root), -1))
 
 
-def full_root(gram: Array) -> Array | None:
-    """Return the Cholesky root, or None if the rank is not clearly full."""
-    try:
-        root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
-    except np.linalg.LinAlgError:
-        return None
-    pivots = np.diagonal(root)
-    return root if pivots.min() > 1e-7 * pivots.max() else None
-
-
-def pieces_rows(pieces: Sequence[Piece], maps: Sequence[Array]) -> Array:
-    """Return rows whose Gram is the product of pieces, in coordinates given by one matrix per axis."""
-    tensors = []
-    for number, piece in enumerate(pieces):
-        on = [maps[a] for a in piece.axes]
-        rows = _part_rows(piece.part, on).reshape(-1, *(m.shape[1] for m in on))
-        tensors.append((rows, [number, *(len(pieces) + a for a in piece.axes)]))
-    return outer_product(tensors).reshape(-1, math.prod(m.shape[1] for m in maps))
+def terms_rows(terms: Iterable[Term], maps: Sequence[Array] | None = None) -> Array:
+    """Return rows whose Gram is the sum of terms, over cells or in coordinates given by a matrix per axis."""
+    every = []
+    for term in terms:
+        count, tensors = len(term.pieces), []
+        for number, piece in enumerate(term.pieces):
+            rows = _part_rows(piece.part, [maps[a] for a in piece.axes] if maps else [])
+            tensors.append((rows, [number, *(count + a for a in piece.axes)]))
+        product = outer_product(tensors)
+        every.append(math.sqrt(term.coefficient) * product.reshape(math.prod(product.shape[:count]), -1))
+    return np.concatenate(every)
 
 
 def _part_rows(part: Part, maps: list[Array]) -> Array:
-    """Return at most as many rows as dimensions, whose Gram is the part's in the coordinates `maps`."""
-    queries = part.rows
-    if queries is None:
-        gram = _part_gram(part, maps)
-        root = full_root(gram)
-        return square_root(gram, RANK) if root is None else root
-    rows = along_axes(queries.reshape(-1, *part.shape), 1, maps).reshape(len(queries), -1)
-    return graded_root(rows) if len(rows) > rows.shape[1] else rows
+    """Return at most as many rows as dimensions, with an axis for each map, or for each axis of the part."""
+    tensor = along_axes(part.rows.reshape(-1, *part.shape), 1, maps)
+    rows = tensor.reshape(len(tensor), -1)
+    return independent_root(rows).reshape(-1, *tensor.shape[1:]) if len(rows) > rows.shape[1] else tensor
 
 
-def _part_gram(part: Part, maps: list[Array]) -> Array:
-    """Return the Gram of one part in the coordinates `maps`."""
-    if part.thin:
-        rows = along_axes(part.content.reshape(-1, *part.shape), 1, maps).reshape(len(part.content), -1)
-        return rows.T @ rows
-    gram = along_axes(part.content.reshape(*part.shape, *part.shape), 0, [*maps, *maps])
-    cells = math.prod(m.shape[1] for m in maps)
-    return gram.reshape(cells, cells)
-
-
-def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
+def solve_dense(block: Block, tolerance: float) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
     target = tolerance / (100 if block.cells <= limits().light_cells else 4)
-    if len(root) * 2 > root.shape[1]:
-        start, back = start_weights(block), np.arange(root.shape[1])
-    else:  # cells that no query distinguishes share a column: solve with one of each
-        root, back = _merge_cells(root)
-        start = np.ones(root.shape[1])
-    matrix, reached, bound = best_rows(root, start, target, progress)
+    back = np.arange(root.shape[1])
+    if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
+        columns, back = equal_columns(root)
+        root = root[:, columns]
+    matrix, reached, bound = best_rows(root, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
         known = (t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms)
@@ -208,11 +169,11 @@ def solve_dense(block: Block, tolerance: float, progress: Progress | None = None
     return Solution(DenseStrategy(block.shape, matrix[:, back], lattice), reached, bound, "dense")
 
 
-def best_rows(
-    root: Array, start: Array, tolerance: float, progress: Progress | None = None, *, enough: float = 0.0
-) -> tuple[Array, float, float]:
+def best_rows(root: Array, tolerance: float, *, enough: float = 0.0) -> tuple[Array, float, float]:
     """Return the rows of a strategy for the queries of a root, the √L they reach, and a lower bound on it."""
-    design = solve_design(root, start, tolerance, progress, enough=enough)
+    diagonal = root_diagonal(root)
+    start = np.ones(root.shape[1]) if diagonal is None else diagonal**2
+    design = solve_design(root, start, tolerance, enough=enough)
     rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
     return rows, reached, design.value
 
@@ -228,13 +189,8 @@ def axis_weights(block: Block) -> list[Array]:
     return [solve_design(root, start, 1e-4).weights for root, start in zip(roots, starts, strict=True)]
 
 
-def start_weights(block: Block) -> Array:
-    """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
-    return reduce(np.multiply.outer, axis_weights(block)).ravel()
-
-
 def _axis_blend(block: Block, axis: int) -> Array:
-    """Return the sum of the Grams on one axis, traced over the others, each with its share of the energy."""
+    """Return the sum of the Grams on one axis, traced over the others, each in proportion to its energy."""
     blend = np.zeros((block.shape[axis],) * 2)
     for term in block.terms:
         (piece,) = (piece for piece in term.pieces if axis in piece.axes)
@@ -242,12 +198,12 @@ def _axis_blend(block: Block, axis: int) -> Array:
     return blend
 
 
-def _merge_cells(root: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Return the distinct columns, and the index of every cell's column."""
+def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first of every distinct column, and which of these equals each column."""
     # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
-    scale = np.abs(root).max(axis=1 if is_graded(root) else None, keepdims=True)
+    scale = np.abs(rows).max(axis=1 if is_graded(rows) else None, keepdims=True)
     scale = np.maximum(scale, np.finfo(float).tiny)
     _, first, back = np.unique(
-        np.round(root / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
+        np.round(rows / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
     )
-    return root[:, first], back
+    return first, back

@@ -10,8 +10,8 @@ Grams becomes diagonal. Several blends and rotations are tried and the best is k
 
 Weighted Fourier Factorizations: in the Fourier basis, with g the energy of the queries at each frequency, the
 best diagonal is ∝ √g and reaches √L = Σ √(g/N), in closed form. It is the optimum of the queries averaged
-over all shifts, hence optimal where shifts change nothing (marginals, circular ranges; `dense`) and the
-more wasteful the more they do. Centres must be uniform: only then does the residual space shift into itself.
+over all shifts, hence optimal where shifts change nothing (marginals, circular ranges) and the more
+wasteful the more they change. Centres must be uniform: only then does the residual space shift into itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from querysmasher.arrays import CHUNK, ROUNDING, Array, along_axes, pseudo_inver
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.design import Iterate, Progress, fixed_point
+from querysmasher.planning.solvers.design import Iterate, fixed_point
 from querysmasher.planning.solvers.optimum import outer_product, solve_dense
 from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
@@ -36,12 +36,10 @@ BLENDS = (0.1, 0.5, 0.97)
 """Fractions of the strongest term's Gram that are tried in the blend of an axis."""
 
 
-def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
+def solve_structured(block: Block, tolerance: float) -> Solution:
     """Return the best strategy found that is diagonal in a Kronecker basis, with a certified gap."""
     best = min(_designs(block), key=lambda design: design.upper)
-    best = fixed_point(
-        partial(_design, best.bases, best.energies), best.weights, tolerance / 4, 120, progress
-    )
+    best = fixed_point(partial(_design, best.bases, best.energies), best.weights, tolerance / 4, 120)
     weights = best.h / best.leverages.max()
     # rows at the floor add no loss
     reached = math.sqrt(float((best.energies / weights).sum()))
@@ -123,7 +121,7 @@ def _outer_sum(terms: Sequence[Term], tensor: Callable[[Piece], Array]) -> Array
     return reduce(np.add, products)
 
 
-def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
+def solve_fourier(block: Block, tolerance: float = 0.0) -> Solution:  # noqa: ARG001
     """Return the best strategy diagonal in the Fourier basis: a closed form, whatever the tolerance."""
     energy = _outer_sum(block.terms, lambda piece: fourier_energies(piece.part))
     for axis in range(energy.ndim):  # only rounding errors: residuals have no constant

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
+from querysmasher.arrays import CHUNK, Array, first_largest, solve_cholesky, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -170,14 +170,6 @@ class Span:
         """The Gram matrix of the rows scaled to length one."""
         pieces = map(self._scaled, self.pieces())
         return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
-
-    @property
-    def least_singular_value(self) -> float:
-        """A lower bound on the least singular value of the rows times `roots`: close if near orthogonal."""
-        if not np.all(self.lengths > 0):
-            return ROUNDING
-        least = 2 - np.abs(self._gram).sum(axis=1).max()  # Gershgorin
-        return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
 
     @cached_property
     def _tame_root(self) -> Array | None:
@@ -347,15 +339,6 @@ class RowsStrategy(Strategy):
             result += np.einsum("...k,...k->...", image, image)
         return result
 
-    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
-        lengths = squared_lengths(factors)
-        if not self.whole or (len(factors) > 1 and lengths.size > self.rank):
-            return super().variances_if_contained(factors)
-        roots = self.span.inverse, self.span.basis  # every product is written out once for both
-        squares = ([_lengths(rows @ root) for root in roots] for rows in self._products(factors))
-        variances, inside = (np.concatenate(s).reshape(lengths.shape) for s in zip(*squares, strict=True))
-        return variances if is_inside(inside, lengths, math.prod(self.shape)) else None
-
     # --- integers ---
 
     @cached_property
@@ -376,27 +359,10 @@ class RowsStrategy(Strategy):
         return reduced(rows.astype(np.int64), bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
-
-        A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
-        rows R, with ‖R†‖ the reciprocal of their least singular value.
-        """
-        again, cost = self.of_integers(rounded), float(squared_sensitivity(rounded))
-        rows = again.matrix[: self.rank]
-        with np.errstate(over="ignore", invalid="ignore"):
-            scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
-        if not math.isfinite(scale):  # the rows are too large for doubles
+        cost, span = float(squared_sensitivity(rounded)), self.of_integers(rounded).span  # not both at once
+        if not span.is_independent():
             return math.inf
-        squares = np.zeros(self.rank)
-        for at in again.span.pieces():
-            squares += _lengths((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at])
-        error = math.sqrt(squares.max())
-        loss = (1 + error / again.span.least_singular_value) ** 2 if scale > 0 else math.inf
-        if loss <= limits().good_loss:
-            return float(loss) / scale**2 * cost
-        if not again.span.is_independent():
-            return math.inf
-        return float(_lengths(again.span.combinations(self.matrix)).max()) * cost
+        return float(_lengths(span.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 

@@ -81,7 +81,9 @@ class MirroredStrategy(LineStrategy):
     moved: Array | None = None
 
     def scaled(self, factor: float) -> Self:
-        return replace(self, diagonal=self.diagonal * np.sqrt(factor))
+        scaled = replace(self, diagonal=self.diagonal * np.sqrt(factor))
+        vars(scaled).update(_inverse=self._inverse, _correction=self._correction)  # which do not depend on it
+        return scaled
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]

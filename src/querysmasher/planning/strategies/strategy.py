@@ -40,9 +40,6 @@ class Strategy(Stored, ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
-    own_centre: ClassVar[bool] = False
-    """Whether it is about one attribute, and determines the centre of that attribute on its set."""
-
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
@@ -87,10 +84,6 @@ class Strategy(Stored, ABC):
     @abstractmethod
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
-
-    def variances_if_contained(self, factors: Sequence[AxisRows]) -> Array | None:
-        """Return the variances of products of the factors' rows, or None if the span lacks some."""
-        return self.variances(factors) if self.contains(factors) else None
 
     # --- integers ---
 

@@ -1,22 +1,24 @@
-"""Which records are counted is said wherever a count stands, and nothing is said where all are."""
+"""Which records are counted, and remarks on large budgets, wherever a guarantee is stated."""
 
 import html
 import json
 import re
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.guarantees import ALL, COUNTED, Counted, LeftOut, promise
+from querysmasher.guarantees import ALL, COUNTED, Counted, LeftOut, promise, remarks
 from querysmasher.privacy.accounting import Dropped
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.release.verify import planned_summary, summary_of
+from querysmasher.report.page import guarantee
 from tests.builders import UNIFORM
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(4))])
@@ -99,13 +101,9 @@ def test_guarantee_print_and_summary(person, unknown, report, tmp_path):
     loaded = qs.Release.load(tmp_path / "x.qs")
     assert repr(loaded) == repr(release)
     assert loaded.counted.unknown == unknown
-
-
-@pytest.mark.parametrize(("person", "unknown", "report"), COMBINATIONS)
-def test_simulations_say_it_too(person, unknown, report):
-    release = qs.measure(plan(), TABLE, person=person, unknown=unknown, report_dropped=report, seed=1)
-    assert release.guarantee.startswith("NONE: this is a simulation.")
-    check(release.guarantee, person, unknown, report)
+    simulated = qs.measure(plan(), TABLE, person=person, unknown=unknown, report_dropped=report, seed=1)
+    assert simulated.guarantee.startswith("NONE: this is a simulation.")
+    check(simulated.guarantee, person, unknown, report)
 
 
 @pytest.mark.slow
@@ -257,3 +255,52 @@ def test_a_promise_before_measuring():
     assert promise(budget, Counted("id", 3)).startswith(budget.describe("id"))
     check(promise(budget, Counted("id", 3)), "id", "refuse", False)
     check(promise(budget, Counted("id", 3, "drop"), measured=True), "id", "drop", True)
+
+
+ROOT = Path(qs.__file__).parent
+SMALL = qs.Schema.of(a=2, b=3)
+LARGE = [
+    qs.ApproxDP(epsilon=10.5, delta=1e-6),
+    qs.ApproxDP(epsilon=1.0, delta=2e-4),
+    qs.zCDP(20),
+    qs.PrivacyCost(1e12),
+]
+USUAL = [qs.ApproxDP(epsilon=10.0, delta=1e-4), qs.zCDP(0.5), qs.GaussianDP(1.0), qs.PrivacyCost(1.0)]
+
+
+def shown(budget):
+    plan = qs.plan(qs.marginals(SMALL, 1), budget)
+    release = qs.measure(plan, pd.DataFrame({"a": [0, 1], "b": [2, 0]}))
+    comparison = qs.compare(plan.workload, budget, ["residual"], progress=False)
+    texts = [repr(plan), repr(release), release.guarantee, repr(comparison)]
+    texts.append(guarantee(budget))  # which both pages show
+    return [*texts, *(value._repr_html_() for value in (plan, release, comparison))]
+
+
+@pytest.mark.parametrize("budget", LARGE)
+def test_large_budgets(budget):
+    (said,) = remarks(budget)
+    assert promise(budget) == f"{budget.describe()} {said}"
+    assert re.fullmatch(r"Remark: [^.].*\.", said)
+    for text in shown(budget):
+        assert "Remark: " in text
+
+
+@pytest.mark.parametrize("budget", USUAL)
+def test_usual_budgets(budget):
+    assert remarks(budget) == []
+    for text in shown(budget):
+        assert "Remark" not in text
+
+
+def test_both_are_remarked():
+    assert len(remarks(qs.ApproxDP(epsilon=11, delta=0.01))) == 2
+
+
+def test_the_guarantee_is_stated_nowhere_without_its_remarks():
+    stating = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if "budget.describe()" in path.read_text() and "remarks(" not in path.read_text()
+    }
+    assert stating == set()

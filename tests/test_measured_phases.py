@@ -1,4 +1,4 @@
-"""A plan for estimates without a number of records: that is measured first, and the rest is shared by it."""
+"""What is measured beside a plan, under its budget: errors of the estimate, the number of records."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -19,13 +19,93 @@ from querysmasher.release.verify import (
     planned_summary,
     summary_of,
 )
+from tests.estimate.tables import people
+from tests.exploring.people import frame, true_error
 from tests.release.folders import summarised
+
+BUDGET = qs.ApproxDP(1.0, 1e-6)
+
+
+def measured(plan, schema, records, **more):
+    return qs.measure(plan, frame(schema, records), **{"seed": 1, "error_share": 0.05, **more})
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_both_phases_together_spend_the_budget_and_no_more(neighbours):
+    schema, records = people(600)
+    budget = qs.ApproxDP(1.0, 1e-6, neighbours=neighbours)
+    plan = qs.plan(qs.marginals(schema, 2), budget)
+    release = measured(plan, schema, records)
+    allowed = Fraction(release.noise.distribution.allowed_cost(budget))
+    cost = spent(release.plan, release.exploration)
+    assert allowed * Fraction(999, 1000) < cost <= allowed
+    errors = release.exploration.errors
+    assert float(errors.cost(release.plan) / allowed) == pytest.approx(0.05, rel=1e-3)
+    assert release.public_total == (600 if neighbours == "replace_one" else None)
+
+
+@pytest.mark.slow
+def test_intervals_cover_true_errors_of_tables_that_were_never_measured():
+    schema, records = people(3000)
+    workload = qs.marginals(schema, 3)
+    plan = qs.plan(workload, BUDGET, purpose="estimate", records=3000)
+    inside = []
+    for seed in range(12):
+        estimate = measured(plan, schema, records, seed=seed).estimate()
+        for one in estimate.errors().each:
+            assert one.kind == "measured"
+            low, high = one.interval()
+            inside.append(low <= true_error(estimate, records, one.tables[0]) <= high)
+    # 120 intervals: fewer than 105 would happen by chance about once in 10,000 runs
+    assert sum(inside) >= 105
+
+
+@pytest.mark.slow
+def test_a_file_has_the_same_errors_and_verifies(tmp_path):
+    schema, records = people(600)
+    plan = qs.plan(qs.marginals(schema, 2), BUDGET)
+    ledger = qs.Ledger(tmp_path / "people.ledger", limit=BUDGET)
+    table = frame(schema, records)
+    release = qs.measure(plan, table, error_share=0.1, ledger=ledger)
+    release.save(tmp_path / "release.qs")
+    loaded = qs.Release.load(tmp_path / "release.qs")
+    assert str(loaded.estimate().error()) == str(release.estimate().error())
+    assert loaded.estimate().answer().values == pytest.approx(release.estimate().answer().values)
+    assert qs.verify(tmp_path / "release.qs", ledger).ok
+    with pytest.raises(qs.QuerySmasherError, match="leaves rho = 0 of"):
+        qs.measure(plan, table, error_share=0.1, ledger=ledger)
+
+
+def test_without_a_share_nothing_changes():
+    schema, records = people(300)
+    plan = qs.plan(qs.marginals(schema, 2), BUDGET)
+    plain = qs.measure(plan, frame(schema, records), seed=3)
+    assert plain.exploration is None
+    assert np.array_equal(
+        plain.answer().values, measured(plan, schema, records, seed=3, error_share=0).answer().values
+    )
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.6, True, "0.1", float("nan"), 1e-30])
+def test_other_shares_are_refused(share):
+    schema, records = people(50)
+    plan = qs.plan(qs.marginals(schema, 1), BUDGET)
+    with pytest.raises(qs.QuerySmasherError, match="error_share"):
+        measured(plan, schema, records, error_share=share)
+
+
+def test_a_workload_without_tables_is_refused():
+    schema, records = people(50)
+    plan = qs.plan(qs.marginals(schema, 0), BUDGET)
+    with pytest.raises(qs.QuerySmasherError, match="error_share"):
+        measured(plan, schema, records)
+
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
 WORKLOAD = qs.marginals(SCHEMA, 3)
 
 
-def people(records):
+def sized_people(records):
     rng = np.random.default_rng(0)
     a = rng.integers(0, 4, records)
     return pd.DataFrame({"a": a, "b": np.minimum(a, rng.integers(0, 3, records)), "c": a % 2})
@@ -46,7 +126,7 @@ def shares(release):
 def test_the_size_has_its_share_and_all_phases_cost_the_budget(neighbours, noise, error_share):
     budget = qs.ApproxDP(1.0, 1e-6, neighbours=neighbours)
     plan = qs.plan(WORKLOAD, budget, purpose="estimate")
-    release = qs.measure(plan, people(500), seed=1, noise=noise, error_share=error_share)
+    release = qs.measure(plan, sized_people(500), seed=1, noise=noise, error_share=error_share)
     allowed = Fraction(release.noise.distribution.allowed_cost(budget))
     assert allowed * Fraction(999, 1000) < spent(release.plan, release.exploration) <= allowed
     costs = {p.name: float(p.cost(release.plan) / allowed) for p in release.exploration.phases}
@@ -63,10 +143,10 @@ def test_the_size_has_its_share_and_all_phases_cost_the_budget(neighbours, noise
 @pytest.mark.parametrize("records", [30, 3_000, 300_000])
 def test_the_rest_is_shared_as_if_the_size_had_been_stated(records):
     budget = qs.zCDP(0.02)
-    release = qs.measure(qs.plan(WORKLOAD, budget, purpose="estimate"), people(records), seed=2)
+    release = qs.measure(qs.plan(WORKLOAD, budget, purpose="estimate"), sized_people(records), seed=2)
     stated = qs.plan(WORKLOAD, budget, purpose="estimate", records=max(1, round(_size(release))))
     assert not stated.sizes_first
-    assert qs.measure(stated, people(10), seed=0).exploration is None
+    assert qs.measure(stated, sized_people(10), seed=0).exploration is None
     found = shares(release)
     for names, share in stated.budget_shares().items():
         assert found[names] == pytest.approx(0.99 * share + 0.01 * (not names), rel=0.01, abs=1e-4)
@@ -81,7 +161,7 @@ def _size(release):
 
 def test_few_and_many_records_are_measured_differently():
     plan = qs.plan(WORKLOAD, qs.zCDP(0.002), purpose="estimate")
-    few, many = (shares(qs.measure(plan, people(n), seed=0)) for n in (100, 100_000))
+    few, many = (shares(qs.measure(plan, sized_people(n), seed=0)) for n in (100, 100_000))
     assert few.get(("a", "b", "c"), 0.0) < 0.2 * many["a", "b", "c"]
     assert few["a",] > 1.3 * many["a",]
 
@@ -93,7 +173,7 @@ def test_a_folder_with_its_plan_verifies_and_another_plan_is_found(tmp_path, nei
     plan = qs.Plan.load(tmp_path / "plan.qs")
     assert plan.sizes_first
     ledger = qs.Ledger(tmp_path / "people.ledger", limit=budget)
-    release = qs.measure(plan, people(400), ledger=ledger, error_share=0.05)
+    release = qs.measure(plan, sized_people(400), ledger=ledger, error_share=0.05)
     ledger_file = (tmp_path / "people.ledger").read_bytes()
     (tmp_path / "people.ledger").unlink()
     release.described(plan_digest=sha256(tmp_path / "plan.qs")).save(tmp_path / "release.qs")
@@ -112,13 +192,13 @@ def test_a_folder_with_its_plan_verifies_and_another_plan_is_found(tmp_path, nei
     assert "other integers" in check_plan(replace(release, plan=moved), tmp_path / "plan.qs")[1].text
     (tmp_path / "people.ledger").write_bytes(ledger_file)
     with pytest.raises(qs.QuerySmasherError, match="leaves rho = 0 of"):
-        qs.measure(plan, people(400), ledger=qs.Ledger(tmp_path / "people.ledger"))
+        qs.measure(plan, sized_people(400), ledger=qs.Ledger(tmp_path / "people.ledger"))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_empty_table_and_noise_that_makes_it_negative(seed):
     plan = qs.plan(WORKLOAD, qs.zCDP(1e-6), purpose="estimate")
-    estimate = qs.measure(plan, people(0), seed=seed).estimate()
+    estimate = qs.measure(plan, sized_people(0), seed=seed).estimate()
     values = estimate.answer().values
     assert np.isfinite(values).all()
     assert values.min() >= 0
