@@ -27,7 +27,7 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
+from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import (
@@ -48,7 +48,7 @@ from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
+from querysmasher.planning.solvers.optimum import equal_columns, independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
@@ -246,7 +246,7 @@ class Beside:
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
             if rows**2 * cells > limits().beside_work:
                 return []
-            clusters.append(Cluster(tuple(indexes), merged, shares(merged) if centred else None))
+            clusters.append(Cluster(tuple(indexes), merged, total_multiples(merged) if centred else None))
         return clusters
 
     def _change(self, attributes: AttributeSet) -> float:
@@ -311,7 +311,7 @@ def _know_total(groups: Iterable[Group]) -> bool:
 # --- clusters ---
 
 
-def shares(merged: MergedRows) -> Array:
+def total_multiples(merged: MergedRows) -> Array:
     """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left.
 
     Centred rows stay ratios of small integers.
@@ -450,13 +450,11 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
     """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
     sets = Decomposer(schema, centres).decompose(groups)
-    rows = {s.attributes: terms_rows(s.terms) for s in sets if s.attributes}
     total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
-    return {(): math.sqrt(total)} | {attributes: _root_of(left) for attributes, left in rows.items()}
-
-
-def _root_of(rows: Array) -> float:
-    """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
-    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=ROUNDING, keepdims=True), 9)
-    _, firsts = np.unique(rounded, axis=1, return_index=True)
-    return least_root(independent_root(rows[:, firsts]))
+    roots: dict[AttributeSet, float] = {(): math.sqrt(total)}
+    for s in sets:
+        if s.attributes:
+            rows = terms_rows(s.terms)
+            columns, _ = equal_columns(rows)  # rows over their distinct columns lose as much, and bound more
+            roots[s.attributes] = least_root(independent_root(rows[:, columns]))
+    return roots
