@@ -21,6 +21,7 @@ D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So 
 positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
 
 The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
+Single values and the total are filters in this basis too, and lie inside.
 U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
 the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass an end. Only their first cells matter.
 """
@@ -107,22 +108,19 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
 
 def _even_bound(gram: LineGram, ends: str) -> float:
     """Return Σ_j S_jj² for what is diagonal in a basis and no larger than G, and bounds for the rest."""
-    if ends == "cosine" and gram.windows[0].size:
-        return gram.total + window_bound(gram)
-    none, least = np.zeros(gram.size), float(gram.values.min())
-    even = LineGram(
-        gram.size,
-        (),
-        gram.total if ends in {"circular", "cosine"} else 0.0,
-        none + (gram.prefixes.min() if ends == "prefix" else 0.0),
-        none + least,
-        gram.ranges if ends == "range" else 0.0,
-        gram.circular if ends == "circular" else 0.0,
-        (),
-    )
-    reflection = Reflection(ends, gram.size)
-    diagonal = reflection.diagonal(reflection.kernel(_roots(even, ends)))
-    rest = gram.total - even.total + float((gram.values - least).sum())
+    n, least = gram.size, float(gram.values.min())
+    rest = float((gram.values - least).sum())
+    if ends == "cosine":
+        return window_bound(gram) + rest
+    reflection = Reflection(ends, n)
+    even = {"prefix": gram.prefixes.min(), "range": (n + 1) * gram.ranges, "circular": 2 * n * gram.circular}
+    square = reflection.second_differences
+    eigenvalues = least + even[ends] / np.where(square > 0, square, 1.0)
+    if ends == "circular":
+        eigenvalues[0] = least + gram.circular * (n**2 + n * (n - 1) * (2 * n - 1) / 6) + n * gram.total
+    else:
+        rest += gram.total
+    diagonal = reflection.diagonal(reflection.kernel(np.sqrt(eigenvalues)))
     return float(diagonal @ diagonal) + rest + _bound_on_others(gram)
 
 
@@ -151,7 +149,7 @@ def length_spectrum(by_length: Array) -> Array:
 
 
 def window_bound(gram: LineGram) -> float:
-    """Return a lower bound on the loss of ranges of given lengths, and of single values, at unit cost.
+    """Return a lower bound on the loss of ranges of given lengths, single values and the total, at unit cost.
 
     Only the least weight of the ranges of a length counts, if they are queries at all positions. Ranges too
     long for a matrix of that size are left out.
@@ -164,6 +162,7 @@ def window_bound(gram: LineGram) -> float:
             by_length[length] = np.bincount(first[chosen], weights[chosen], size - length + 1).min()
     reflection = Reflection("cosine", size)
     eigenvalues = gram.values.min() + length_spectrum(by_length)
+    eigenvalues[0] += size * gram.total
     seen = eigenvalues > ROUNDING * eigenvalues.max()
     roots = np.where(seen, np.sqrt(eigenvalues), 0.0)
     squares = reflection.diagonal(reflection.kernel(roots))
@@ -184,29 +183,23 @@ def window_bound(gram: LineGram) -> float:
 # --- filters ---
 
 
-def _roots(gram: LineGram, ends: str) -> Array:
-    """Return the roots of the eigenvalues of G in a basis: exact if all families are diagonal in it."""
-    n, (_, lengths, weights) = gram.size, gram.windows
-    square = Reflection(ends, n).second_differences
-    weight = max(0.0, float(gram.boundaries.mean() - 2 * weights.sum() / n))  # a range has two ends
-    result = weight / np.where(square > 0, square, 1.0) + gram.values.mean()
-    if weights.size:
-        result += length_spectrum(np.bincount(lengths, weights / n, 2 * n))
-    if square[0] == 0:
-        result[0] = gram.times(np.ones((1, n))).mean()
-    return np.sqrt(result)
-
-
 def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
-    """Return a filter in a basis, with some low frequencies adapted."""
-    n = gram.size
-    reflection, spectrum = Reflection(ends, n), _roots(gram, ends)
+    """Return a filter in a basis, near the root of G, with some low frequencies adapted."""
+    n, (_, lengths, weights) = gram.size, gram.windows
+    reflection, local = Reflection(ends, n), gram.boundaries
+    square = reflection.second_differences
+    high = max(0.0, float(local.mean() - 2 * weights.sum() / n))  # a range has two ends
+    spectrum = high / np.where(square > 0, square, 1.0) + gram.values.mean()
+    if weights.size:
+        spectrum += length_spectrum(np.bincount(lengths, weights / n, 2 * n))
+    if square[0] == 0:
+        spectrum[0] = gram.times(np.ones((1, n))).mean()
+    spectrum = np.sqrt(spectrum)
     spectrum = np.maximum(spectrum, FAINT * float(spectrum.mean()))
     level = spectrum[: waves + 1][-1]
     spectrum[:waves] = level
     low = np.array([wave for k in range(waves) for wave in reflection.waves(k)]).reshape(-1, n)
     plain = reflection.diagonal(reflection.kernel(spectrum))
-    local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
     for _ in range(4 if waves else 0):

@@ -61,7 +61,7 @@ def _designs(block: Block) -> Iterator[_DiagonalDesign]:
                 _, rotation = np.linalg.eigh(dual.T @ grams[min(turn, len(grams) - 1)] @ dual)
                 bases.append(rotation.T @ basis)
                 duals.append(dual @ rotation)
-            energies = _outer_sum(terms, partial(_energies, duals))
+            energies = _outer_sum(terms, lambda p, X=duals: p.part.energies([X[a] for a in p.axes]))
             yield fixed_point(partial(_design, bases, energies), np.ones(block.cells), 1e-3, 8)
 
 
@@ -106,10 +106,6 @@ def _optimum(forms: list[Array], fraction: float, centre: Centre) -> tuple[Array
     block = Block.of(Part((len(gram),), (centre,), gram))
     basis = solve_dense(block, 1e-2).strategy.written_out()
     return basis, pseudo_inverse(basis)
-
-
-def _energies(duals: Sequence[Array], piece: Piece) -> Array:
-    return piece.part.energies([duals[a] for a in piece.axes])
 
 
 def _outer_sum(terms: Sequence[Term], tensor: Callable[[Piece], Array]) -> Array:
