@@ -207,8 +207,6 @@ def test_a_broken_compressed_stream_is_a_file_error(written, monkeypatch, refuse
 
 
 def test_files_get_the_usual_permissions_and_keep_infinite_numbers(tmp_path):
-    import os
-
     mask = os.umask(0o022)
     try:
         write_archive(tmp_path / "file", "thing", {"x": float("inf")})
