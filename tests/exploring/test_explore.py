@@ -32,8 +32,7 @@ from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.release.provenance import ComparedPhase
 from tests.builders import ALARM, UNIFORM
-from tests.estimate.tables import counted, people
-from tests.exploring.people import BUDGET, frame, sums, true_error
+from tests.estimate.tables import BUDGET, counted, frame, people, sums, true_error
 from tests.release.tables import Untouchable
 
 SCHEMA, RECORDS = people()
