@@ -137,7 +137,7 @@ def test_differences_beside_a_count_of_great_weight(weight):
 
 def test_small_terms_are_not_split_off():
     """Two products with coefficients 1 and 1e-14 are not a product, however small the second is."""
-    parts = [Part((n,), (Centre.uniform(n),), np.eye(n), number=i) for i, n in enumerate((3, 4, 3, 4))]
+    parts = [Part((n,), (Centre.uniform(n),), np.eye(n) + i) for i, n in enumerate((3, 4, 3, 4))]
     a, b, c, d = (Piece((i % 2,), part) for i, part in enumerate(parts))
     _, blocks = separate((Term(1.0, (a, b)), Term(1e-14, (c, d))))
     assert len(blocks) == 1

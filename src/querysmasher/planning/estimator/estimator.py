@@ -25,7 +25,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, determines_centre
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -123,7 +123,7 @@ class Estimator:
                 strategy = self.strategies[number]
                 if strategy.whole:
                     self.whole_set = attributes
-                elif determines_centre(strategy):
+                elif isinstance(strategy, AxisStrategy):
                     attribute = attributes[axes[0]]
                     self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
         self.lines = frozenset(attribute for attribute, _ in self._lines)
