@@ -9,7 +9,7 @@ from benchmarks.cliff_workloads import adult
 from hypothesis import assume, given
 
 import querysmasher as qs
-from querysmasher.planning.candidates import Cluster, grown, shares, split_roots
+from querysmasher.planning.candidates import Cluster, grown, split_roots, total_multiples
 from querysmasher.planning.cells import distinct_columns, merge
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
@@ -63,7 +63,7 @@ def bound_and_reached(workload):
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
         if merged is None:
             continue
-        cluster = Cluster(tuple(own), merged, shares(merged))
+        cluster = Cluster(tuple(own), merged, total_multiples(merged))
         if cluster.shifted.rows.any():
             bound += least_root(cluster.root)
             reached += solve_whole(cluster.shifted, 1e-4).reached

@@ -93,7 +93,7 @@ def quotient(upper: Array, lower: Array) -> Array:
     return np.divide(upper, lower, out=np.zeros(np.broadcast(upper, lower).shape), where=there)
 
 
-STEPS = 30
+STEPS = 15
 """Number of steps of Dykstra's algorithm; what is left is repaired exactly."""
 
 EXACT = 1e-13

@@ -85,7 +85,7 @@ def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Bloc
 
 
 def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
-    """Round every strategy that brings a centre only once, most coarsely.
+    """Round every strategy that determines a centre once for all sets, to the fewest bits of any.
 
     The centre of an attribute must be the same on all sets that have it.
     """

@@ -191,7 +191,7 @@ def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
     high = max(0.0, float(local.mean() - 2 * weights.sum() / n))  # a range has two ends
     spectrum = high / np.where(square > 0, square, 1.0) + gram.values.mean()
     if weights.size:
-        spectrum += length_spectrum(np.bincount(lengths, weights / n, 2 * n))
+        spectrum += length_spectrum(np.bincount(lengths, weights / n, 2 * n).astype(float))
     if square[0] == 0:
         spectrum[0] = gram.times(np.ones((1, n))).mean()
     spectrum = np.sqrt(spectrum)

@@ -175,7 +175,8 @@ class LineGram:
     @cached_property
     def windows(self) -> tuple[Indexes, Indexes, Array]:
         """The first value, the length and the weight of every range without a closed form."""
-        parts = [(np.zeros(0, dtype=np.int64),) * 3]
+        none = np.zeros(0, dtype=np.int64)
+        parts: list[tuple[Indexes, Indexes, Array]] = [(none, none, np.zeros(0))]
         for family, coefficient in self.others:
             spans = family.spans()
             if spans is not None and np.all(spans[0] <= spans[1]):

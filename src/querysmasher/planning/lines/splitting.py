@@ -1,13 +1,13 @@
 """Splitting queries about lines and trees: attributes with a separate centre on every set.
 
-An attribute is one if its queries are too large to be written out, if several families ask about it, or if a
-filter is near enough to the best for its only family.
+An attribute is planned so if its queries are too large to be written out, if several families ask about it,
+or if a filter is near enough to the best for its only family.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
 the next one in the queries. On T, every family f on a has a weight λ_f where a is kept, and queries without a
 weigh κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f + κ11ᵀ. Around the centre w of
 V a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. The rest of the planner sees
-only other attributes, with queries that weigh as much as lines and trees make them cost.
+only the other attributes: what lines and trees cost has become a factor of its queries' weights.
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.

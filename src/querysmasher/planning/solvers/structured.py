@@ -10,8 +10,8 @@ Grams becomes diagonal. Several blends and rotations are tried and the best is k
 
 Weighted Fourier Factorizations: in the Fourier basis, with g the energy of the queries at each frequency, the
 best diagonal is ∝ √g and reaches √L = Σ √(g/N), in closed form. It is the optimum of the queries averaged
-over all shifts, hence optimal where shifts change nothing (marginals, circular ranges; `dense`) and the
-more wasteful the more they do. Centres must be uniform: only then does the residual space shift into itself.
+over all shifts, hence optimal where shifts change nothing (marginals, circular ranges) and the more
+wasteful the more they change. Centres must be uniform: only then does the residual space shift into itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _designs(block: Block) -> Iterator[_DiagonalDesign]:
                 _, rotation = np.linalg.eigh(dual.T @ grams[min(turn, len(grams) - 1)] @ dual)
                 bases.append(rotation.T @ basis)
                 duals.append(dual @ rotation)
-            energies = _outer_sum(terms, lambda p, X=duals: p.part.energies([X[a] for a in p.axes]))
+            energies = _outer_sum(terms, partial(_energies, duals))
             yield fixed_point(partial(_design, bases, energies), np.ones(block.cells), 1e-3, 8)
 
 
@@ -106,6 +106,10 @@ def _optimum(forms: list[Array], fraction: float, centre: Centre) -> tuple[Array
     block = Block.of(Part((len(gram),), (centre,), gram))
     basis = solve_dense(block, 1e-2).strategy.written_out()
     return basis, pseudo_inverse(basis)
+
+
+def _energies(duals: Sequence[Array], piece: Piece) -> Array:
+    return piece.part.energies([duals[a] for a in piece.axes])
 
 
 def _outer_sum(terms: Sequence[Term], tensor: Callable[[Piece], Array]) -> Array:

@@ -1,7 +1,7 @@
 """Nodes of a tree, each measured with a precision: the strategy of hierarchies.
 
 V = Σ_v a_v 1_v1_vᵀ, with a_v the precision of node v. Every product with V⁻¹ takes a pass up and one down.
-With P_v and u_v as in `trees`, and T_v = 1_vᵀV_v⁻¹q of what is measured at v and below,
+With P_v and u_v as in `lines.trees`, and T_v = 1_vᵀV_v⁻¹q of what is measured at v and below,
 
     T_v = Σ_c T_c / (1 + a_v u_v);   s_v = T_v − β_v P_v,   β_c = β_v + a_v s_v,
 
