@@ -84,7 +84,7 @@ def test_a_published_folder_verifies_and_a_changed_estimate_is_found(run, folder
 def test_release_writes_estimates_if_the_spec_asks_for_them(run, folder, spec):
     run("release", "--out", "plain")
     assert not any(name.startswith("estimates") for name in names(folder / "plain"))
-    spec('[estimate]\nanswers = "csv"\n')
+    spec('[estimate]\nanswers = "csv"\n', k=1)
     run("release")
     assert {"answers.parquet", "estimates.csv", "errors.csv"} <= set(names(folder / "out"))
     errors = pyarrow.csv.read_csv("out/errors.csv")
@@ -93,7 +93,7 @@ def test_release_writes_estimates_if_the_spec_asks_for_them(run, folder, spec):
 
 
 def test_errors_need_not_be_bought(run, folder, spec):
-    spec("[estimate]\nerror_share = 0\n")
+    spec("[estimate]\nerror_share = 0\n", k=1)
     read = run("explore", "--json", "--answers", "none").json
     assert read["estimate"]["kind"] == "model-based"
     assert read["estimate"]["interval"] is None
@@ -132,8 +132,9 @@ PURPOSE = '[plan]\npurpose = "estimate"\n'
 def spec(folder):
     """Write a spec that asks for marginals, with more sections."""
 
-    def write(more="", budget=""):
-        (folder / "release.toml").write_text(SPEC.format(budget=budget, more=more))
+    def write(more="", budget="", k="[2, 3]"):
+        text = SPEC.format(budget=budget, more=more)
+        (folder / "release.toml").write_text(text.replace("k = [2, 3]", f"k = {k}"))
 
     write()
     return write
@@ -159,10 +160,10 @@ def test_errors_are_bought_as_the_spec_says_and_verify(run, folder, spec):
 
 @pytest.mark.slow
 def test_the_command_line_comes_before_the_spec(run, folder, spec):
-    spec("[estimate]\nerror_share = 0.1\n")
+    spec("[estimate]\nerror_share = 0.1\n", k=1)
     run("release", "--error-share", "0")
     assert kinds() == {"model-based"}
-    spec()
+    spec(k=1)
     read = run("release", "--error-share", "0.05", "--json", "--force").json
     assert kinds() == {"measured"}
     assert {"estimates.parquet", "errors.csv"} <= set(read["files"])
@@ -179,8 +180,7 @@ def test_other_shares_are_refused_at_once(run, folder, spec, command, share):
 
 
 def test_targets_are_not_missed_for_errors(run, folder, spec):
-    text = SPEC.format(budget="", more="[estimate]\nerror_share = 0.1\n")
-    (folder / "release.toml").write_text(text.replace("k = [2, 3]", "k = [2, 3]\ntarget = 100"))
+    spec("[estimate]\nerror_share = 0.1\n", k="[2, 3]\ntarget = 100")
     assert "error_share: expected 0 for a plan with accuracy targets" in " ".join(
         run("release", code=2).err.split()
     )
@@ -189,22 +189,22 @@ def test_targets_are_not_missed_for_errors(run, folder, spec):
 
 @pytest.mark.slow
 def test_a_plan_for_estimates_writes_estimates_and_verifies(run, folder, spec):
-    spec(PURPOSE)
+    spec(PURPOSE, k=1)
     assert "measured first, with 1% of the budget" in run("plan", "--save", "my.plan").words
     ran = run("release", "--plan", "my.plan")
     assert {"plan.qs", "answers.parquet", "estimates.parquet", "errors.csv"} <= set(names(folder / "out"))
     assert "error of the estimate" in ran.words
     assert "VERIFIED" in run("verify", "out").out
-    spec(PURPOSE + "records = 1000\n")
+    spec(PURPOSE + "records = 1000\n", k=1)
     run("release", "--force", "--error-share", "0.02")
     assert "VERIFIED" in run("verify", "out").out
-    spec()
+    spec(k=1)
     assert "different workload" in run("release", "--plan", "my.plan", "--force", code=2).err
 
 
 @pytest.mark.slow
 def test_an_unfinished_release_for_estimates_is_completed(run, folder, spec, monkeypatch):
-    spec(PURPOSE)
+    spec(PURPOSE, k=1)
     with monkeypatch.context() as broken:
         broken.setattr(Estimate, "write", fail(FULL))
         run("release", code=4)

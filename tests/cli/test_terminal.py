@@ -154,6 +154,7 @@ def test_paragraphs_are_broken_between_words(width, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_plans_and_comparisons_fit(width, run, folder):
     for command in ("plan", "compare", "check"):
         out = run(command).out

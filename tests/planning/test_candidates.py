@@ -8,30 +8,15 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from tests.builders import COST, cps, plan_split
+from tests.planning.test_random_workloads import root_bounds
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads
 
 
 def least_loss(rows, weights, steps=2_000):
-    """A lower bound on the loss of any mechanism, and nearly the optimum: the dual, by fixed-point steps.
-
-    With S the root of P^½ G P^½, the strategy of Gram matrix P^-½ S P^-½ loses tr S · max S_jj/p_j. No more
-    steps are taken if that exceeds the bound by less than one part in ten million.
-    """
-    X = rows * np.sqrt(weights)[:, None]
-    X = X[:, X.any(axis=0)]
-    if len(X) > X.shape[1]:
-        X = np.linalg.qr(X, mode="r")  # fewer rows of the same Gram matrix
-    p, best = np.full(X.shape[1], 1 / X.shape[1]), 0.0
-    for _ in range(steps):
-        _, singular, right = np.linalg.svd(X * np.sqrt(p), full_matrices=False)
-        best = max(best, singular.sum() ** 2)
-        diagonal = np.einsum("i,ij->j", singular, right**2)  # of S
-        if p.min() > 0 and singular.sum() * (diagonal / p).max() <= (1 + 1e-7) * best:
-            break
-        p = diagonal / diagonal.sum()
-    return best
+    """A lower bound on the loss of any mechanism, and nearly the optimum."""
+    return root_bounds(rows * np.sqrt(weights)[:, None], steps, 5e-8)[0] ** 2
 
 
 @fewer(30)

@@ -129,31 +129,23 @@ def test_nothing_large_is_written_out():
 
 def test_what_is_too_large_is_not_merged(limit_planning):
     schema = qs.Schema.of(a=60, b=60, c=400)
-    ranges = qs.queries(schema, a="range")
-    assert merge(schema, ranges.groups, (0,)).rows.shape == (60, 60)  # 1,830 queries, with as few rows
-    prefixes = qs.queries(schema, a="prefix")
-    limit_planning(merged_rows=59)
-    assert merge(schema, prefixes.groups, (0,)) is not None  # few entries
-    limit_planning(merged_entries=60 * 60 - 1)
-    assert merge(schema, prefixes.groups, (0,)) is None
-    limit_planning(merged_rows=1829, merged_entries=1830 * 60)
-    given = qs.linear(schema, ("a",), ranges.groups[0].families[0].matrix())
-    assert merge(schema, given.groups, (0,)) is not None
-    limit_planning(merged_entries=1830 * 60 - 1)
-    assert merge(schema, given.groups, (0,)) is None
-    limit_planning(merged_rows=4_000, merged_entries=200_000_000)
+    ranges, prefixes = qs.queries(schema, a="range"), qs.queries(schema, a="prefix")
     both = qs.queries(schema, a="identity") + qs.queries(schema, b="identity")
-    assert merge(schema, both.groups, (0, 1)).labels.shape == (60, 60)
+    assert merge(schema, ranges.groups, (0,)).rows.shape == (60, 60)  # 1,830 queries, with as few rows
     three = both + qs.queries(schema, c="identity")
-    assert merge(schema, three.groups, (0, 1, 2)) is None  # 1,440,000 coarse cells
-    limit_planning(merged_cells=3599)
+    assert merge(schema, three.groups, (0, 1, 2)) is None  # 1,440,000 cells
+    given = qs.linear(schema, ("a",), ranges.groups[0].families[0].matrix())
+    for workload, attributes, most, others in (
+        (prefixes, (0,), 60 * 60, {"merged_rows": 59}),
+        (given, (0,), 1830 * 60, {"merged_rows": 1829}),
+        (both, (0, 1), 120 * 3600, {"merged_cells": 3600}),
+    ):
+        limit_planning(merged_entries=most, **others)
+        assert merge(schema, workload.groups, attributes) is not None
+        limit_planning(merged_entries=most - 1, **others)
+        assert merge(schema, workload.groups, attributes) is None
+    limit_planning(merged_rows=4_000, merged_cells=3599, merged_entries=200_000_000)
     assert merge(schema, both.groups, (0, 1)) is None
-    limit_planning(merged_cells=3600, merged_entries=120 * 3600)
-    assert merge(schema, both.groups, (0, 1)) is not None
-    limit_planning(merged_entries=120 * 3600 - 1)
-    assert merge(schema, both.groups, (0, 1)) is None
-    limit_planning(merged_entries=59 * 60)
-    assert merge(schema, qs.queries(schema, a="identity").groups, (0,)) is None
 
 
 def test_queries_that_take_too_much_work_are_refused_before_they_are_written_out():

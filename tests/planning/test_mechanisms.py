@@ -19,7 +19,7 @@ from querysmasher.planning.strategies import FourierStrategy
 from tests.builders import COST, cube, plan_split
 from tests.profiles import fewer
 from tests.reference import query_rows
-from tests.release.tables import frame, random_counts, simulations
+from tests.release.tables import check_simulated, frame, random_counts
 from tests.strategies import matrices
 
 MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only and mechanism.choose)
@@ -104,17 +104,10 @@ def test_releases_are_exact_up_to_their_noise(solver, workload, tmp_path_factory
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", MECHANISMS)
 def test_releases_have_the_planned_mean_and_variance(solver):
-    # 400 releases: |z| > 5 in any of some 60 queries has a chance below 1e-4, and so do the variances' bounds
     schema = qs.Schema.of(a=5, b=4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b")
-    plan, counts = qs.plan(workload, COST, solver=solver), random_counts(schema, 7, records=300)
-    values = np.array([r.answer(workload).values for r in simulations(plan, counts, range(400))])
-    measured = qs.measure(plan, frame(schema, counts), seed=399).answer(workload)
-    np.testing.assert_array_equal(values[-1], measured.values)  # a simulation equals a measurement
-    std, truth = measured.std, query_rows(workload)[0] @ counts.ravel()
-    assert np.abs((values.mean(axis=0) - truth) / (std / 20)).max() < 5
-    assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
-    assert (values.var(axis=0, ddof=1) / std**2).max() < 1.5
+    plan = qs.plan(workload, COST, solver=solver)
+    check_simulated(plan, workload, random_counts(schema, 7, records=300), 400)
 
 
 @pytest.mark.slow

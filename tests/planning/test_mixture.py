@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.files import write_archive
 from querysmasher.planning.limits import limited
@@ -15,7 +14,7 @@ from querysmasher.planning.plan_file import plan_to_data
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import privacy_cost, query_rows, variances
-from tests.release.tables import simulations
+from tests.release.tables import check_simulated, random_counts
 from tests.strategies import workloads
 
 BESIDE = {"whole_work": 0, "threaded_cells": -1}
@@ -66,27 +65,8 @@ def test_a_release_is_unbiased_consistent_and_as_noisy_as_it_says(neighbours, tm
     schema = workload.schema
     plan = plan_beside(workload, qs.zCDP(0.5, neighbours=neighbours))
     assert len(plan.whole) == 4
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {name: rng.integers(0, n, 500) for name, n in zip(schema.names, schema.sizes, strict=True)}
-    )
-    release = qs.measure(plan, table, seed=199)
+    release = check_simulated(plan, workload, random_counts(schema, 0, records=500), 200, 0.01)
     answers = release.answer(workload)
-    counts = np.zeros(schema.sizes, dtype=np.int64)
-    np.add.at(counts, tuple(table[name] for name in schema.names), 1)
-    simulated = [r.answer(workload).values for r in simulations(plan, counts, range(200))]
-    np.testing.assert_array_equal(simulated[-1], answers.values)  # a simulation equals a measurement
-    errors = np.array(simulated) - true_answers(workload, table)
-    np.testing.assert_allclose(answers.std**2, plan.variances(workload), rtol=0.01)
-    covariance = release.covariance(workload)
-    np.testing.assert_allclose(np.diagonal(covariance), answers.std**2, rtol=1e-9, atol=1e-12)
-    # whitened errors are independent and standard normal: 200 × rank of them, so that the mean of their
-    # squares is within 5 / √(100 × rank) of one but for a chance below 1e-6
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > 1e-9 * values[-1]
-    white = (errors @ vectors[:, kept]) / np.sqrt(values[kept])
-    assert abs((white**2).mean() - 1) < 5 / np.sqrt(100 * kept.sum())
-    assert np.abs(white.mean(axis=0)).max() * np.sqrt(200) < 5.5
     # consistent, and the same from a file
     both = release.marginal("a", "b")
     np.testing.assert_allclose(both.sum(axis=1), release.marginal("a"), atol=1e-8)

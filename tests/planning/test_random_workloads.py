@@ -103,7 +103,7 @@ def drawn(seed):
 
 
 def are_variances(found, plan, queries):
-    """Whether these are the variances of the best linear unbiased estimates: quickly, else with 60 digits."""
+    """Whether these are the variances of the best linear unbiased estimates: quickly, or with 60 digits."""
     rows, public = known_rows(plan), PUBLIC if plan.budget.unit.total_is_public else 0.0
     if public and is_whole(plan):  # which makes no use of a total that is public
         rows, public = rows[:-1], 0.0
@@ -142,7 +142,7 @@ def exact_variances(rows, queries):
     return np.array(found)
 
 
-def root_bounds(rows):
+def root_bounds(rows, steps=400, close=1e-5):
     """Lower and upper bounds of the least √(loss) at unit cost for rows of weight 1, by plain iteration."""
     rows = rows[np.abs(rows).max(axis=1) > 0]
     lengths = np.linalg.norm(rows, axis=1)
@@ -154,12 +154,12 @@ def root_bounds(rows):
     extra += float(np.abs(rows - rows @ np.linalg.pinv(root) @ root).max(axis=1).sum())
     p = np.full(rows.shape[1], 1 / rows.shape[1])
     low, high = 0.0, math.inf
-    for _ in range(400):
+    for _ in range(steps):
         left, s, _ = np.linalg.svd(root * np.sqrt(p), full_matrices=False)
         image = left.T @ root
         leverages = (image**2 / s[:, None]).sum(axis=0)
         low, high = max(low, s.sum()), min(high, math.sqrt(s.sum() * leverages.max()))
-        if high < low * (1 + 1e-5):
+        if high < low * (1 + close):
             break
         p = np.maximum(p * (leverages / s.sum()) ** 2, 1e-30)
         p /= p.sum()

@@ -21,6 +21,7 @@ from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
 from tests.builders import BEST, UNIFORM
+from tests.reference import query_rows
 
 
 def random_counts(schema, seed, records=1000):
@@ -175,6 +176,30 @@ def simulations(plan, counts, seeds):
             estimator.variances = cache(estimator.variances)
         release.__dict__["estimator"] = estimator
         yield release
+
+
+def check_simulated(plan, workload, counts, runs, rounding=0.02):
+    """Check that answers are unbiased, and as noisy as planned, stated and correlated; return a release.
+
+    Whitened errors are independent and standard normal: the mean of the squares of all of them is within five
+    standard deviations of one, and no mean of one direction is 5.5 from zero, but for a chance below 1e-5.
+    """
+    schema, answers = workload.schema, []
+    for release in simulations(plan, counts, range(runs)):
+        answers.append(release.answer(workload).values)
+    measured = qs.measure(plan, frame(schema, counts), seed=runs - 1).answer(workload)
+    np.testing.assert_array_equal(answers[-1], measured.values)  # a simulation equals a measurement
+    np.testing.assert_allclose(measured.std**2, plan.variances(workload), rtol=rounding, atol=1e-9)
+    covariance = release.covariance(workload)
+    np.testing.assert_allclose(np.diagonal(covariance), measured.std**2, rtol=1e-9, atol=1e-12)
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-9 * values[-1]
+    errors = np.array(answers) - query_rows(workload)[0] @ counts.ravel()
+    white = errors @ vectors[:, kept] / np.sqrt(values[kept])
+    assert abs((white**2).mean() - 1) < 5 * math.sqrt(2 / white.size)
+    assert np.abs(white.mean(axis=0)).max() * math.sqrt(runs) < 5.5
+    np.testing.assert_allclose(errors @ vectors[:, ~kept], 0, atol=1e-6)  # what is consistent has no error
+    return release
 
 
 def query_classes(seed=0):

@@ -119,7 +119,7 @@ def test_the_largest_error_the_targets_and_the_cost_are_shown(tmp_path):
 def test_a_small_table_known_worse_than_a_huge_one_is_remarked():
     schema = qs.Schema.of(a=100, b=90, c=2)
     workload = qs.marginals(schema, [0, 1, 2])
-    remark = 'weighing("tables") counts every table alike'
+    remark = 'weighing("tables") gives tables equal weight'
     assert remark in repr(qs.plan(workload, qs.PrivacyCost(1.0)))
     assert remark not in repr(qs.plan(workload.weighing("tables"), qs.PrivacyCost(1.0)))
 

@@ -1,9 +1,9 @@
 """Tables with given margins, for many of one shape at a time: of maximum entropy, or the nearest.
 
 Iterative proportional fitting scales a table to one margin after the other. It converges to the table of
-maximum entropy among those with these margins if there is one and the first table is a product of functions
-of the margins. Margins that do not fit together exactly, as noisy ones may, are met nearly; the last one
-exactly.
+maximum entropy among those with these margins, if there is one and the first table is a product of functions
+of the margins: here, that of independent attributes. Margins that do not fit together exactly, as noisy ones
+may, are met nearly; the last one exactly.
 
 Arrays have a leading axis that runs over tables. With C the centring along every axis, the margins of a table
 determine its *lower part* L = x − Cx. The Euclidean projection of x onto the tables with given
@@ -23,17 +23,11 @@ import numpy as np
 
 from querysmasher.arrays import Array
 
-SWEEPS = 8
+SWEEPS = 10
 """Number of rounds through all margins."""
-
-CONVERGED = 1e-12
-"""Fraction of the records by which a margin may be wrong at the end."""
 
 NEARLY = 1e-9
 """Fraction of the records that a table may lack."""
-
-SMALLEST = 1e-140
-"""Fractions of the records that count as zero, so that no product of three quotients overflows."""
 
 Axes = tuple[int, ...]
 """Axes of a table, without the leading one, which runs over tables."""
@@ -48,56 +42,13 @@ def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -
     ]
     for _ in range(sweeps):
         for dropped, margin in steps:
-            tables *= quotient(margin, summed(tables, dropped))
+            tables *= quotient(margin, tables.sum(axis=dropped, keepdims=True))
     return tables
 
 
 def _spread(margins: Array, kept: Axes, sizes: Sequence[int]) -> Array:
     """Return margins on some axes of tables with an axis of length 1 for each of the others."""
     return margins.reshape(len(margins), *(n if axis in kept else 1 for axis, n in enumerate(sizes)))
-
-
-def summed(tables: Array, axes: Axes) -> Array:
-    """Return sums over some axes, which stay with length 1: faster than `sum` along short axes.
-
-    The sums of a table are the same, to the last bit, whichever other tables there are.
-    """
-    for axis in axes:
-        shape = tables.shape
-        width = shape[axis]
-        after = math.prod(shape[axis + 1 :])
-        ones = np.ones(width)
-        flat = tables.reshape(shape[0], -1, width) if after == 1 else tables.reshape(-1, width, after)
-        sums = flat @ ones if after == 1 else np.matmul(ones, flat)
-        tables = sums.reshape(*shape[:axis], 1, *shape[axis + 1 :])
-    return tables
-
-
-def triples(pairs: Mapping[Axes, Array]) -> Array:
-    """Return tables of maximum entropy on three attributes with given pairs.
-
-    Such a table is a product of functions f(a, b), g(a, c) and h(b, c), and stays one at every step of
-    iterative proportional fitting. Its sums over c are f times the product of the matrices g and hᵀ: so all
-    steps are products of matrices, and the table itself is needed only at the end.
-    """
-    first, second, third = (pairs[axes] for axes in ((0, 1), (0, 2), (1, 2)))
-    scale = 1.0 / np.maximum(first.sum(axis=(1, 2)), 1e-300)[:, None, None]
-    first, second, third = (np.ascontiguousarray(pair) * scale for pair in (first, second, third))
-    g = quotient(second, second.sum(axis=2, keepdims=True))
-    h = quotient(quotient(third, third.sum(axis=2, keepdims=True)), third.sum(axis=1, keepdims=True))
-    f = np.zeros_like(first)
-    for _ in range(SWEEPS):
-        sums = np.matmul(g, h.transpose(0, 2, 1))
-        wrong = np.abs(f * sums - first).max(axis=(1, 2), initial=0.0) > CONVERGED
-        if not wrong.any():
-            break
-        moving = wrong[:, None, None]  # each table stops by itself, whichever others there are
-        f = np.where(moving, quotient(first, sums, SMALLEST), f)
-        g = np.where(moving, quotient(second, np.matmul(f, h), SMALLEST), g)
-        h = np.where(moving, quotient(third, np.matmul(f.transpose(0, 2, 1), g), SMALLEST), h)
-    result = (f / scale)[:, :, :, None] * g[:, :, None, :]
-    result *= h[:, None]
-    return result
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
@@ -114,18 +65,6 @@ def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
         fractions = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
         power = fractions if times < 0 else quotient(np.ones_like(single), fractions**times)
         result *= _spread(power, (axis,), sizes)
-    return result
-
-
-def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
-    """Return the lower part of tables on three attributes, all but their residuals, from their pairs."""
-    sizes = [single.shape[1] for single in singles]
-    result = np.zeros((len(singles[0]), *sizes))
-    margins: dict[Axes, Array] = {**pairs, **{(axis,): single for axis, single in enumerate(singles)}}
-    margins[()] = singles[0].sum(axis=1)
-    for kept, margin in margins.items():
-        others = math.prod(sizes[a] for a in range(3) if a not in kept)
-        result += _spread(margin, kept, sizes) * ((-1) ** len(kept) / others)
     return result
 
 
@@ -146,15 +85,15 @@ def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
     return tables
 
 
-def quotient(upper: Array, lower: Array, least: float = 0.0) -> Array:
-    """Return a quotient, and zero where the divisor is `least` or less."""
-    there = lower > least
+def quotient(upper: Array, lower: Array) -> Array:
+    """Return a quotient, and zero where the divisor is not positive."""
+    there = lower > 0
     if there.all():
         return upper / lower
     return np.divide(upper, lower, out=np.zeros(np.broadcast(upper, lower).shape), where=there)
 
 
-STEPS = 30
+STEPS = 15
 """Number of steps of Dykstra's algorithm; what is left is repaired exactly."""
 
 EXACT = 1e-13
@@ -180,7 +119,7 @@ def centred(tables: Array) -> Array:
 
 def mean(tables: Array, axis: int) -> Array:
     """Return the means along an axis, which stays with length 1."""
-    return summed(tables, (axis,)) / tables.shape[axis]
+    return tables.mean(axis=axis, keepdims=True)
 
 
 def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:

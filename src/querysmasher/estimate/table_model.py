@@ -32,16 +32,13 @@ from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.evidence import AttributeSet, Evidence, Zeros
 from querysmasher.estimate.fitting import (
-    STEPS,
     Axes,
     batches,
     centred,
     filled,
     fitted,
-    lower_part,
     quotient,
     start,
-    triples,
     with_margins,
 )
 from querysmasher.estimate.shrinkage import fit, is_rough, posterior_total, single, towards
@@ -55,9 +52,6 @@ KEPT = 2**24
 
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
-
-FEWER_STEPS, FEWEST_STEPS = 12, 10
-"""Number of steps of Dykstra's algorithm for pairs that only chains are made of, and for larger tables."""
 
 LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
@@ -166,9 +160,8 @@ class Model:
             kind = self.zeros.possible(subset) is not None, self._measured_inside(subset)
             alike.setdefault(kind, []).append(subset)
         for batch in (batch for similar in alike.values() for batch in batches(similar, self._sizes)):
-            is_pair = len(batch[0]) == 2
-            tables = self._around(batch, self._targets(batch), STEPS if is_pair else FEWEST_STEPS)
-            if not is_pair:
+            tables = self._around(batch, self._targets(batch))
+            if len(batch[0]) > 2:
                 tables = filled(tables, self._singles(batch), self._masks(batch))
             tables.flags.writeable = False
             yield from zip(batch, tables, strict=True)
@@ -188,17 +181,13 @@ class Model:
         order = len(sets[0])
         if order == 2:
             return np.stack(list(map(self._pair_target, sets)))
-        pairs = self._margins(sets, 2)
-        masks = self._masks(sets)
-        if order == 3 and not masks.ndim:
-            return triples(pairs)
-        singles = self._singles(sets)
+        pairs, masks, singles = self._margins(sets, 2), self._masks(sets), self._singles(sets)
         if order == 3:
             return fitted(start(singles, pairs) * masks, pairs)
         inside = self._measured_inside(sets[0])
         return fitted(start(singles, {}) * masks, self._margins(sets, order - 1) if inside else pairs)
 
-    def _around(self, sets: Sequence[AttributeSet], tables: Array, steps: int) -> Array:
+    def _around(self, sets: Sequence[AttributeSet], tables: Array) -> Array:
         """Shrink tables of one shape towards their targets, `tables`, in place, if they were measured.
 
         They are non-negative. Pairs have the singles as margins, larger tables nearly the same pairs.
@@ -211,11 +200,9 @@ class Model:
         measured, targets = [sets[i] for i in chosen], tables[chosen]
         singles = self._singles(measured)
         pairs = self._margins(measured, 2) if len(singles) > 2 else {}
-        # exact for three attributes: fitted tables have their margins only nearly
-        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
         values = np.stack([known[i].values for i in chosen])
         variances = np.array([known[i].variance for i in chosen])
-        nearest = towards(targets, values, variances, singles, lower, steps)
+        nearest = towards(targets, values, variances, singles)
         if len(singles) > 2:
             tables[chosen] = fitted(nearest * self._masks(measured), pairs, 2)
         else:
@@ -277,7 +264,7 @@ class Model:
         links: dict[AttributeSet, Array] = {}
         for batch in batches(pairs, self._sizes):
             targets = np.stack(list(map(self.independent, batch)))
-            links.update(zip(batch, self._around(batch, targets, FEWER_STEPS), strict=True))
+            links.update(zip(batch, self._around(batch, targets), strict=True))
         return links
 
     def strengths(self, pairs: Iterable[tuple[AttributeSet, Array]]) -> Array:

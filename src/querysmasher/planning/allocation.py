@@ -1,6 +1,6 @@
 """Plans of queries that are split, around given centres or the best ones found.
 
-`allocated` shares the privacy budget among what is measured: it is the one place that makes a plan.
+`allocated` divides the privacy budget among the measurements. It is the only place that makes a plan.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def allocated(
     bound: float,
     options: Options,
 ) -> Plan:
-    """Return the plan of least loss with these strategies, whatever noise `measured` has.
+    """Return the plan of least loss with these strategies; the noise of `measured` is replaced.
 
     `bound` is a lower bound on the sum of the root losses at unit cost, each times the root of its
     sensitivity.
@@ -67,7 +67,7 @@ def allocated(
 
 
 WAYS = (1.5, 2.0)
-"""How far beyond the best centres found to try others, where the search is not exact: 1 is the best.
+"""Where the search is not exact, centres so many times as far from uniform as the best found are tried.
 
 Affine queries on CPS gain 1.0%, on [20]^40 0.8%.
 """

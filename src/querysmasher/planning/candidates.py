@@ -27,7 +27,7 @@ from operator import mul
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
+from querysmasher.arrays import CHUNK, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import (
@@ -48,7 +48,7 @@ from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
+from querysmasher.planning.solvers.optimum import equal_columns, independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
@@ -90,7 +90,7 @@ class Cluster:
 
     @property
     def total_loss(self) -> float:
-        """The loss per variance of the total, from which queries that are centred follow."""
+        """The loss that the variance of the total causes in centred queries, which use the total."""
         return 0.0 if self.alpha is None else float(self.merged.weights @ self.alpha**2)
 
     def solved(self, tolerance: float, progress: bool | None = None) -> Unsplit:
@@ -103,7 +103,7 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class Unsplit(Cluster):
-    """A cluster that is measured as it is, by the optimal strategy."""
+    """A cluster that is measured whole, by the optimal strategy."""
 
     solution: Solution
 
@@ -221,7 +221,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
 
 
 class Beside:
-    """Queries given by their rows beside tables: what they lose at least in clusters, or split."""
+    """Queries given by their rows, beside tables: lower bounds on their loss in clusters, or split."""
 
     def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
         """Take the indexes of their groups, and whether clusters may use the total of tables."""
@@ -246,19 +246,19 @@ class Beside:
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
             if rows**2 * cells > limits().beside_work:
                 return []
-            clusters.append(Cluster(tuple(indexes), merged, shares(merged) if centred else None))
+            clusters.append(Cluster(tuple(indexes), merged, total_multiples(merged) if centred else None))
         return clusters
 
     def _change(self, attributes: AttributeSet) -> float:
         return math.sqrt(self.unit.change(attributes))
 
     def _split(self, centres: Centres) -> dict[AttributeSet, float]:
-        """Return what the queries lose at least on every set if they are split."""
+        """Return a lower bound on the root loss of the queries on every set, if they are split."""
         roots = split_roots(centres, self.schema, self.groups)
         return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
-        """Return what the tables lose on every set, given a plan of all queries."""
+        """Return the root loss of the tables on every set, given a plan of all queries."""
         if best is None or not self.tables:
             return {}
         given = {} if best.whole else self.split(best.centres)
@@ -266,13 +266,13 @@ class Beside:
         return {a: math.sqrt(max(root**2 - given.get(a, 0.0) ** 2, 0.0)) for a, root in roots.items()}
 
     def bound_whole(self, best: Plan | None) -> float:
-        """Return what all queries lose at least with these in clusters."""
+        """Return a lower bound on the root loss of all queries, with these in clusters."""
         total = self._change(()) * math.sqrt(sum(c.total_loss for c in self.clusters))
         clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
     def bound_split(self, best: Plan | None) -> float:
-        """Return what all queries lose at least if all are split; infinite if that takes long."""
+        """Return a lower bound on the root loss of all queries, if all are split; infinite if slow."""
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf
@@ -311,7 +311,7 @@ def _know_total(groups: Iterable[Group]) -> bool:
 # --- clusters ---
 
 
-def shares(merged: MergedRows) -> Array:
+def total_multiples(merged: MergedRows) -> Array:
     """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left.
 
     Centred rows stay ratios of small integers.
@@ -332,8 +332,8 @@ def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[lis
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
     `columns` are the distinct ones of their families. Groups of many cells come first. Each joins the cluster
-    of which it multiplies the cells least, as far as is known: an attribute of which the class changes c
-    times from one value to the next has at most c + 1 classes, and changes add up.
+    whose number of cells it multiplies least. That number is estimated: an attribute whose class changes c
+    times between neighbouring values has at most c + 1 classes, and changes add up.
     """
     attributes = _attributes(schema, groups)
     changes, joint = class_counts(schema, groups, attributes, columns)
@@ -381,7 +381,8 @@ def beside(
 ) -> Plan:
     """Return a plan that measures some groups whole, beside the plan of all others.
 
-    The budget is shared as if every group were answered from its own measurement, and so is its certificate.
+    The budget is divided, and the certificate computed, as if every group were answered from its own
+    measurement.
     If `combined`, the loss is that of answers from all measurements.
     """
     if split is not None and not unsplit:
@@ -415,9 +416,9 @@ def beside(
 def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> float:
     """Return the weighted loss if all answers are combined by generalised least squares.
 
-    What residuals tell of the groups that are split is known in sum: all their loss but that of the total
-    that centred queries need. Rows measured whole lower it by what they tell of the same. The other queries
-    are combinations of these rows and of the total.
+    From residuals alone, the groups that are split lose what the plan states, less the loss of the total that
+    centred queries need. Rows measured whole lower this. The other queries are combinations of these rows and
+    of the total.
     """
     rows, total = plan.estimator, Group((), ())
     assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
@@ -449,13 +450,11 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
 def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
     """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
     sets = Decomposer(schema, centres).decompose(groups)
-    rows = {s.attributes: terms_rows(s.terms) for s in sets if s.attributes}
     total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
-    return {(): math.sqrt(total)} | {attributes: _root_of(left) for attributes, left in rows.items()}
-
-
-def _root_of(rows: Array) -> float:
-    """Return the bound for rows over their distinct columns, which lose as much: it is closer."""
-    rounded = np.round(rows / np.abs(rows).max(axis=1, initial=ROUNDING, keepdims=True), 9)
-    _, firsts = np.unique(rounded, axis=1, return_index=True)
-    return least_root(independent_root(rows[:, firsts]))
+    roots: dict[AttributeSet, float] = {(): math.sqrt(total)}
+    for s in sets:
+        if s.attributes:
+            rows = terms_rows(s.terms)
+            columns, _ = equal_columns(rows)  # rows over their distinct columns lose as much, and bound more
+            roots[s.attributes] = least_root(independent_root(rows[:, columns]))
+    return roots

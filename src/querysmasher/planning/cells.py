@@ -278,7 +278,7 @@ def _rows(
     start = 0
     for parts, on, height in zip(coarse, axes, heights, strict=True):
         which = _combinations(parts, on)[tuple(indexes[axis] for axis in sorted(on))]
-        which = np.broadcast_to(which, len(cells))  # also where nothing is asked about
+        which = np.broadcast_to(which, len(cells))  # also if no query mentions an attribute
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):
             result[start : start + height, i : i + step] = _product(parts, which[i : i + step])
@@ -304,7 +304,7 @@ def _column_digest(matrix: Array, generator: np.random.Generator) -> Words:
 def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
     """Return two sums per column, of the finaliser of SplitMix64 for every row and entry.
 
-    It turns words with equal bits only into equal words, and others into unrelated ones.
+    It turns equal words into equal ones, and different words into unrelated ones.
     """
     entries = np.ascontiguousarray(columns + columns.dtype.type(0)).view(np.uint64)  # -0.0 becomes 0.0
     words = entries + keys[:, :, None]

@@ -7,12 +7,12 @@ So L_A is a sum over groups of products over attributes, and dF = tr(Λ dM) + tr
 with Gram matrices Λ, Γ of its queries, weighed by what they cost.
 
 Where Γ = tΛ, the best V is known: with ℓ = tr(ΛM) and m = wᵀΛw, the stationary points of ℓ + tm are those of
-√ℓ + √(m + κ) with √(m + κ) = √ℓ·(√ℓ/(t√ℓ)), that is κ = ℓ/t² − m, and that sum is the error of the same
+√ℓ + √(m + κ) with √(m + κ) = √ℓ/t, that is κ = ℓ/t² − m, and that sum is the error of the same
 queries with a total of weight κ on this attribute alone: the optimum over all strategies of Λ + κ11ᵀ. Else t
 is the ratio at the present centre. A few sweeps over the attributes converge. F is exact where every set is a
-single product of families; elsewhere it ranks centres well but overrates what is kept together, so that the
-planner also tries centres further from uniform: those of an attribute by the fraction of its costs that is
-overrated (affine queries on loans gain 0.4 %).
+single product of families; elsewhere it ranks centres well but overrates the loss of what families leave on
+several attributes. So the planner also tries centres further from uniform, each by the fraction of its
+attribute's costs that is overrated (affine queries on loans gain 0.4 %).
 
 A workload on a hundred attributes asks a few kinds of questions many times. Attributes of one size that are
 asked by the same families have one *role*, and the same centre (centres by weight as well gain 0.2 %).
@@ -149,7 +149,7 @@ class _RoleStrategy:
         return np.outer(self.centre, self.centre)
 
     def improve(self, kept: Array, dropped: Array) -> None:
-        """Take the best strategy for Λ and Γ, as far as their ratio at the present centre tells."""
+        """Take the best strategy for Λ and Γ, with their ratio t at the present centre."""
         if np.trace(kept) <= 0:  # only its total is asked for, up to rounding errors
             return
         w = self.centre
@@ -159,7 +159,7 @@ class _RoleStrategy:
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
-        # the loss is closer to its optimum than the centre
+        # a centre converges more slowly than its loss
         design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), self.start, CLOSE / 100, 40)
         ones = design.inverse.sum(axis=1)
         tau = float(ones.sum())

@@ -6,8 +6,8 @@ same noise in every direction: the best strategy for a marginal around uniform c
 
 On a sparse table, estimates fill in tables on three and more attributes from pairs, so only the total, single
 attributes and pairs are measured. Let u = N√c / Σn: the number of records times the root of the privacy cost,
-per value of an attribute. Everything stands on single attributes, so they get a share that is larger the
-smaller u; a tenth of it goes to the total. What is left goes to pairs, evenly.
+per value of an attribute. All other tables build on single attributes, so the budget share of these grows as
+u falls; a tenth of it goes to the total. What is left is divided evenly among pairs.
 
 With many records the noise of the plan of least error is small, and nothing beats measuring the tables
 themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a table / N is the expected ‖error‖₁/N
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
+from querysmasher.errors import BudgetError, PlanError, as_given, as_ratio, not_one_of
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import AttributeSet
@@ -161,10 +161,10 @@ MOST_SHARE = 0.5
 
 
 def check_error_share(share: float) -> None:
-    """Refuse what is no share of a budget for errors."""
+    """Refuse a budget share for errors that is not a number in its range."""
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
     if not is_number or not 0 <= share <= MOST_SHARE:
-        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_ratio(share)}"
         raise BudgetError(msg)
 
 

@@ -21,7 +21,7 @@ from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies import AxisStrategy, Strategy
 from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -85,7 +85,7 @@ def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Bloc
 
 
 def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
-    """Round every strategy that brings a centre only once, most coarsely.
+    """Round every strategy that determines a centre once for all sets, to the fewest bits of any.
 
     The centre of an attribute must be the same on all sets that have it.
     """
@@ -93,7 +93,7 @@ def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> Non
         (pattern, block, solution)
         for planned, pattern in patterns.items()
         for block, (_, solution) in enumerate(planned)
-        if plan.solutions[solution].strategy.own_centre
+        if isinstance(plan.solutions[solution].strategy, AxisStrategy)
     ]
     finest_first = sorted(centred, key=lambda use: -use[0][use[1]].strategy.bits)
     coarsest = {solution: pattern[block] for pattern, block, solution in finest_first}

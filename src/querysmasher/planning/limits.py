@@ -79,11 +79,11 @@ class PlanningLimits:
     threaded_cells: int = 1_200
     """Maximum number of cells of a block for one core; on more, predicates are not split beside tables."""
     interior_work: float = 5e8
-    """Queries × cells² of the interior point up to which it removes gaps that are small already."""
+    """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     light_work: float = 3e7
-    """Columns × queries² up to which tables are tried whole."""
+    """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
 
@@ -94,9 +94,9 @@ class PlanningLimits:
     least_bits: int = 4
     """Minimum number of bits per block; with fewer, rounding would be coarse."""
     good_loss: float = 1.005
-    """Factor by which rounding multiplies a variance above which more bits are tried."""
+    """If rounding multiplies a variance by more than this factor, more bits are tried."""
     most_loss: float = 4.0
-    """The same above which a plan is refused."""
+    """If it multiplies one by more than this, the plan is refused."""
 
     # --- the search for the best centres ---
 

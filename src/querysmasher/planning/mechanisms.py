@@ -26,7 +26,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError, as_given, as_share, not_one_of
+from querysmasher.errors import PlanError, as_given, as_ratio, not_one_of
 from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
@@ -42,7 +42,6 @@ from querysmasher.planning.solvers.optimum import (
     best_rows,
     fourier_basis,
     independent_root,
-    root_diagonal,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
@@ -308,9 +307,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
         raise nothing_to_measure()
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
-    diagonal = root_diagonal(root)
-    start = np.ones(columns) if diagonal is None else diagonal**2
-    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    matrix, reached, bound = best_rows(root, tolerance / 4, enough=limits().whole_nearness * tolerance)
     del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))
@@ -390,7 +387,7 @@ class Options:
     bases: Sequence[Solution] = ()
     """The basis of every attribute, if the mechanism has bases."""
     lines: tuple[int, ...] = ()
-    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
+    """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
     progress: bool | None = None
 
     @property
@@ -434,7 +431,7 @@ class Options:
             msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
             raise PlanError(msg)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-            got = f"{as_given(tolerance)}{as_share(tolerance)}"
+            got = f"{as_given(tolerance)}{as_ratio(tolerance)}"
             raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
         if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
             given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"

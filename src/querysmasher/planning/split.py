@@ -38,7 +38,7 @@ class Part:
 
     `content` is their weighted Gram matrix (cells × cells) or, for `thin` parts with fewer queries
     than cells, the queries themselves with the roots of their weights, whose Gram is contentᵀcontent.
-    Parts are equal if their digests and numbers are.
+    Parts are equal if their digests are.
     """
 
     shape: tuple[int, ...]
@@ -49,12 +49,10 @@ class Part:
     """Computes `lattice`."""
     source: Callable[[], Array] | None = None
     """Computes the rows of a Gram matrix, if it was made from rows."""
-    number: int = 0
-    """Its index among the parts of one workload: sums of parts follow this order."""
-    digest: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Digest the rounded content, so that parts that differ by rounding error are equal.
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the rounded content, so that parts that differ by rounding error are equal.
 
         Each row is rounded in its own scale, so that short rows survive beside long ones.
         """
@@ -65,11 +63,11 @@ class Part:
         digest.update((np.round(self.content / largest, 11) + 0.0).tobytes())
         for centre in self.centres:
             digest.update(centre.weights.tobytes())
-        object.__setattr__(self, "digest", digest.hexdigest())
+        return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other part has the same content, centres and number."""
-        return isinstance(other, Part) and self.digest == other.digest and self.number == other.number
+        """Return whether the other part has the same content and centres."""
+        return isinstance(other, Part) and self.digest == other.digest
 
     def __hash__(self) -> int:
         """Hash the digest."""
@@ -252,7 +250,7 @@ def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block
         pieces = [Piece(tuple(map(axes.index, piece.axes)), piece.part) for piece in term.pieces]
         pieces.sort(key=attrgetter("axes"))
         renumbered.append(Term(float(f"{term.coefficient / scale:.11e}"), tuple(pieces)))
-    renumbered.sort(key=lambda term: [(piece.axes, piece.part.number) for piece in term.pieces])
+    renumbered.sort(key=lambda term: [(piece.axes, piece.part.digest) for piece in term.pieces])
     return scale, Block(renumbered[0].shape, tuple(renumbered))
 
 
@@ -317,16 +315,17 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
 
 
 def split_parts(
-    family: Family, order: Sequence[int], centres: Sequence[Centre], number: int
+    family: Family, order: Sequence[int], centres: Sequence[Centre]
 ) -> tuple[float, dict[Kept, Part]]:
-    """Return the squared weighted length of what is left on no axis, and the parts on other sets of axes.
-
-    The parts are numbered from `number` on.
-    """
+    """Return the squared weighted length of what is left on no axis, and the parts on other sets of axes."""
     if family.closed_form:
         square, centred = split_gram(family.gram(), centres[0])
-        part = None if centred is None else Part(family.shape, (centres[0],), centred, number=number)
+        part = None if centred is None else Part(family.shape, (centres[0],), centred)
         return square, {} if part is None else {(0,): part}
+
+    def source(kept: Kept) -> Array:
+        return split_rows(query_tensor(family, order), centres)[kept]
+
     square = 0.0
     parts: dict[Kept, Part] = {}
     for kept, rows in split_rows(query_tensor(family, order), centres).items():
@@ -342,15 +341,9 @@ def split_parts(
             rows if thin else rows.T @ rows,
             thin,
             spanning=spans if thin or len(kept) == 1 else None,
-            source=None if thin else partial(_rows_on, family, order, centres, kept),
-            number=number + len(parts),
+            source=None if thin else partial(source, kept),
         )
     return square, parts
-
-
-def _rows_on(family: Family, order: Sequence[int], centres: Sequence[Centre], kept: Kept) -> Array:
-    """Return the weighted rows left on the axes `kept`."""
-    return split_rows(query_tensor(family, order), centres)[kept]
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
@@ -363,15 +356,12 @@ Left = tuple[tuple[int, ...], tuple[Piece, ...], float]
 
 
 class Decomposer:
-    """Splits groups over attribute sets around given centres, and numbers the distinct parts."""
+    """Splits groups over attribute sets around given centres."""
 
     def __init__(self, schema: Schema, centres: Centres) -> None:
         """Start with no parts."""
         self.schema = schema
         self.centres = centres
-        self.parts: dict[str, Part] = {}
-        """The distinct parts by digest, in order of appearance."""
-        self._next = 0
         self._piece = cache(Piece)  # equal pieces are one object, for speed
         self._left_by = cache(self._leaves)  # families recur on the same attributes
         self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
@@ -410,13 +400,11 @@ class Decomposer:
         order, centres = schema_order(positions), tuple(self.centres[a] for a in attributes)
         key = (centres, order, family.key)
         if key not in self._alike:
-            square, parts = split_parts(family, order, centres, self._next)
-            self._next += len(parts)
+            square, parts = split_parts(family, order, centres)
             if family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
                 first = {len(kept): part for kept, part in reversed(parts.items())}
                 parts = {kept: first[len(kept)] for kept in parts}
-            distinct = {kept: self.parts.setdefault(part.digest, part) for kept, part in parts.items()}
-            self._alike[key] = square, distinct
+            self._alike[key] = square, parts
         square, parts = self._alike[key]
         leaves: list[Left] = [((), (), square)] if square else []
         for axes, part in parts.items():

@@ -1,22 +1,20 @@
 """Workbooks of answers: one sheet per table, and one of notes.
 
-XlsxWriter writes them row by row. A workbook is a zip file of XML: a list of sheets, strings that cells
-share, and one file per sheet. The reader follows neither formulas nor links.
+XlsxWriter writes them row by row, and openpyxl reads them to verify them.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from querysmasher.errors import FileError, MissingExtraError
 from querysmasher.release.formats import About, Content, Format, Write, plain_rows
@@ -33,15 +31,13 @@ WITHIN = "\x00"
 MAX_BYTES = 2_000_000_000
 """Maximum size of the XML of a sheet."""
 
-_SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-_ID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-_LINK = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
+MISSING = "Excel files need {}: pip install 'querysmasher[excel]'"
 
 
 def check_excel() -> None:
     """Raise an error if the library that writes Excel files is not installed, without loading it."""
     if find_spec("xlsxwriter") is None:
-        raise MissingExtraError("Excel files need XlsxWriter: pip install 'querysmasher[excel]'")
+        raise MissingExtraError(MISSING.format("XlsxWriter"))
 
 
 @contextmanager
@@ -108,64 +104,24 @@ def read_workbook(path: Path) -> Content:
     notes: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            shared = "xl/sharedStrings.xml"
-            items = _read(archive, shared).iter(f"{_SHEET}si") if shared in archive.namelist() else ()
-            strings = [_text(item) for item in items]
-            links = _read(archive, "xl/_rels/workbook.xml.rels").iter(_LINK)
-            files = {link.attrib["Id"]: "xl/" + link.attrib["Target"].removeprefix("/xl/") for link in links}
-            for sheet in _read(archive, "xl/workbook.xml").iter(f"{_SHEET}sheet"):
-                title, rows = sheet.attrib["name"], _rows(archive, files[sheet.attrib[_ID]], strings)
-                if title == NOTES:
-                    notes = {row.pop("A"): row.pop("B") for row in rows}
-                    if any(rows):
-                        raise ValueError("a note has more than two cells")
-                    continue
-                header = rows[0] if rows else {}
-                for letters, column in header.items():
-                    columns[f"{title}{WITHIN}{column}"] = [row.get(letters) for row in rows[1:]]
-                stray = {letters for row in rows for letters in row} - set(header)
-                if stray:
-                    columns[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
-    except (zipfile.BadZipFile, ET.ParseError, KeyError) as error:
+            if any(info.file_size > MAX_BYTES for info in archive.infolist()):
+                raise ValueError("a sheet is too large")
+            if any(b"<!DOCTYPE" in archive.open(name).read(10_000) for name in archive.namelist()):
+                raise ValueError("a sheet has a document type")  # its entities could expand without end
+        book = import_module("openpyxl").load_workbook(path, read_only=True, data_only=True)
+        for sheet in book.worksheets:
+            sheet.reset_dimensions()  # which a file may state wrongly
+            rows = [*sheet.iter_rows(values_only=True)]
+            if sheet.title == NOTES:
+                notes = {key: value for key, value in rows}  # noqa: C416 - refuses rows of other lengths
+                continue
+            for header, *cells in zip_longest(*rows):
+                columns[f"{sheet.title}{WITHIN}{header}"] = cells
+    except ModuleNotFoundError:
+        raise MissingExtraError(MISSING.format("openpyxl")) from None
+    except (zipfile.BadZipFile, SyntaxError, LookupError) as error:
         raise ValueError("not a workbook") from error
     return columns, notes
-
-
-def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:
-    if archive.getinfo(name).file_size > MAX_BYTES:
-        raise ValueError("a sheet is too large")
-    data = archive.read(name)
-    if b"<!DOCTYPE" in data[:10_000]:  # entities could expand without end
-        raise ValueError("a sheet has a document type")
-    return ET.fromstring(data)  # noqa: S314 - no document type, so no entities
-
-
-def _text(item: ET.Element) -> str:
-    return "".join(part.text or "" for part in item.iter(f"{_SHEET}t"))
-
-
-def _rows(archive: zipfile.ZipFile, name: str, strings: list[str]) -> list[dict[str, Any]]:
-    """Return the cells of each row, by the letters of their columns."""
-    return [
-        {
-            re.sub(r"\d", "", cell.attrib["r"]): value
-            for cell in row.iter(f"{_SHEET}c")
-            if (value := _value(cell, strings)) is not None
-        }
-        for row in _read(archive, name).iter(f"{_SHEET}row")
-    ]
-
-
-def _value(cell: ET.Element, strings: list[str]) -> Any:
-    kind = cell.attrib.get("t", "n")
-    if kind == "inlineStr":
-        return _text(cell)
-    value = cell.find(f"{_SHEET}v")
-    if value is None or value.text is None:
-        return None
-    if kind == "s":
-        return strings[int(value.text)]
-    return value.text == "1" if kind == "b" else value.text if kind in ("str", "e") else float(value.text)
 
 
 WORKBOOK = Format(

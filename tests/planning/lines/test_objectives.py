@@ -7,6 +7,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import as_measured
+from querysmasher.planning.strategies import AxisStrategy
 from tests.builders import COST, SPLIT, as_lines
 
 SCHEMA = qs.Schema.of(a=48, b=2)
@@ -26,7 +27,7 @@ def implicitly(make, *args, **options):
 def test_the_largest_error_is_nearly_least(workload):
     plan = implicitly(qs.plan, workload, COST, objective="worst")
     reference = qs.plan(workload, COST, objective="worst")
-    assert any(solution.strategy.own_centre for solution in plan.solutions)
+    assert any(isinstance(solution.strategy, AxisStrategy) for solution in plan.solutions)
     assert plan.objective == "worst"
     assert plan.privacy_cost == pytest.approx(1.0)
     assert plan.worst == pytest.approx(np.sqrt(plan.variances(workload).max()))
@@ -44,15 +45,6 @@ def test_all_prefixes_of_many_values_are_answered_equally_well(n):
     plan = qs.plan(workload, COST, objective="worst")
     assert plan.gap < 0.005
     assert plan.rmse > 0.995 * plan.worst
-
-
-def test_plans_survive_files(tmp_path):
-    plan = implicitly(qs.plan, PREFIXES, COST, objective="worst")
-    plan.save(tmp_path / "plan.qs")
-    loaded = qs.Plan.load(tmp_path / "plan.qs")
-    assert (loaded.objective, loaded.gap) == ("worst", plan.gap)
-    assert loaded.worst == pytest.approx(plan.worst)
-    assert loaded.rmse == pytest.approx(plan.rmse)
 
 
 @pytest.mark.slow
@@ -95,18 +87,16 @@ def test_targets_of_all_queries_are_missed_by_the_same_factor():
     assert scaled.worst == pytest.approx(np.sqrt(least.budget.privacy_cost), rel=0.01)
 
 
-def test_too_many_queries_are_refused_before_any_work():
-    schema = qs.Schema.of(a=20_000)
-    with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):
-        qs.plan(qs.queries(schema, a="range"), COST, objective="worst")
-    with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):
-        qs.least_budget(qs.queries(schema, a="range").within(5))
-
-
-@pytest.mark.parametrize("size", [1_000, 2_000, 3_500])
-def test_families_too_large_to_write_out_are_refused_before_any_work(size):
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        (20_000, "limited to 5,000,000 queries per group"),
+        *((size, "families that can be written out") for size in (1_000, 2_000, 3_500)),
+    ],
+)
+def test_too_many_ranges_are_refused_before_any_work(size, problem):
     ranges = qs.queries(qs.Schema.of(a=size), a="range")
-    with pytest.raises(TooLargeError, match="families that can be written out"):
+    with pytest.raises(TooLargeError, match=problem):
         qs.plan(ranges, COST, objective="worst")
-    with pytest.raises(TooLargeError, match="families that can be written out"):
+    with pytest.raises(TooLargeError, match=problem):
         qs.least_budget(ranges.within(5))

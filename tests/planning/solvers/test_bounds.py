@@ -177,13 +177,6 @@ def test_the_optimum_of_a_census_table_is_found_on_few_kinds_of_cells():
         assert exchangeable_bound(block) is None
 
 
-def test_queries_that_tie_attributes_have_no_such_optimum():
-    schema = qs.Schema.of(a=4, b=4)
-    assert (
-        exchangeable_bound(last_block(qs.affine(schema, "a", "b") + qs.all_kway(schema, 2, "prefix"))) is None
-    )
-
-
 def test_values_that_no_query_distinguishes_get_the_same_share_of_a_centre():
     schema = qs.Schema.of(age=40, race=12)
     ages = groups_of([1] * 20 + [10, 10])

@@ -1,7 +1,5 @@
 """Weight designs: gradients, Hessians, certificates, and the two iterations."""
 
-import math
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -14,12 +12,10 @@ from querysmasher.planning.solvers import design as design_module
 from querysmasher.planning.solvers.design import (
     Design,
     Levelled,
-    fixed_point,
     interior_point,
     solve_design,
 )
 from querysmasher.planning.solvers.optimum import independent_root
-from querysmasher.workload.families import Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine
 from tests.builders import COST
 from tests.profiles import fewer
@@ -92,14 +88,6 @@ def test_one_square_root_bounds_the_optimum_from_both_sides(R):
 # --- iterations --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [Prefix((8,)), Range((9,)), Prefix((40,))], ids=str)
-def test_the_fixed_point_is_fast_where_the_optimum_is_dense(family):
-    R = centred_rows(family)
-    design = fixed_point(lambda p: Design.at(R, p), np.full(R.shape[1], 1.0), 1e-6, 29)
-    assert design.gap <= 1e-6
-    assert design.weights.sum() == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("family", [Affine((6, 6)), AbsDifference((6, 6)), Affine((3, 7))], ids=str)
 def test_the_interior_point_reaches_sparse_optima(family):
     R = centred_rows(family)
@@ -132,19 +120,6 @@ def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypa
     assert design.gap <= 1e-5
     monkeypatch.undo()
     assert design.value == pytest.approx(solve_design(R, np.full(R.shape[1], 1.0), 1e-6).value, rel=1e-5)
-
-
-def test_long_steps_are_not_taken_where_enough_is_reached(monkeypatch, limit_planning):
-    R = centred_rows(AbsDifference((14, 14)))
-    start = np.full(R.shape[1], 1.0)
-    monkeypatch.setattr(design_module, "interior_point", lambda *_: pytest.fail("the long steps were taken"))
-    limit_planning(interior_work=1.0)
-    design = solve_design(R, start, 1e-9, enough=0.05)
-    assert 1e-9 < design.gap <= 0.05
-    for work, enough in ((1.0, 0.0), (math.inf, 0.05)):
-        limit_planning(interior_work=work)
-        with pytest.raises(pytest.fail.Exception):
-            solve_design(R, start, 1e-9, enough=enough)
 
 
 @example(5915)  # where the interior-point method comes too close to the boundary

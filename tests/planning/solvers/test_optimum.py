@@ -14,7 +14,6 @@ from querysmasher.planning.solvers.optimum import (
     is_thin,
     solve_circulant,
     solve_dense,
-    start_weights,
 )
 from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
@@ -209,16 +208,3 @@ def test_one_query_on_a_large_attribute_is_as_easy_as_on_a_small_one():
     ]
     assert plans[0].rmse == pytest.approx(plans[1].rmse, rel=1e-5)
     assert plans[0].measurements == plans[1].measurements == 2
-
-
-@pytest.mark.parametrize("families", [("prefix", "range"), ("prefix", "prefix")])
-def test_products_written_out_start_where_their_factors_do(families):
-    """The cost of solving a block does not depend on how its queries are stated."""
-    schema = qs.Schema.of(a=5, b=6)
-    product = qs.queries(schema, a=families[0], b=families[1])
-    rows = kron([family.matrix() for family in product.groups[0].families])
-    given = qs.linear(schema, ("a", "b"), rows)
-    terms = Decomposer(schema, uniform(schema)).decompose(product.groups)[-1].terms
-    expected = start_weights(Block((5, 6), terms))
-    np.testing.assert_allclose(start_weights(last_block(given)), expected, rtol=1e-3)
-    assert expected.max() > 1.05 * expected.mean()

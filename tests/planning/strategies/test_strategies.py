@@ -9,6 +9,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.strategies import (
     KINDS,
+    AxisStrategy,
     DenseStrategy,
     DiagonalStrategy,
     FourierStrategy,
@@ -137,10 +138,14 @@ def balance(rows):
     return inverse_ones / inverse_ones.sum()
 
 
+def is_line(strategy):
+    return isinstance(strategy, AxisStrategy)
+
+
 def strategy_rows(strategy):
     """The rows a strategy stands for; those with a centre of their own vanish there."""
     rows = rows_of_kind(strategy)
-    return rows - (rows @ balance(rows))[:, None] if strategy.own_centre else rows
+    return rows - (rows @ balance(rows))[:, None] if is_line(strategy) else rows
 
 
 def rows_of_kind(strategy):
@@ -192,7 +197,7 @@ def test_a_strategy_stands_on_the_centres_it_was_made_for(name):
     strategy = EVERY[name]
     assert strategy.stands_on([Centre.uniform(n) for n in strategy.shape]) == (name not in WHOLE)
     others = [Centre.ratio(np.arange(1, n + 1)) for n in strategy.shape]
-    assert strategy.stands_on(others) == strategy.own_centre  # which needs none of the given centres
+    assert strategy.stands_on(others) == is_line(strategy)  # which needs none of the given centres
 
 
 def test_a_strategy_comes_back_from_its_data(strategy, monkeypatch):
@@ -224,7 +229,7 @@ def test_rounded_rows_keep_the_space_and_the_variances(strategy):
     rows = measurable(strategy, 5)
     axes = tuple(range(len(shape)))
     planned = strategy.variances([(axes, rows)])
-    if strategy.own_centre:
+    if is_line(strategy):
         rows = rows - (rows @ again.centre)[:, None]
         assert again.centre.sum() == pytest.approx(1)
         assert np.abs(written_integers(rounded) @ again.centre).max() < 2
@@ -246,15 +251,15 @@ def test_noisy_answers_become_least_squares_estimates(strategy):
     rows = written_integers(rounded)
     answers = np.random.default_rng(7).standard_normal((len(rows), 2, 3))
     found = again.undone(rounded, answers).reshape(6, -1)
-    if strategy.own_centre:
+    if is_line(strategy):
         rows = rows - (rows @ again.centre)[:, None]
         np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-9 * np.abs(found).max())
     expected = np.tensordot(answers, np.linalg.pinv(rows, rcond=1e-9), axes=(0, 1)).reshape(6, -1)
-    seen = rows.T if strategy.own_centre else np.eye(rows.shape[1])
+    seen = rows.T if is_line(strategy) else np.eye(rows.shape[1])
     np.testing.assert_allclose(found @ seen, expected @ seen, atol=1e-7 * np.abs(expected @ seen).max())
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if EVERY[name].own_centre])
+@pytest.mark.parametrize("name", [name for name in EVERY if is_line(EVERY[name])])
 def test_rounded_rows_with_a_centre_of_their_own_are_predicted_exactly(name):
     """Whatever the shift: the best estimate of a query split around their centre, beside any total.
 
@@ -286,13 +291,13 @@ def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
 def test_covary_multiplies_by_the_inverse_and_projects_if_rows_are_orthonormal(strategy):
     rows = np.random.default_rng(4).standard_normal((6, math.prod(strategy.shape)))
     matrix = strategy_rows(strategy)
-    if strategy.own_centre:  # which takes the part around it of any row, and leaves a table that sums to zero
+    if is_line(strategy):  # which takes the part around it of any row, and leaves a table that sums to zero
         rows = rows - (rows @ strategy.centre)[:, None]
     inverse = np.linalg.pinv(matrix, rcond=1e-9)
     found = strategy.covary(rows.reshape(2, 3, *strategy.shape)).reshape(6, -1)
-    expected, seen = rows @ inverse @ inverse.T, matrix.T if strategy.own_centre else np.eye(matrix.shape[1])
+    expected, seen = rows @ inverse @ inverse.T, matrix.T if is_line(strategy) else np.eye(matrix.shape[1])
     np.testing.assert_allclose(found @ seen, expected @ seen, atol=1e-8)
-    if strategy.own_centre:
+    if is_line(strategy):
         np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-8)
         return  # orthonormal rows would stand around another centre
     inside = strategy.orthonormal().covary(rows.reshape(6, *strategy.shape)).reshape(6, -1)

@@ -25,7 +25,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, determines_centre
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -123,7 +123,7 @@ class Estimator:
                 strategy = self.strategies[number]
                 if strategy.whole:
                     self.whole_set = attributes
-                elif determines_centre(strategy):
+                elif isinstance(strategy, AxisStrategy):
                     attribute = attributes[axes[0]]
                     self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
         self.lines = frozenset(attribute for attribute, _ in self._lines)
@@ -258,7 +258,9 @@ class Estimator:
         else:
             key = (family.key, id(strategy), summed)
             if summed:
-                dropped = np.sqrt([max(square_sum(family, strategy.centre, weighted=False), 0.0)])
+                plain = family.reweighted(None)
+                family = plain if plain.weights is None else plain.reweighted(np.ones(plain.rows))
+                dropped = np.sqrt([max(square_sum(family, strategy.centre), 0.0)])
             else:
                 dropped = family.answers(strategy.centre)
             predict = partial(_summed if summed else AxisStrategy.query_variances, strategy, family)
@@ -437,7 +439,7 @@ def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
 
 
 def _summed(strategy: AxisStrategy, family: Family) -> Array:
-    return np.array([strategy.loss(family, weighted=False)])
+    return np.array([strategy.loss(family)])
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

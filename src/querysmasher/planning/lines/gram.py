@@ -13,14 +13,14 @@ E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹, of a tridiagonal matrix
     tr H^½ = (2/π) ∫ tr H(H + t²)⁻¹ dt = (2/π) ∫ Σ_j [μ_j/E_j + (t²/p_j) R_jj/E_j²] dt,
 
 positive terms only. The diagonal of R follows from the pivots in both directions. The terms of rank three
-add (2/π) ∫ t²P^{-½}YCYᵀP^{-½} dt to the root, with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. The
-trapezoidal rule in log t converges exponentially. p ← p·v with v_j = (H^½)_jj/p_j increases the bound.
+add (2/π) ∫ t²P^{-½}YCYᵀP^{-½} dt to the root, with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J.
+p ← p·v with v_j = (H^½)_jj/p_j increases the bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,19 +28,19 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.workload.families import Intervals
-from querysmasher.workload.family import Family, Structure
+from querysmasher.workload.family import Family, Indexes, Structure
 
 WeightedFamily = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
 
 STEP = 0.6
-"""Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""
+"""Step in log t of the trapezium rule."""
 
-REACH = 15.0
-"""How far log t goes beyond the range of the eigenvalues."""
+SMALL = 1e-7
+"""Terms of the trapezium rule below this fraction of the sum end it."""
 
-SURE = 1 - 2e-6
-"""Bounds are multiplied by this, more than all errors of quadrature and rounding."""
+GAIN = 1e-4
+"""A bound that rises by less than this fraction rises no more."""
 
 EASY = 1e-10
 """Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
@@ -49,49 +49,69 @@ ROUGH = 1e-3
 """Minimum of local weights, as a fraction of their mean."""
 
 
-def path_bound(gram: LineGram, start: Array) -> float:
-    """Return a lower bound on √loss of the families with a closed form, as weighted prefixes; zero for none.
+def trace_bound(
+    terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float
+) -> float:
+    """Return a lower bound on the largest tr X^½ of any distribution p; it need not be above `enough`.
+
+    For a distribution and t, `terms` returns tr X(X + t²)⁻¹ and, up to a factor, what each p gains by
+    growing. Most terms are about e^middle. In log t, the integrand of each eigenvalue is a hyperbolic secant,
+    for which the trapezium rule of step h is too large by at most a factor 1 + 2 Σ_k sech(kπ²/h) (Poisson's
+    summation formula); leaving terms out only lowers the sum. So the bound is certified.
+    """
+    excess, best = 1 + 4.4 * sum(math.exp(-k * math.pi**2 / STEP) for k in (1, 2)), 0.0
+    for _ in range(12):
+        p = p / p.sum()
+        total, gains = 0.0, np.zeros(p.size)
+        for sign in (1, -1):
+            for step in range(sign < 0, 2_000):
+                t = math.exp(middle + sign * step * STEP)
+                term, gain = terms(p, t)
+                total += t * term
+                gains += t * gain
+                if t * term <= SMALL * total:
+                    break
+        value = 2 / math.pi * STEP * total / excess
+        done = value <= best * (1 + GAIN)
+        best, p = max(best, value), p * gains**1.5
+        if done or best >= enough:
+            break
+    return best
+
+
+def path_bound(gram: LineGram, start: Array, enough: float) -> float:
+    """Return a lower bound on the loss of the families with a closed form, near `enough` if it can be.
 
     Prefixes of too little weight get more. That adds at most the root of the least loss of what is added,
     as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
     """
     path, rows, middle = gram.path
-    weights = np.append(path[:-1], path[-1] + gram.total)
+    weights, values = np.append(path[:-1], path[-1] + gram.total), gram.values
     if not weights.any():
-        return 0.0
-    least = EASY * weights.max()
-    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
-    p, best = start / start.sum(), 0.0
-    for _ in range(4):
-        root = _root_diagonal(np.maximum(weights, least), gram.values, rows, middle, p)
-        best = max(best, float(root.sum()) * SURE - surplus)
-        p = p * (root / p) ** 1.5
-        p /= p.sum()
-    return best
-
-
-def _root_diagonal(prefixes: Array, values: Array, rows: Array, middle: Array, p: Array) -> Array:
-    """Return the diagonal of H^½ for weights of prefixes and of values, Qᵀ and J: its sum is a bound."""
+        return float(values.sum())
     from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    conductance = 1 / prefixes
-    most = float(2 * prefixes.max() * p.size**2 + values.max())
-    first = 0.5 * math.log(float((prefixes * p).min()) / 8) - REACH
-    last = 0.5 * math.log(most / p.size) + REACH
-    image = np.diff(-np.diff(rows, append=0.0) / prefixes, prepend=0.0)  # TQ
-    result = np.zeros(p.size)
-    for t in np.exp(np.arange(first, last, STEP)).tolist():
+    least = EASY * weights.max()
+    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
+    weights = np.maximum(weights, least)
+    image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ
+    laplacian, beside = 1 / weights, -1 / weights[:-1]  # T
+    laplacian[1:] -= beside
+
+    def terms(p: Array, t: float) -> tuple[float, Array]:
         inverse = p / (t**2 + values * p)  # E⁻¹
-        diagonal, beside = conductance + inverse, -conductance[:-1]  # of T + E⁻¹
-        diagonal[1:] += conductance[:-1]
+        diagonal = laplacian + inverse
         ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
         back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
-        result += t**3 * inverse**2 / (ahead + back - diagonal) / p + t * values * inverse
+        result = t**2 * inverse**2 / (ahead + back - diagonal) / p + values * inverse
         if len(rows):
             solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
             inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
-            result += t**3 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
-    return result * (STEP * 2 / np.pi)
+            result += t**2 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
+        return float(result.sum()), result / p
+
+    root = math.sqrt(enough)
+    return max(0.0, trace_bound(terms, start, math.log(root / gram.size), root) - surplus) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +172,18 @@ class LineGram:
         in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
         return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
 
+    @cached_property
+    def windows(self) -> tuple[Indexes, Indexes, Array]:
+        """The first value, the length and the weight of every range without a closed form."""
+        none = np.zeros(0, dtype=np.int64)
+        parts: list[tuple[Indexes, Indexes, Array]] = [(none, none, np.zeros(0))]
+        for family, coefficient in self.others:
+            spans = family.spans()
+            if spans is not None and np.all(spans[0] <= spans[1]):
+                parts.append((*spans, coefficient * family.query_weights()))
+        first, last, weights = map(np.concatenate, zip(*parts, strict=True))
+        return first, last - first + 1, weights
+
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""
         path, low, middle = self.path
@@ -177,11 +209,8 @@ def is_implicit(family: Family) -> bool:
     return family.structure not in (Structure.ROWS, Structure.RULE)
 
 
-def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float:
-    """Return the sum over the family's queries q of (weight ×) (q·centre)², without listing all queries."""
-    family = family if weighted else family.reweighted(None)
-    if not weighted and family.weights is not None:
-        return float(np.square(family.answers(centre)).sum())
+def square_sum(family: Family, centre: Array) -> float:
+    """Return the sum over the family's queries q of weight × (q·centre)², without listing all queries."""
     gram = LineGram.of(centre.size, [(family, 1.0)])
     return float(gram.times(centre[None])[0] @ centre)
 

@@ -1,13 +1,13 @@
 """Splitting queries about lines and trees: attributes with a separate centre on every set.
 
-An attribute is one if its queries are too large to be written out, if several families ask about it, or if a
-filter is near enough to the best for its only family.
+An attribute is planned so if its queries are too large to be written out, if several families ask about it,
+or if a filter is near enough to the best for its only family.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
 the next one in the queries. On T, every family f on a has a weight λ_f where a is kept, and queries without a
 weigh κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f + κ11ᵀ. Around the centre w of
 V a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. The rest of the planner sees
-only other attributes, with queries that weigh as much as lines and trees make them cost.
+only the other attributes: what lines and trees cost has become a factor of its queries' weights.
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
@@ -27,7 +27,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.filters import LineSolution, solve_line
+from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
@@ -182,24 +182,12 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
 
 def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
     """Return the families on lines and trees, and the group without them."""
-    on_lines: dict[int, Family] = {}
-    names: list[str] = []
-    families: list[Family] = []
-    for attributes, family in group.parts():
-        indices = schema.positions(attributes)
-        if set(indices).isdisjoint(lines):
-            names += attributes
-            families.append(family)
-        elif len(indices) == 1:
-            on_lines[indices[0]] = family
-        else:
-            msg = (
-                f"queries on ({', '.join(attributes)}) combine an attribute of very many values with others; "
-                "use coarser values for this attribute"
-            )
-            raise TooLargeError(msg)
-    rest = Group(tuple(names), tuple(families), group.weight)
-    return tuple(sorted(on_lines.items(), key=itemgetter(0))), rest
+    parts = [(schema.positions(names), names, family) for names, family in group.parts()]
+    on_lines = [(indices[0], family) for indices, _, family in parts if indices[0] in lines]
+    rest = [(names, family) for indices, names, family in parts if indices[0] not in lines]
+    names = tuple(name for attributes, _ in rest for name in attributes)
+    others = Group(names, tuple(family for _, family in rest), group.weight)
+    return tuple(sorted(on_lines, key=itemgetter(0))), others
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +215,8 @@ class LineSplitter:
     schema: Schema
     has_trees: bool
     public_total: bool
-    _known: dict[Hashable, LineSolution] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[AxisStrategy, float]] = field(default_factory=dict)
+    """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
     _before: _Pass | None = None
     _now: _Pass = field(default_factory=_Pass)
 
@@ -282,12 +271,18 @@ class LineSplitter:
 
         if self.public_total and not others and not kept:
             total = PUBLIC * squares(np.full(size, 1 / size))
-        solution = self._solve(size, weighted, total)
-        strategy = solution.strategy
+        scale = math.fsum(weight for _, weight in weighted) or 1.0
+        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
+        key = (size, tuple(keys), f"{total / scale:.9e}")
+        if key not in self._known:
+            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
+            solution = solve_forest(gram, always=self.has_trees) or solve_line(gram)
+            unit = 1 - 1 / solution.strategy.total_variance
+            self._known[key] = solution.strategy.scaled(1 / unit), solution.bound
+        strategy, bound = self._known[key]
         rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
-        unit = 1 - 1 / strategy.total_variance
-        least = max(0.0, math.sqrt(solution.bound) - math.sqrt(squares(strategy.balance) + total))
-        return strategy.scaled(1 / unit), min(1.0, least**2 / (rest * unit)) if rest > 0 else 1.0
+        least = max(0.0, math.sqrt(bound * scale) - math.sqrt(squares(strategy.balance) + total))
+        return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
 
     def _weights(
         self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
@@ -318,16 +313,6 @@ class LineSplitter:
         if price > 0:
             total = max(0.0, loss * (square / price) ** 2 - square)
         return weighted, total
-
-    def _solve(self, size: int, weighted: list[WeightedFamily], total: float) -> LineSolution:
-        scale = math.fsum(weight for _, weight in weighted) or 1.0
-        keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
-        key = (size, tuple(keys), f"{total / scale:.9e}")
-        if key not in self._known:
-            gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
-            self._known[key] = solve_forest(gram, always=self.has_trees) or solve_line(gram)
-        known = self._known[key]
-        return LineSolution(known.strategy, known.loss * scale, known.bound * scale)
 
 
 def _sum(queries: Sequence[LineQueries]) -> tuple[Term, ...]:

@@ -35,7 +35,7 @@ class Nested:
     """A forest of groups of values, and how much each counts; its arrays must not be changed."""
 
     leaf_of: Integers
-    """The number of every value's leaf: values that no query distinguishes share one."""
+    """The number of every value's leaf: the same for values that no query distinguishes."""
     nodes: Nodes
     weights: Array
     """The sum of the weights of the queries about each node: zero for none."""
@@ -156,34 +156,22 @@ class WeightedTree:
 
 def merge_alike(nodes: Nodes, weights: Array) -> tuple[WeightedTree, Integers]:
     """Merge siblings with equal weights and alike subtrees; return also the merged node of every node."""
-    kinds = _kinds(nodes, weights)
+    kinds, below = np.zeros((2, len(nodes)), dtype=np.int64)
+    codes = np.random.default_rng(0).integers(2**62, size=len(nodes))  # sums of them tell children apart
+    for depth in range(len(nodes.levels) - 1, -1, -1):
+        level = nodes.levels[depth]
+        for values in (below, weights):
+            pairs = np.unique(values[level], return_inverse=True)[1] + len(nodes) * kinds[level]
+            kinds[level] = np.unique(pairs, return_inverse=True)[1]
+        if depth:
+            below[nodes.families[depth][0]] = nodes.child_sums(depth, codes[kinds[level]])
     node_of = np.full(len(nodes) + 1, -1)  # the last one is the parent of roots
     kept, counts = np.zeros(0, dtype=np.int64), np.zeros(0)
     for level in nodes.levels:
-        keys = node_of[nodes.parents[level]] * (int(kinds.max()) + 1) + kinds[level]
+        keys = node_of[nodes.parents[level]] * len(nodes) + kinds[level]
         _, first, alike, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         node_of[level] = kept.size + alike
         kept, counts = np.append(kept, level.start + first), np.append(counts, count)
     parents = node_of[nodes.parents[kept]]
     copies = counts / np.where(parents < 0, 1.0, counts[parents])
     return WeightedTree(Nodes(parents), copies, weights[kept]), node_of[:-1]
-
-
-def _kinds(nodes: Nodes, weights: Array) -> Integers:
-    """Return a number for every node, the same for nodes with equal weights and alike subtrees."""
-    kinds = np.empty(len(nodes), dtype=np.int64)
-    known: dict[tuple[float, bytes], int] = {}
-    for depth in range(len(nodes.levels) - 1, -1, -1):
-        level, below = nodes.levels[depth], dict[int, bytes]()
-        if depth + 1 < len(nodes.levels):
-            children = nodes.levels[depth + 1]
-            up = nodes.parents[children]
-            order = np.lexsort((kinds[children], up))
-            firsts = np.flatnonzero(np.append(True, np.diff(up[order]) != 0))
-            siblings = np.split(kinds[children][order], firsts[1:])
-            below = {v: kind.tobytes() for v, kind in zip(up[order][firsts].tolist(), siblings, strict=True)}
-        kinds[level] = [
-            known.setdefault((weight, below.get(v, b"")), len(known))
-            for v, weight in zip(range(level.start, level.stop), weights[level].tolist(), strict=True)
-        ]
-    return kinds

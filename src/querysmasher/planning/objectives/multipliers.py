@@ -5,7 +5,7 @@ products. A query of group g, with row qᵢ in its i-th family, has the multipli
 belongs to a *scope*: the uses of one family on alike attributes. Where all queries about an attribute look
 the same from every value, single values stay uniform, and circular ranges are weighed by their length.
 
-Fewer groups or families give more queries a multiplier of their own, in two ways.
+Joining groups or families gives more queries separate multipliers, in two ways.
 
 A query q with target t and weight w is as far from its target as (s/t)·q is from s, and w·Var(q) is
 w·(t/s)²·Var((s/t)·q). So queries on the same attributes with different targets are rows of one family with

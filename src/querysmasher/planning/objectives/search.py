@@ -77,7 +77,7 @@ class Search:
         self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
         self.best: Trial | None = None
         self.level = 1.0
-        """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
+        """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
@@ -133,6 +133,7 @@ class Search:
                 continue
             rising = highest * (1 + PROMISED) < trial.bound < math.inf
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
             if self.mean or not rising:
                 self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
@@ -226,7 +227,7 @@ class Search:
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
         if not self.mean:
             return replace(multipliers, groups=groups / total)
-        if len(table.sets) == 1:  # there is nothing to share
+        if len(table.sets) == 1:  # there is nothing to divide
             return multipliers
         by_column = expectations(table, multipliers.rows)
         added = self._weights(multipliers, table) @ table.coefficients(by_column) / total

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ def independent_root(rows: Array) -> Array:
 
 def root_diagonal(root: Array) -> Array | None:
     """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal."""
-    return None if is_graded(root) else (1 / lengths(root)) @ root**2
+    return None if is_graded(root) else np.einsum("ij,ij,i->j", root, root, 1 / lengths(root))
 
 
 def block_root(block: Block) -> Array:
@@ -158,12 +157,11 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
     target = tolerance / (100 if block.cells <= limits().light_cells else 4)
-    if len(root) * 2 > root.shape[1]:
-        start, back = start_weights(block), np.arange(root.shape[1])
-    else:  # cells that no query distinguishes share a column: solve with one of each
-        root, back = _merge_cells(root)
-        start = np.ones(root.shape[1])
-    matrix, reached, bound = best_rows(root, start, target)
+    back = np.arange(root.shape[1])
+    if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
+        columns, back = equal_columns(root)
+        root = root[:, columns]
+    matrix, reached, bound = best_rows(root, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
         known = (t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms)
@@ -171,10 +169,10 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
     return Solution(DenseStrategy(block.shape, matrix[:, back], lattice), reached, bound, "dense")
 
 
-def best_rows(
-    root: Array, start: Array, tolerance: float, *, enough: float = 0.0
-) -> tuple[Array, float, float]:
+def best_rows(root: Array, tolerance: float, *, enough: float = 0.0) -> tuple[Array, float, float]:
     """Return the rows of a strategy for the queries of a root, the √L they reach, and a lower bound on it."""
+    diagonal = root_diagonal(root)
+    start = np.ones(root.shape[1]) if diagonal is None else diagonal**2
     design = solve_design(root, start, tolerance, enough=enough)
     rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
     return rows, reached, design.value
@@ -191,13 +189,8 @@ def axis_weights(block: Block) -> list[Array]:
     return [solve_design(root, start, 1e-4).weights for root, start in zip(roots, starts, strict=True)]
 
 
-def start_weights(block: Block) -> Array:
-    """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
-    return reduce(np.multiply.outer, axis_weights(block)).ravel()
-
-
 def _axis_blend(block: Block, axis: int) -> Array:
-    """Return the sum of the Grams on one axis, traced over the others, each with its share of the energy."""
+    """Return the sum of the Grams on one axis, traced over the others, each in proportion to its energy."""
     blend = np.zeros((block.shape[axis],) * 2)
     for term in block.terms:
         (piece,) = (piece for piece in term.pieces if axis in piece.axes)
@@ -205,12 +198,12 @@ def _axis_blend(block: Block, axis: int) -> Array:
     return blend
 
 
-def _merge_cells(root: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Return the distinct columns, and the index of every cell's column."""
+def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first of every distinct column, and which of these equals each column."""
     # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
-    scale = np.abs(root).max(axis=1 if is_graded(root) else None, keepdims=True)
+    scale = np.abs(rows).max(axis=1 if is_graded(rows) else None, keepdims=True)
     scale = np.maximum(scale, np.finfo(float).tiny)
     _, first, back = np.unique(
-        np.round(root / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
+        np.round(rows / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
     )
-    return root[:, first], back
+    return first, back

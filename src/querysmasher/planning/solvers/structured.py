@@ -10,8 +10,8 @@ Grams becomes diagonal. Several blends and rotations are tried and the best is k
 
 Weighted Fourier Factorizations: in the Fourier basis, with g the energy of the queries at each frequency, the
 best diagonal is ∝ √g and reaches √L = Σ √(g/N), in closed form. It is the optimum of the queries averaged
-over all shifts, hence optimal where shifts change nothing (marginals, circular ranges; `dense`) and the
-more wasteful the more they do. Centres must be uniform: only then does the residual space shift into itself.
+over all shifts, hence optimal where shifts change nothing (marginals, circular ranges) and the more
+wasteful the more they change. Centres must be uniform: only then does the residual space shift into itself.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self, TypeGuard
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -29,18 +29,16 @@ from querysmasher.fields import floats
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.lines.gram import LineGram, square_sum
 from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family, Indexes, Structure
+from querysmasher.workload.family import Family, Indexes
 
 
 class AxisStrategy(Strategy):
     """A strategy on one attribute, which determines the centre of that attribute on its set."""
-
-    own_centre = True
 
     moved: Array | None
     """The centre w' of rows in integers; None if it is w."""
@@ -78,11 +76,9 @@ class AxisStrategy(Strategy):
     def whole_variances(self, family: Family) -> Array:
         """Return q V⁻¹ qᵀ for every query of a family on the attribute."""
 
-    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
-        """Return the sum over the family's queries of (weight ×) q V⁻¹ qᵀ."""
-        weights = family.weights if weighted else None
-        variances = self.whole_variances(family)
-        return float(variances.sum() if weights is None else weights @ variances)
+    def whole_loss(self, family: Family) -> float:
+        """Return the sum over the family's queries of weight × q V⁻¹ qᵀ."""
+        return float(family.query_weights() @ self.whole_variances(family))
 
     @cached_property
     def inverse_ones(self) -> Array:
@@ -116,10 +112,9 @@ class AxisStrategy(Strategy):
         dropped = family.answers(self.balance)
         return np.maximum(self.whole_variances(family) - self.total_variance * dropped**2, 0.0)
 
-    def loss(self, family: Family, *, weighted: bool = True) -> float:
-        """Return the sum of (weight ×) these variances, without listing all queries."""
-        total = self.total_variance * square_sum(family, self.balance, weighted=weighted)
-        return max(self.whole_loss(family, weighted=weighted) - total, 0.0)
+    def loss(self, family: Family) -> float:
+        """Return the sum of weight × these variances, without listing all queries."""
+        return max(self.whole_loss(family) - self.total_variance * square_sum(family, self.balance), 0.0)
 
     def _balanced(self, rows: Array) -> Array:
         return np.asarray(rows - (rows @ self.balance)[..., None])
@@ -159,17 +154,8 @@ class AxisStrategy(Strategy):
         return self
 
 
-def determines_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
-    """Return whether a strategy determines the centre of its attribute."""
-    return strategy.own_centre
-
-
 class LineStrategy(AxisStrategy):
-    """A strategy on the values of a line, with quick variances under V of queries about consecutive values.
-
-    All ranges are the differences of two of n + 1 cuts X, the prefixes and nothing, so that the sum of their
-    variances is (n+1) Σ Var X − Var ΣX; circular ranges are these differences, and the total less them.
-    """
+    """A strategy on the values of a line, with quick variances of queries about consecutive values."""
 
     @property
     @abstractmethod
@@ -206,20 +192,6 @@ class LineStrategy(AxisStrategy):
             result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
         return np.asarray(result)
 
-    def all_ranges(self) -> float:
-        """Return the sum of the variances of all ranges."""
-        (n,) = self.shape
-        cuts = np.arange(n, 0.0, -1)  # the sum of all prefixes
-        return float((n + 1) * self.prefixes.sum() - cuts @ self.covary_whole(cuts))
-
-    def all_circular(self) -> float:
-        """Return the sum of the variances of all circular ranges."""
-        (n,) = self.shape
-        cuts = np.arange(n - 1.0, -1, -1)  # the sum of all prefixes but the total
-        within = n * self.prefixes[:-1].sum() - cuts @ self.covary_whole(cuts)
-        total = n * (n + 1) / 2 * self.of_total[-1] - 2 * ((2 * np.arange(1, n) - n + 1) @ self.of_total[:-1])
-        return float(2 * within + total)
-
     def whole_variances(self, family: Family) -> Array:
         if family.rows > limits().variances // 8:
             raise TooLargeError(
@@ -231,11 +203,13 @@ class LineStrategy(AxisStrategy):
             return self.of_rows(family.matrix())
         return self.of_spans(*spans) if spans[0].any() else self.prefixes[spans[1]]
 
-    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
-        if weighted and family.weights is not None:
-            return super().whole_loss(family)
-        every = {Structure.RANGES: self.all_ranges, Structure.CIRCLE: self.all_circular}.get(family.structure)
-        return float(self.whole_variances(family).sum()) if every is None else every()
+    def whole_loss(self, family: Family) -> float:
+        gram = LineGram.of(self.shape[0], [(family, 1.0)])
+        path, rows, middle = gram.path
+        loss = float(np.vdot(middle, rows @ self.covary_whole(rows).T)) if len(rows) else 0.0
+        loss += float(gram.values @ self.values) if gram.values.any() else 0.0
+        loss += float(path @ self.prefixes) if path.any() else 0.0
+        return loss + math.fsum(f.query_weights() @ self.whole_variances(f) for f, _ in gram.others)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,9 +40,6 @@ class Strategy(Stored, ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
-    own_centre: ClassVar[bool] = False
-    """Whether it is about one attribute, and determines the centre of that attribute on its set."""
-
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
