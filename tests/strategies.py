@@ -2,6 +2,7 @@
 
 import math
 import operator
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -13,7 +14,7 @@ import querysmasher as qs
 from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
-from querysmasher.workload.workload import Group
+from querysmasher.workload.workload import Group, Target
 
 NAMES = ("b", "d", "a", "c")
 """Not in alphabetical order, so that sorting by name instead of by place shows."""
@@ -160,3 +161,12 @@ def workloads(draw, schema=None, max_groups=4, max_ways=3):
         schema = draw(schemas() if schema is None else schema)
     drawn = draw(st.lists(groups(schema, max_ways), min_size=1, max_size=max_groups))
     return reduce(operator.add, [qs.Workload(schema, (group,)) for group in drawn])
+
+
+@st.composite
+def aimed(draw, some, amounts=(1.0, 1.0, 2.0, 0.3, 7.0)):
+    """A workload of which some groups have targets."""
+    workload = draw(some)
+    chosen = [draw(st.none() | st.sampled_from(amounts).map(Target)) for _ in workload]
+    groups = (replace(g, target=t) for g, t in zip(workload, chosen, strict=True))
+    return qs.Workload(workload.schema, tuple(groups))

@@ -198,10 +198,10 @@ def some(listed: Iterable[str], most: int = 8) -> str:
     return ", ".join(words if len(words) <= most else [*words[: most - 1], "…", words[-1]])
 
 
-def as_share(value: object) -> str:
+def as_ratio(value: object) -> str:
     """Return how to write a percentage as a number between 0 and 1, if what was given may be one.
 
-    >>> as_share(95), as_share("95%"), as_share(1000)
+    >>> as_ratio(95), as_ratio("95%"), as_ratio(1000)
     ('; write 0.95 for 95%', '; write 0.95 for 95%', '')
     """
     try:

@@ -216,38 +216,28 @@ def test_marginals_have_the_known_closed_form(n, d):
 # --- certified figures -------------------------------------------------------------------------
 
 
-def close(workload, figure):
+TEN, SMALL = cube(10, 40), cube(10, 10)
+FIGURES = [
+    *((qs.all_kway(cps(), k), figure) for k, figure in ((1, 3.1350), (2, 6.1918), (3, 7.8860))),
+    (qs.all_kway(cps(), [1, 2, 3]), 8.1400),
+    (qs.all_kway(TEN, [1, 2], "prefix"), 33.6934),
+    (qs.all_kway(TEN, [1, 2], "range"), 41.0760),
+    (qs.all_kway(TEN, [1, 2], "circular"), 39.7721),
+    (qs.all_kway(TEN, 1, "prefix") + pairs(TEN, qs.affine), 28.0097),
+    (qs.all_kway(TEN, 1, "prefix") + pairs(TEN, qs.abs_difference), 30.1029),
+    (
+        qs.all_kway(SMALL, 1, "range") + pairs(SMALL, qs.affine) + qs.all_kway(SMALL, 3, "prefix"),
+        20.4104,
+    ),
+]
+
+
+@pytest.mark.parametrize(("workload", "figure"), FIGURES)
+def test_certified_figures(workload, figure):
     plan = plan_uniform(workload, COST, tolerance=1e-4)
     assert plan.gap <= 1e-4
     assert plan.rmse == pytest.approx(figure, rel=1e-4, abs=6e-5)
     assert plan.rmse / (1 + plan.gap) <= figure + 5e-5
-
-
-TEN = cube(10, 40)
-
-
-@pytest.mark.parametrize(("ways", "figure"), [(1, 3.1350), (2, 6.1918), (3, 7.8860), ([1, 2, 3], 8.1400)])
-def test_certified_figures_of_the_hybrid_workload_on_cps(ways, figure):
-    close(qs.all_kway(cps(), ways), figure)
-
-
-@pytest.mark.parametrize(
-    ("family", "figure"), [("prefix", 33.6934), ("range", 41.0760), ("circular", 39.7721)]
-)
-def test_certified_figures_of_one_and_two_way_workloads(family, figure):
-    close(qs.all_kway(TEN, [1, 2], family), figure)
-
-
-@pytest.mark.parametrize(("asked", "figure"), [(qs.affine, 28.0097), (qs.abs_difference, 30.1029)])
-def test_certified_figures_of_comparisons_with_one_way_prefixes(asked, figure):
-    close(qs.all_kway(TEN, 1, "prefix") + pairs(TEN, asked), figure)
-
-
-def test_certified_figure_of_the_mixed_workload():
-    schema = cube(10, 10)
-    close(
-        qs.all_kway(schema, 1, "range") + pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix"), 20.4104
-    )
 
 
 def test_five_billion_queries_are_planned_as_fast_as_ten():

@@ -111,7 +111,7 @@ def shrunk(deviations: Array, targets: Array, noise: Array) -> Array:
     return np.asarray(deviations * table.ravel()[rows])
 
 
-def towards(targets: Array, noisy: Array, variances: Array, singles: Sequence[Array], steps: int) -> Array:
+def towards(targets: Array, noisy: Array, variances: Array, singles: Sequence[Array]) -> Array:
     """Return tables shrunk towards targets, non-negative, with nearly the margins of these.
 
     `noisy` are their residuals, and `singles` the tables on each axis.
@@ -123,7 +123,7 @@ def towards(targets: Array, noisy: Array, variances: Array, singles: Sequence[Ar
         fractions = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
         spread = [len(single), *(-1 if a == axis else 1 for a in range(1, changes.ndim))]
         changes = changes - changes.sum(axis=axis, keepdims=True) * fractions.reshape(spread)
-    return onto_margins(targets + changes, targets - upper, steps)
+    return onto_margins(targets + changes, targets - upper)
 
 
 def factor(signal: Array, energy: Array) -> Array:

@@ -32,7 +32,6 @@ from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.evidence import AttributeSet, Evidence, Zeros
 from querysmasher.estimate.fitting import (
-    STEPS,
     Axes,
     batches,
     centred,
@@ -53,9 +52,6 @@ KEPT = 2**24
 
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
-
-FEWER_STEPS, FEWEST_STEPS = 12, 10
-"""Number of steps of Dykstra's algorithm for pairs that only chains are made of, and for larger tables."""
 
 LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
@@ -164,9 +160,8 @@ class Model:
             kind = self.zeros.possible(subset) is not None, self._measured_inside(subset)
             alike.setdefault(kind, []).append(subset)
         for batch in (batch for similar in alike.values() for batch in batches(similar, self._sizes)):
-            is_pair = len(batch[0]) == 2
-            tables = self._around(batch, self._targets(batch), STEPS if is_pair else FEWEST_STEPS)
-            if not is_pair:
+            tables = self._around(batch, self._targets(batch))
+            if len(batch[0]) > 2:
                 tables = filled(tables, self._singles(batch), self._masks(batch))
             tables.flags.writeable = False
             yield from zip(batch, tables, strict=True)
@@ -192,7 +187,7 @@ class Model:
         inside = self._measured_inside(sets[0])
         return fitted(start(singles, {}) * masks, self._margins(sets, order - 1) if inside else pairs)
 
-    def _around(self, sets: Sequence[AttributeSet], tables: Array, steps: int) -> Array:
+    def _around(self, sets: Sequence[AttributeSet], tables: Array) -> Array:
         """Shrink tables of one shape towards their targets, `tables`, in place, if they were measured.
 
         They are non-negative. Pairs have the singles as margins, larger tables nearly the same pairs.
@@ -207,7 +202,7 @@ class Model:
         pairs = self._margins(measured, 2) if len(singles) > 2 else {}
         values = np.stack([known[i].values for i in chosen])
         variances = np.array([known[i].variance for i in chosen])
-        nearest = towards(targets, values, variances, singles, steps)
+        nearest = towards(targets, values, variances, singles)
         if len(singles) > 2:
             tables[chosen] = fitted(nearest * self._masks(measured), pairs, 2)
         else:
@@ -269,7 +264,7 @@ class Model:
         links: dict[AttributeSet, Array] = {}
         for batch in batches(pairs, self._sizes):
             targets = np.stack(list(map(self.independent, batch)))
-            links.update(zip(batch, self._around(batch, targets, FEWER_STEPS), strict=True))
+            links.update(zip(batch, self._around(batch, targets), strict=True))
         return links
 
     def strengths(self, pairs: Iterable[tuple[AttributeSet, Array]]) -> Array:

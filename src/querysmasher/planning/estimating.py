@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from querysmasher.errors import BudgetError, PlanError, as_given, as_share, not_one_of
+from querysmasher.errors import BudgetError, PlanError, as_given, as_ratio, not_one_of
 from querysmasher.planning.allocation import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import AttributeSet
@@ -164,7 +164,7 @@ def check_error_share(share: float) -> None:
     """Refuse a budget share for errors that is not a number in its range."""
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
     if not is_number or not 0 <= share <= MOST_SHARE:
-        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_ratio(share)}"
         raise BudgetError(msg)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError, as_given, as_share, not_one_of
+from querysmasher.errors import PlanError, as_given, as_ratio, not_one_of
 from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
@@ -431,7 +431,7 @@ class Options:
             msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
             raise PlanError(msg)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-            got = f"{as_given(tolerance)}{as_share(tolerance)}"
+            got = f"{as_given(tolerance)}{as_ratio(tolerance)}"
             raise PlanError(f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}")
         if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
             given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"

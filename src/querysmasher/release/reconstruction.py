@@ -159,6 +159,7 @@ class Reconstruction:
     public_total: int | None
     estimator: Estimator
     _kept: OrderedDict[tuple[int, ...], Array] = field(default_factory=OrderedDict)
+    _kept_values: int = 0
 
     @cached_property
     def _numbers(self) -> Mapping[tuple[int, ...], tuple[int, ...]]:
@@ -178,8 +179,9 @@ class Reconstruction:
             return None
         residual = centred(self._estimated(numbers), [self.centres[a] for a in attributes])
         self._kept[attributes] = residual = np.ascontiguousarray(residual)
-        while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT:
-            self._kept.popitem(last=False)
+        self._kept_values += residual.size
+        while len(self._kept) > 1 and self._kept_values > KEPT:
+            self._kept_values -= self._kept.popitem(last=False)[1].size
         return residual
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:

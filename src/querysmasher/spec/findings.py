@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from querysmasher import errors
 from querysmasher.attributes import literal
-from querysmasher.errors import QuerySmasherError, SpecError, as_share, suggestion
+from querysmasher.errors import QuerySmasherError, SpecError, as_ratio, suggestion
 from querysmasher.spec.sections import SECTIONS, Section
 
 Location = tuple[str | int, ...]
@@ -157,7 +157,7 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
         return not_one_of(about.examples, data[key])
     if kind == "missing":
         return f"missing; expected {about.description}"
-    hint = as_share(data[key]) if "between 0 and 1" in str(about.description) else ""
+    hint = as_ratio(data[key]) if "between 0 and 1" in str(about.description) else ""
     return f"expected {about.description}, got {shown(data[key])}{hint}"
 
 

@@ -115,9 +115,7 @@ class Spec:
     @cached_property
     def workload(self) -> Workload:
         """All entries together."""
-        first, *others = (entry.workload for entry in self.entries)
-        groups = first.groups + tuple(group for other in others for group in other.groups)
-        return Workload(self.schema, groups)
+        return Workload(self.schema, tuple(group for e in self.entries for group in e.workload.groups))
 
     @property
     def remarks(self) -> list[str]:

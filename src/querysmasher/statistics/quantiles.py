@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array
-from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share, explained
+from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_ratio, explained
 from querysmasher.formatting import figure
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.ratios import (
@@ -219,7 +219,7 @@ def _checked(probabilities: object) -> Array:
         if isinstance(p, bool) or not isinstance(p, int | float | np.floating) or not 0 < p < 1
     ]
     if not given or wrong:
-        got = f"{as_given(wrong[0])}{as_share(wrong[0])}" if wrong else "[]"
+        got = f"{as_given(wrong[0])}{as_ratio(wrong[0])}" if wrong else "[]"
         raise WorkloadError(
             f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
         )

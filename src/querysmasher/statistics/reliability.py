@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError, as_given, as_share
+from querysmasher.errors import WorkloadError, as_given, as_ratio
 
 MAX_JOINT = 500
 """Maximum number of figures whose joint distribution is simulated; Šidák's inequality serves beyond."""
@@ -42,7 +42,7 @@ def checked_level(level: object) -> float:
     """Return a level; refuse what is not a number between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
         raise WorkloadError(
-            f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
+            f"level: expected a number between 0 and 1, got {as_given(level)}{as_ratio(level)}"
         )
     return float(level)
 

@@ -19,7 +19,7 @@ from querysmasher.errors import (
     UnknownAttributeError,
     WorkloadError,
     as_given,
-    as_share,
+    as_ratio,
     explained,
     not_one_of,
     some,
@@ -131,7 +131,7 @@ def random_queries(
     check_schema(schema)
     attributes = _names(attributes)
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
-        msg = f"p: expected a probability above 0 and at most 1, got {as_given(p)}{as_share(p)}"
+        msg = f"p: expected a probability above 0 and at most 1, got {as_given(p)}{as_ratio(p)}"
         raise WorkloadError(msg)
     for name, given, least in (("count", count, 1), ("seed", seed, 0)):
         if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from querysmasher.arrays import Array, kronecker
-from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_share, explained, suggestion
+from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_ratio, explained, suggestion
 from querysmasher.formatting import error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
@@ -40,7 +40,7 @@ class Target:
             raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
         if level is not None and not 0 < level < 1:
             raise WorkloadError(
-                f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
+                f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_ratio(self.level)}"
             )
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)

@@ -13,20 +13,27 @@ from tests.planning.estimator.test_estimator import exact_release
 from tests.planning.lines.test_splitting import SCHEMA, check_variances, planned
 from tests.release.tables import check_simulated, random_counts
 
+PUBLIC = pytest.param("replace_one", 150, 0.01, 1.006, 1.008, marks=pytest.mark.slow)
+"""With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""
+
 
 @pytest.mark.parametrize("family", ["prefix", "range"])
-@pytest.mark.parametrize("n", [60, 300])
-def test_one_attribute_is_within_a_few_thousandths_of_the_dense_optimum(n, family):
-    schema = qs.Schema.of(a=n)
-    workload = qs.queries(schema, a=family)
-    dense = qs.plan(workload, COST)
+@pytest.mark.parametrize(
+    ("neighbours", "n", "gap", "most", "most_measured"),
+    [("add_remove", 60, 0.0025, 1.003, 1.003), ("add_remove", 300, 0.0025, 1.003, 1.003), PUBLIC],
+)
+def test_one_attribute_is_near_the_dense_optimum(family, neighbours, n, gap, most, most_measured):
+    workload = qs.queries(qs.Schema.of(a=n), a=family)
+    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
+    dense = qs.plan(workload, budget)
     with as_lines(50), limited(**SPLIT):
-        large = qs.plan(workload, COST)
-    assert large.rmse <= 1.003 * dense.rmse
+        large = qs.plan(workload, budget)
+    assert large.rmse <= most * dense.rmse
     assert large.rmse / (1 + large.gap) <= dense.rmse * (1 + 1e-6)
-    assert large.gap < 0.0025
-    if family == "prefix":
-        assert np.sqrt(as_measured(large, 10**8).variances(workload).mean()) <= 1.003 * dense.rmse
+    assert large.gap < gap
+    if family == "prefix" or neighbours == "replace_one":
+        released = as_measured(large, 10**8).variances(workload)
+        assert np.sqrt(released.mean()) <= most_measured * dense.rmse
 
 
 def test_a_large_attribute_beside_small_ones_is_near_the_searched_plan():
@@ -72,13 +79,23 @@ def test_what_is_not_measured_is_refused_with_its_name():
         release.marginal("a", "b")
 
 
-@pytest.mark.slow
-def test_too_many_cells_and_too_many_values_are_refused_before_any_work():
-    schema = qs.Schema.of(a=1_000_000, b=30)
-    with pytest.raises(TooLargeError, match="30,000,000 cells"):
-        qs.plan(qs.queries(schema, a="prefix", b="identity"), COST)
-    with pytest.raises(TooLargeError, match="1,000,001 values"):
-        qs.plan(qs.queries(qs.Schema.of(a=1_000_001), a="prefix"), COST)
+MANY, MILLION = qs.Schema.of(x=100_000, age=116, sex=2), qs.Schema.of(a=1_000_000, b=30)
+TREE = qs.hierarchy(MANY, "x", np.arange(100_000) // 100)
+TOO_MANY = r"has 1,000,001 values.*up to 1,000,000\. Remedies: coarser"
+
+
+@pytest.mark.parametrize(
+    ("workload", "problem"),
+    [
+        (qs.queries(MILLION, a="prefix", b="identity"), "30,000,000 cells"),
+        (qs.queries(MANY, x=TREE, age="prefix", sex="identity"), "23,200,000.*20,000,000"),
+        (qs.queries(qs.Schema.of(a=1_000_001), a="prefix"), TOO_MANY),
+        (qs.queries(qs.Schema.of(a=1_000_001), a="identity"), TOO_MANY),
+    ],
+)
+def test_what_is_too_large_is_refused_before_any_work(workload, problem):
+    with pytest.raises(TooLargeError, match=problem):
+        qs.plan(workload, COST)
 
 
 def test_overlapping_combinations_of_large_attributes_are_planned():
@@ -111,26 +128,10 @@ def test_answers_of_large_attributes_are_unbiased_with_the_stated_errors():
 
 
 def test_a_predicate_beside_all_ranges_of_many_values():
-    """Whether ranges tell the number of records is known without listing five billion of them."""
-    schema = qs.Schema.of(a=100_000, b=3)
+    """Whether ranges tell the number of records is known without listing 200 million of them."""
+    schema = qs.Schema.of(a=20_000, b=3)
     for other in (qs.where(schema, "b == 1"), qs.queries(schema, b="prefix")):
         assert qs.plan(qs.queries(schema, a="range") + other, COST).gap < 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["prefix", "range"])
-def test_a_public_total_is_not_measured(family):
-    """With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""
-    workload = qs.queries(qs.Schema.of(a=150), a=family)
-    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
-    dense = qs.plan(workload, budget)
-    with as_lines(50), limited(**SPLIT):
-        large = qs.plan(workload, budget)
-    assert large.rmse <= 1.006 * dense.rmse
-    assert large.rmse / (1 + large.gap) <= dense.rmse * (1 + 1e-6)
-    assert large.gap < 0.01
-    released = as_measured(large, 10**8).variances(workload)
-    assert np.sqrt(released.mean()) <= 1.008 * dense.rmse
 
 
 @pytest.mark.slow

@@ -13,10 +13,9 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.objectives.variances import extremes
 from tests.builders import COST, cps
-from tests.planning.objectives.targets import aimed
 from tests.planning.objectives.test_worst import UNITS, is_measured
 from tests.reference import optimal_worst, query_rows, variances
-from tests.strategies import schemas, workloads
+from tests.strategies import aimed, schemas, workloads
 
 SCHEMA = qs.Schema.of(age=12, sex=2, region=4)
 HEADLINES = qs.all_kway(SCHEMA, 1).within(8)

@@ -11,10 +11,9 @@ import querysmasher as qs
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.limits import limited
 from tests.builders import COST
-from tests.planning.objectives.targets import aimed
 from tests.planning.test_mixture import BESIDE
 from tests.reference import privacy_cost, query_rows, variances
-from tests.strategies import matrices, schemas
+from tests.strategies import aimed, matrices, schemas
 
 pytestmark = pytest.mark.filterwarnings("ignore::querysmasher.errors.QuerySmasherWarning")
 """Random tables ask any family of any attribute."""

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from tests.builders import COST, cps, cube
-from tests.planning.objectives.targets import aimed
 from tests.reference import optimal_worst, query_rows, variances
-from tests.strategies import schemas, workloads
+from tests.strategies import aimed, schemas, workloads
 
 UNITS = [{}, {"neighbours": "replace_one"}, {"records_per_person": 3}]
 
