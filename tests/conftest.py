@@ -109,7 +109,7 @@ TOGETHER = {
         "howto/verify.md",
         "README.md",
         "documentation/test_reference.py",  # plans the same spec as the next one and the quick start
-        "cli/test_init.py",
+        "test_the_tour_of_the_help_runs",
         "cli/test_others.py",
         "comparison/test_compare.py",
         "release/test_verify_files.py",

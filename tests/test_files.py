@@ -145,13 +145,7 @@ def test_nothing_is_ever_unpickled(written, refuses):
     Trap.sprung = False
 
 
-def test_arrays_of_objects_are_not_written(tmp_path):
-    with pytest.raises(ValueError, match="allow_pickle=False"):
-        write_archive(tmp_path / "x", "thing", {"a": np.array([Trap()], dtype=object)})
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": object()}])
+@pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": object()}, {"a": np.array([Trap()], dtype=object)}])
 def test_nothing_is_left_behind_when_the_payload_cannot_be_written(tmp_path, payload):
     with pytest.raises((ValueError, TypeError)):
         write_archive(tmp_path / "x", "thing", payload)
@@ -207,8 +201,6 @@ def test_a_broken_compressed_stream_is_a_file_error(written, monkeypatch, refuse
 
 
 def test_files_get_the_usual_permissions_and_keep_infinite_numbers(tmp_path):
-    import os
-
     mask = os.umask(0o022)
     try:
         write_archive(tmp_path / "file", "thing", {"x": float("inf")})
@@ -223,6 +215,12 @@ def array_bytes(header, data=b""):
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, header)
     return stream.getvalue() + data
+
+
+def any_header(text):
+    """An array's file with any text as its header."""
+    header = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(400)
 
 
 HEADER = {"descr": "<f8", "fortran_order": False, "shape": (1,)}
@@ -244,27 +242,14 @@ HEADER = {"descr": "<f8", "fortran_order": False, "shape": (1,)}
         array_bytes(HEADER | {"descr": [("a", "|O")]}, bytes(8)),
         array_bytes(HEADER).replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03") + bytes(8),
         b"\x93NUMPY\x01\x00" + b"\xff\xff" + b"{" * 70_000,
+        any_header("{'descr': '<f8', 'shape': (((50,)}"),  # a bracket that is not closed
+        any_header("{'descr': '<,f8', 'fortran_order': False, 'shape': (50,)}"),  # no type
+        any_header("x\n  y\n z"),
+        any_header("(" * 300),
     ],
 )
-def test_an_array_is_no_larger_than_its_file(written, content, refuses):
+def test_an_array_that_its_file_cannot_hold_is_refused(written, content, refuses):
     rewritten(written, **{"0.npy": content})
-    with refuses(FileError, ValueError, "thing.qs"):
-        read_archive(written, "thing")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{'descr': '<f8', 'shape': (((50,)}",  # a bracket that is not closed
-        "{'descr': '<,f8', 'fortran_order': False, 'shape': (50,)}",  # no type
-        "x\n  y\n z",
-        "(" * 300,
-    ],
-)
-def test_a_header_that_is_no_python_is_refused(written, text, refuses):
-    header = text.encode() + b"\n"
-    magic = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
-    rewritten(written, **{"0.npy": magic + header + bytes(400)})
     with refuses(FileError, ValueError, "thing.qs"):
         read_archive(written, "thing")
 

@@ -94,12 +94,6 @@ def test_too_many_records_for_exact_answers_is_said_before_the_data_are_touched(
     assert not data.touched
 
 
-@pytest.mark.parametrize("data", [None, 3, [1, 2], {"a": [1]}, np.zeros((2, 2)), object()])
-def test_what_is_no_table(plan, data, refuses):
-    with refuses(DataError, ValueError, "data"):
-        qs.measure(plan, data)
-
-
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "gaussian"])
 def test_the_same_seed_gives_the_same_release(plan, table, noise):
     one, two, three = (qs.measure(plan, table, seed=seed, noise=noise) for seed in (5, 5, 6))

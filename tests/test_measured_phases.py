@@ -19,8 +19,7 @@ from querysmasher.release.verify import (
     planned_summary,
     summary_of,
 )
-from tests.estimate.tables import people
-from tests.exploring.people import frame, true_error
+from tests.estimate.tables import frame, people, true_error
 from tests.release.folders import summarised
 
 BUDGET = qs.ApproxDP(1.0, 1e-6)

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+import querysmasher as qs
 from querysmasher.progress import Bar
 
 
@@ -42,8 +43,6 @@ def test_nothing_is_drawn_without_a_terminal(capsys):
 
 
 def test_the_certified_gap_of_blocks_is_told(monkeypatch, limit_planning):
-    import querysmasher as qs
-
     notes = []
     monkeypatch.setattr(Bar, "note", lambda self, text: notes.append(text))
     limit_planning(light_cells=4)
@@ -77,8 +76,6 @@ def test_a_bar_inside_another_is_a_stage_of_it(terminal):
 @pytest.mark.slow
 def test_a_plan_has_one_bar(monkeypatch):
     """However many stages it has: centres, blocks, queries that are measured as they are."""
-    import querysmasher as qs
-
     shown = []
     monkeypatch.setattr(
         "rich.progress.Progress.start", lambda bar: shown.append([task.description for task in bar.tasks])

@@ -49,12 +49,6 @@ def test_a_missing_column_is_told_by_check_and_release(run, spec, folder):
     assert "measure.person: expected the name of a column" in run("plan", code=2).err
 
 
-def test_resuming_with_another_person_is_refused(run, spec, folder):
-    run("release")
-    (folder / "release.toml").write_text(spec.replace('person = "household"', ""))
-    assert "different person" in run("release", "--out", "b", "--resume", "out", code=2).err
-
-
 COUNTED = "Every count, its error and its interval are about the records that are counted"
 
 
@@ -105,13 +99,14 @@ def test_what_is_reported_and_expected(run, spec, folder):
     assert "What was left out" in (folder / "page.html").read_text()
 
 
-def test_resuming_with_another_policy_is_refused(run, spec, folder):
+def test_resuming_with_another_person_or_policy_is_refused(run, spec, folder):
     run("release")
-    for more, what in (
-        ('unknown = "drop"', "policy for unknown values"),
-        ("report_dropped = true", "report_dropped"),
+    for other, what in (
+        (spec.replace('person = "household"', ""), "person"),
+        (spec + 'unknown = "drop"\n', "policy for unknown values"),
+        (spec + "report_dropped = true\n", "report_dropped"),
     ):
-        (folder / "release.toml").write_text(spec + more + "\n")
+        (folder / "release.toml").write_text(other)
         assert f"different {what}" in run("release", "--out", "b", "--resume", "out", code=2).err
 
 

@@ -10,8 +10,7 @@ import querysmasher as qs
 from querysmasher.cli.app import app
 from querysmasher.comparison.rehearsal import rehearse
 from tests.cli.conftest import Ran
-from tests.estimate.tables import counted, people
-from tests.exploring.people import BUDGET, frame
+from tests.estimate.tables import BUDGET, counted, frame, people
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
 

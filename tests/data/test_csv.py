@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 
 import pyarrow as pa
 import pytest
@@ -323,20 +322,6 @@ def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
             return encoder.encode(Texts(pa.array(some, pa.large_string()), decimal)).tolist()
 
         assert read(values) == [read([value])[0] for value in values]
-
-
-def test_the_slow_way_agrees_with_the_quick_one(tmp_path):
-    """A lone carriage return makes a block be read field by field."""
-    rows = [["x", "1", 'a "quoted", note'], ["x\ny", "0", ""], ["", "2.5", "\n"]]
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer).writerows([["a", "b", "note"], *rows])
-    path = tmp_path / "people.csv"
-    path.write_bytes(buffer.getvalue().encode())
-    quick = texts(path, CSV(path), ["a", "b", "note"])
-    path.write_bytes(buffer.getvalue().encode() + b"y,1,lone\rreturn\r\n\r\n")
-    slow = texts(path, CSV(path), ["a", "b", "note"])
-    assert [column[:-1] for column in slow] == quick
-    assert [column[-1] for column in slow] == ["y", "1", "lone\rreturn"]
 
 
 def write(path, text):

@@ -44,45 +44,10 @@ def records(sizes, seed=0, name="p{}".format):
     return [rows[i] for i in generator.permutation(len(rows))]
 
 
-def in_pandas(rows, folder):
-    return pd.DataFrame(rows)
-
-
-def in_pandas_categories(rows, folder):
-    return pd.DataFrame(rows).astype({"id": "category"})
-
-
-def in_polars(rows, folder):
-    return pl.DataFrame(rows)
-
-
-def in_polars_lazy(rows, folder):
-    return pl.LazyFrame(rows)
-
-
-def in_arrow(rows, folder):
-    return pa.Table.from_pylist(rows)
-
-
-def in_duckdb(rows, folder):
-    table = pa.Table.from_pylist(rows)
-    return duckdb.from_arrow(table)
-
-
-def in_csv(rows, folder):
-    pd.DataFrame(rows).to_csv(folder / "x.csv", index=False)
-    return folder / "x.csv"
-
-
 def in_csvs(rows, folder):
     for number in range(3):
         pd.DataFrame(rows[number::3]).to_csv(folder / f"part{number}.csv", index=False)
     return str(folder / "part*.csv")
-
-
-def in_parquet(rows, folder):
-    pq.write_table(pa.Table.from_pylist(rows), folder / "x.parquet", row_group_size=5)
-    return folder / "x.parquet"
 
 
 def in_folders(rows, folder):
@@ -94,18 +59,27 @@ def in_folders(rows, folder):
     return folder / "all"
 
 
-ENGINES = [
-    in_pandas,
-    in_pandas_categories,
-    in_polars,
-    in_polars_lazy,
-    in_arrow,
-    in_duckdb,
-    in_csv,
-    in_csvs,
-    in_parquet,
-    in_folders,
-]
+def in_csv(rows, folder):
+    pd.DataFrame(rows).to_csv(folder / "x.csv", index=False)
+    return folder / "x.csv"
+
+
+def in_parquet(rows, folder):
+    pq.write_table(pa.Table.from_pylist(rows), folder / "x.parquet", row_group_size=5)
+    return folder / "x.parquet"
+
+
+IN_MEMORY = {
+    "pandas": lambda rows, _: pd.DataFrame(rows),
+    "polars": lambda rows, _: pl.DataFrame(rows),
+    "arrow": lambda rows, _: pa.Table.from_pylist(rows),
+    "duckdb": lambda rows, _: duckdb.from_arrow(pa.Table.from_pylist(rows)),
+}
+ENGINES = IN_MEMORY | {
+    "pandas categories": lambda rows, _: pd.DataFrame(rows).astype({"id": "category"}),
+    "polars lazy": lambda rows, _: pl.LazyFrame(rows),
+    **{make.__name__: make for make in (in_csv, in_csvs, in_parquet, in_folders)},
+}
 
 
 def counted(data, most=2, limits=None, unknown="refuse", key=KEY, names=SCHEMA.names):
@@ -126,7 +100,7 @@ def reference(rows, most=2, key=KEY):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("limits", [None, TINY], ids=["", "tiny"])
 def test_every_engine_keeps_the_same_records(engine, limits, tmp_path):
     rows = records([1, 2, 3, 9, 25, 0, 2])
@@ -137,7 +111,7 @@ def test_every_engine_keeps_the_same_records(engine, limits, tmp_path):
     np.testing.assert_array_equal(one, expected.sum(axis=(1, 2)))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_neighbours_that_lack_all_records_of_a_person(engine, tmp_path):
     """Brute force: whoever leaves, however many records they had, at most k counts change, all downwards."""
     rows = records([1, 2, 7, 12])
@@ -174,7 +148,7 @@ def left_out(data, most=2, limits=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("limits", [None, TINY], ids=["", "tiny"])
 def test_every_engine_bins_whole_persons(engine, limits, tmp_path):
     """Neighbours included: whoever leaves, one bin changes by one, however the table is cut into parts."""
@@ -452,7 +426,7 @@ ROWS = st.lists(st.tuples(IDS, st.sampled_from([0, 2, 9, None])), max_size=9)
 @settings(deadline=None, max_examples=60)
 @given(
     ROWS,
-    st.sampled_from([in_pandas, in_polars, in_arrow, in_duckdb]),
+    st.sampled_from([*IN_MEMORY]),
     st.sampled_from(["refuse", "drop"]),
     st.integers(1, 3),
     st.integers(1, 4),
@@ -462,7 +436,7 @@ def test_check_says_what_measuring_does(rows, make, unknown, most, max_records):
     names = ["a"]
     columns = pa.schema([("id", pa.string()), ("a", pa.int64())])
     table = pa.Table.from_pylist([{"id": name, "a": a} for name, a in rows], columns)
-    data = table if make is in_arrow else make(table.to_pylist(), None) if rows else table
+    data = IN_MEMORY[make](table.to_pylist(), None) if rows and make != "arrow" else table
     options = {"max_records": max_records, "unknown": unknown, "person": "id", "records_per_person": most}
     found = check(SCHEMA, data, names, **options)
     try:

@@ -5,10 +5,12 @@ import math
 from functools import cache
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 import querysmasher as qs
 from querysmasher.estimate.evidence import Evidence, Noisy
+
+BUDGET = qs.ApproxDP(1.0, 1e-6)
 
 
 def people(records=4000, seed=0):
@@ -24,7 +26,7 @@ def people(records=4000, seed=0):
 
 def frame(schema, records):
     """Records of codes as a table."""
-    return pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    return pd.DataFrame({name: records[:, i] for i, name in enumerate(schema.names)})
 
 
 @cache
@@ -68,3 +70,19 @@ def evidence(schema, records, order, variance, seed=0):
     rng = np.random.default_rng(seed)
     places = [p for k in range(order + 1) for p in itertools.combinations(range(len(schema)), k)]
     return told(schema, [noisy(schema, records, place, variance, rng) for place in places])
+
+
+def sums(records=3000, seed=0):
+    """Four independent attributes, and one that is the sum of two modulo 4, mostly: a triple to be found."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, 4, (records, 5))
+    known = rng.random(records) < 0.9
+    drawn[known, 4] = (drawn[known, 0] + drawn[known, 1]) % 4
+    return qs.Schema.of(a=4, b=4, c=4, d=4, e=4), drawn
+
+
+def true_error(estimate, records, names):
+    """The sum of the absolute errors of an estimated table."""
+    schema = estimate.schema
+    exact = counted(schema, records, schema.positions(names))
+    return float(np.abs(np.asarray(estimate.marginal(*names)) - exact).sum())

@@ -30,10 +30,9 @@ from querysmasher.errors import (
 from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counts import CountedOnce
-from querysmasher.release.provenance import ComparedPhase, MeasuredPhase
+from querysmasher.release.provenance import ComparedPhase
 from tests.builders import ALARM, UNIFORM
-from tests.estimate.tables import counted, people
-from tests.exploring.people import BUDGET, frame, sums, true_error
+from tests.estimate.tables import BUDGET, counted, frame, people, sums, true_error
 from tests.release.tables import Untouchable
 
 SCHEMA, RECORDS = people()
@@ -319,11 +318,6 @@ def test_a_table_that_is_too_large_is_refused():
     schema = qs.Schema.of(a=1000, b=1000, c=1000)
     with pytest.raises(PlanError, match="1,000,000,000 cells"):
         qs.explore(qs.marginals(schema, 3), Untouchable(), BUDGET)
-
-
-def test_phases_are_named_and_cover_the_plan(release):
-    assert [type(p) for p in release.exploration.phases][:3] == [MeasuredPhase, MeasuredPhase, ComparedPhase]
-    assert release.exploration.phases[-1].name == "errors of the estimate"
 
 
 # --- shares ---------------------------------------------------------------------------------------------

@@ -286,23 +286,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("store", [MemoryStore, FileStore])
-@pytest.mark.parametrize("dtype", [np.int64, np.float64])
-def test_what_is_put_comes_back_flat_in_any_order(store, dtype):
-    kept = store()
-    given = {n: (np.arange(n * 6).reshape(2, 3, n) - 7).astype(dtype) for n in (3, 1, 2)}
-    given[9] = np.asfortranarray(np.arange(12).reshape(3, 4)).astype(dtype)
-    given[5] = np.array(-(2**62) if dtype is np.int64 else 0.1, dtype=dtype)
-    for number, answers in given.items():
-        kept.put(number, answers)
-    assert sorted(kept) == [1, 2, 3, 5, 9]
-    for number in (2, 9, 1, 5, 3, 2):
-        assert kept[number].dtype == dtype
-        np.testing.assert_array_equal(kept[number], given[number].ravel())
-    with pytest.raises(KeyError):
-        kept[4]
-
-
 def test_large_releases_go_to_disk(monkeypatch):
     assert isinstance(new_store(2**26), MemoryStore)
     assert isinstance(new_store(2**26 + 1), FileStore)

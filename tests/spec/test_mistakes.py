@@ -333,50 +333,51 @@ def test_long_values_are_cut(tmp_path):
     assert len(str(caught.value)) < 200
 
 
+HIERARCHY = ": expected a header, then in each line a value and its group at each level"
+RANGES = ": expected a header, then in each line a first value, a last one and perhaps a weight"
+
+
 @pytest.mark.parametrize(
-    ("lines", "problem"),
+    ("form", "lines", "problem"),
     [
         (
+            "hierarchy",
             ["sex,level", "F,x", "M,y", f"{PRIVATE},x"],
-            "line 4: its first column is not a value of attribute 'sex'",
+            ", line 4: its first column is not a value of attribute 'sex'",
         ),
-        (["sex,level", "F,x", "", "M,y", f'F,"{PRIVATE}\nz"'], "line 6: its value already has a line"),
-        (["sex,level", f"F,{PRIVATE},x", "M,y"], "line 2: expected 2 columns, as in the header, got 3"),
-        (["sex,level", f"F,{PRIVATE}"], "a value of attribute 'sex' has no line; expected one for each of 2"),
-        ([f"{PRIVATE}"], "expected a header, then in each line a value and its group at each level"),
-        ([PRIVATE, PRIVATE], "expected a header, then in each line a value and its group at each level"),
-        ([], "expected a header, then in each line a value and its group at each level"),
+        (
+            "hierarchy",
+            ["sex,level", "F,x", "", "M,y", f'F,"{PRIVATE}\nz"'],
+            ", line 6: its value already has a line",
+        ),
+        (
+            "hierarchy",
+            ["sex,level", f"F,{PRIVATE},x", "M,y"],
+            ", line 2: expected 2 columns, as in the header, got 3",
+        ),
+        (
+            "hierarchy",
+            ["sex,level", f"F,{PRIVATE}"],
+            ": a value of attribute 'sex' has no line; expected one for each of 2",
+        ),
+        ("hierarchy", [f"{PRIVATE}"], HIERARCHY),
+        ("hierarchy", [PRIVATE, PRIVATE], HIERARCHY),
+        ("hierarchy", [], HIERARCHY),
+        ("ranges", ["from,to", "F,M,3"], ", line 2: expected 2 columns, as in the header, got 3"),
+        ("ranges", ["from,to", "F,M", f"F,{PRIVATE}"], ", line 3: expected two values of attribute 'sex'"),
+        ("ranges", ["from,to,weight", f"F,M,{PRIVATE}"], ", line 2: expected a number as weight"),
+        ("ranges", [PRIVATE], RANGES),
+        ("ranges", ["from,to"], RANGES),
     ],
 )
-def test_the_mistakes_of_a_hierarchy_file_are_told_without_its_values(tmp_path, lines, problem):
+def test_the_mistakes_of_a_file_are_told_without_its_values(tmp_path, form, lines, problem):
     """The file may be the private table, named by mistake; nor is it told which values are not in it."""
-    (tmp_path / "levels.csv").write_text("\n".join(lines))
+    (tmp_path / "x.csv").write_text("\n".join(lines))
     with pytest.raises(SpecError) as caught:
-        read(tmp_path, entry('kind = "queries"\nfamilies.sex = {hierarchy = "levels.csv"}'))
-    assert f"'levels.csv', {problem}" in str(caught.value) or f"'levels.csv': {problem}" in str(caught.value)
+        read(tmp_path, entry(f'kind = "queries"\nfamilies.sex = {{{form} = "x.csv"}}'))
+    assert f"'x.csv'{problem}" in str(caught.value)
     assert PRIVATE not in str(caught.value)
     assert "'M'" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (["from,to", "F,M,3"], ", line 2: expected 2 columns, as in the header, got 3"),
-        (["from,to", "F,M", f"F,{PRIVATE}"], ", line 3: expected two values of attribute 'sex'"),
-        (["from,to,weight", f"F,M,{PRIVATE}"], ", line 2: expected a number as weight"),
-        ([PRIVATE], ": expected a header, then in each line a first value, a last one and perhaps a weight"),
-        (
-            ["from,to"],
-            ": expected a header, then in each line a first value, a last one and perhaps a weight",
-        ),
-    ],
-)
-def test_the_mistakes_of_a_file_of_ranges_are_told_without_its_values(tmp_path, lines, problem):
-    (tmp_path / "spans.csv").write_text("\n".join(lines))
-    with pytest.raises(SpecError) as caught:
-        read(tmp_path, entry('kind = "queries"\nfamilies.sex = {ranges = "spans.csv"}'))
-    assert f"'spans.csv'{problem}" in str(caught.value)
-    assert PRIVATE not in str(caught.value)
 
 
 TEXT = """\
