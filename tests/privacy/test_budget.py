@@ -142,27 +142,28 @@ def test_bad_amounts(bad):
             delta(1.0, bad)
 
 
-@pytest.mark.parametrize("bad", [1.0, 1.5, 1e-301])
-def test_bad_delta(bad):
-    with pytest.raises(BudgetError, match=r"^delta: "):
-        ApproxDP(1.0, bad)
-
-
-def test_bad_order():
-    with pytest.raises(BudgetError, match=r"^alpha: "):
-        PrivacyCost(1.0).renyi(1.0)
-
-
-@pytest.mark.parametrize("bad", ["", "ADD_REMOVE", "both", None, 1, [], ["add_remove"]])
-def test_bad_neighbours(bad):
-    with pytest.raises(BudgetError, match=r"^neighbours: expected 'add_remove' or 'replace_one', got"):
-        zCDP(1.0, neighbours=bad)
-
-
-@pytest.mark.parametrize("bad", [0, -1, 1.0, True, "1", None])
-def test_bad_records_per_person(bad):
-    with pytest.raises(BudgetError, match=r"^records_per_person: "):
-        zCDP(1.0, records_per_person=bad)
+@pytest.mark.parametrize(
+    ("make", "problem", "several"),
+    [
+        (lambda bad: ApproxDP(1.0, bad), "delta: ", [1.0, 1.5, 1e-301]),
+        (lambda bad: PrivacyCost(1.0).renyi(bad), "alpha: ", [1.0]),
+        (
+            lambda bad: zCDP(1.0, neighbours=bad),
+            "neighbours: expected 'add_remove' or 'replace_one', got",
+            ["", "ADD_REMOVE", "both", None, 1, [], ["add_remove"]],
+        ),
+        (
+            lambda bad: zCDP(1.0, records_per_person=bad),
+            "records_per_person: ",
+            [0, -1, 1.0, True, "1", None],
+        ),
+    ],
+    ids=["delta", "order", "neighbours", "records"],
+)
+def test_bad_arguments(make, problem, several):
+    for bad in several:
+        with pytest.raises(BudgetError, match=f"^{problem}"):
+            make(bad)
 
 
 def test_options_are_keyword_only():

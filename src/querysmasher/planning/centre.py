@@ -115,9 +115,9 @@ Centres = tuple[Centre, ...]
 
 
 def uniform(schema: Schema) -> Centres:
-    """Return the uniform centre of every attribute; attributes of equal size share one."""
-    shared = {n: Centre.uniform(n) for n in set(schema.sizes)}
-    return tuple(shared[n] for n in schema.sizes)
+    """Return the uniform centre of every attribute; it is the same object for equal sizes."""
+    by_size = {n: Centre.uniform(n) for n in set(schema.sizes)}
+    return tuple(by_size[n] for n in schema.sizes)
 
 
 def complement(centre: Array) -> Array:

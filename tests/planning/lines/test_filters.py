@@ -166,7 +166,7 @@ def test_the_bound_is_below_every_plan(data):
     even = data.draw(st.sampled_from([0.0, 0.3]))
     workload = moving(schema, lengths, weights)
     asked = [(group.families[0], group.weight) for group in workload]
-    bound = window_bound(size, asked, even)
+    bound = window_bound(LineGram.of(size, [*asked, (Identity((size,)), even)]))
     if even:
         workload = workload + even * qs.queries(schema, a="identity")
     assert 0 < bound <= qs.plan(workload, COST, centering="uniform").weighted_loss * (1 + 1e-6)

@@ -21,6 +21,7 @@ D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So 
 positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
 
 The bound: let W_c = U F² be these rows, with F² the root of their Gram matrix, and W those that lie inside.
+Single values and the total are filters in this basis too, and lie inside.
 U restricted to the rows of W has norm one at most, so that ‖WP^½‖_* ≥ tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and
 the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass an end. Only their first cells matter.
 """
@@ -28,19 +29,17 @@ the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import EASY, LineGram, WeightedFamily, path_bound
+from querysmasher.planning.lines.gram import EASY, LineGram, path_bound
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Indexes
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
@@ -70,7 +69,7 @@ def solve_line(gram: LineGram) -> LineSolution:
         "prefix": prefixes and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0],
         "range": gram.ranges,
         "circular": gram.circular and not gram.others,
-        "cosine": _windows(gram)[0] or not local.any(),
+        "cosine": gram.windows[0].size or not local.any(),
     }
     bases = [ends for ends, some in closed.items() if some]
     strategies = [filtered(gram, ends, 0) for ends in bases]
@@ -109,23 +108,19 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
 
 def _even_bound(gram: LineGram, ends: str) -> float:
     """Return Σ_j S_jj² for what is diagonal in a basis and no larger than G, and bounds for the rest."""
-    windows, _ = _windows(gram)
-    if ends == "cosine" and windows:
-        return gram.total + window_bound(gram.size, windows, float(gram.values.min()))
-    none, least = np.zeros(gram.size), float(gram.values.min())
-    even = LineGram(
-        gram.size,
-        (),
-        gram.total if ends in {"circular", "cosine"} else 0.0,
-        none + (gram.prefixes.min() if ends == "prefix" else 0.0),
-        none + least,
-        gram.ranges if ends == "range" else 0.0,
-        gram.circular if ends == "circular" else 0.0,
-        (),
-    )
-    reflection = Reflection(ends, gram.size)
-    diagonal = reflection.diagonal(reflection.kernel(_roots(even, ends)))
-    rest = gram.total - even.total + float((gram.values - least).sum())
+    n, least = gram.size, float(gram.values.min())
+    rest = float((gram.values - least).sum())
+    if ends == "cosine":
+        return window_bound(gram) + rest
+    reflection = Reflection(ends, n)
+    even = {"prefix": gram.prefixes.min(), "range": (n + 1) * gram.ranges, "circular": 2 * n * gram.circular}
+    square = reflection.second_differences
+    eigenvalues = least + even[ends] / np.where(square > 0, square, 1.0)
+    if ends == "circular":
+        eigenvalues[0] = least + gram.circular * (n**2 + n * (n - 1) * (2 * n - 1) / 6) + n * gram.total
+    else:
+        rest += gram.total
+    diagonal = reflection.diagonal(reflection.kernel(np.sqrt(eigenvalues)))
     return float(diagonal @ diagonal) + rest + _bound_on_others(gram)
 
 
@@ -144,32 +139,7 @@ def _bound_on_others(gram: LineGram) -> float:
 # --- ranges of given lengths ---
 
 
-def _windows(gram: LineGram) -> tuple[list[WeightedFamily], list[WeightedFamily]]:
-    """Return the families of ranges without a closed form, and the other families without one."""
-    windows, others = list[WeightedFamily](), list[WeightedFamily]()
-    for family, weight in gram.others:
-        spans = family.spans()
-        around = spans is None or bool(np.any(spans[0] > spans[1]))
-        (others if around else windows).append((family, weight))
-    return windows, others
-
-
-def _ranges(families: Sequence[WeightedFamily]) -> Iterator[tuple[Indexes, Indexes, Array]]:
-    """Iterate over the first values, the lengths and the weights of the ranges of each family."""
-    for family, coefficient in families:
-        first, last = family.spans() or (np.zeros(0, int),) * 2
-        yield first, last - first + 1, coefficient * family.query_weights()
-
-
-def length_spectrum(size: int, windows: Sequence[WeightedFamily]) -> Array:
-    """Return the eigenvalues of ranges of the same lengths, spread evenly over all positions."""
-    by_length = np.zeros(2 * size)
-    for _, lengths, weights in _ranges(windows):
-        np.add.at(by_length, lengths, weights / size)
-    return _eigenvalues(by_length)
-
-
-def _eigenvalues(by_length: Array) -> Array:
+def length_spectrum(by_length: Array) -> Array:
     """Return Σ c_l D_l(θ)² at every frequency, for the weights c_l of lengths below twice the size."""
     size = len(by_length) // 2
     angles = np.arange(1, size) * (np.pi / (2 * size))
@@ -178,72 +148,58 @@ def _eigenvalues(by_length: Array) -> Array:
     return np.append(by_length @ squares, np.maximum(waves, 0.0) / (4 * np.sin(angles) ** 2))
 
 
-def window_bound(size: int, windows: Sequence[WeightedFamily], even: float) -> float:
-    """Return a lower bound on the loss of ranges, and of single values of weight `even`, at unit cost.
+def window_bound(gram: LineGram) -> float:
+    """Return a lower bound on the loss of ranges of given lengths, single values and the total, at unit cost.
 
-    Only lengths whose ranges are queries at all positions count.
+    Only the least weight of the ranges of a length counts, if they are queries at all positions. Ranges too
+    long for a matrix of that size are left out.
     """
-    reflection, complete = Reflection("cosine", size), _complete(size, windows)
+    size, (first, lengths, weights) = gram.size, gram.windows
     by_length = np.zeros(2 * size)
-    by_length[list(complete)] = list(complete.values())
-    eigenvalues = even + _eigenvalues(by_length)
+    for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
+        if length <= min(limits().dense_values, size // 2) and count > size - length:
+            chosen = lengths == length
+            by_length[length] = np.bincount(first[chosen], weights[chosen], size - length + 1).min()
+    reflection = Reflection("cosine", size)
+    eigenvalues = gram.values.min() + length_spectrum(by_length)
+    eigenvalues[0] += size * gram.total
     seen = eigenvalues > ROUNDING * eigenvalues.max()
     roots = np.where(seen, np.sqrt(eigenvalues), 0.0)
     squares = reflection.diagonal(reflection.kernel(roots))
     inverse = reflection.lags(reflection.kernel(np.where(seen, 1 / np.where(seen, roots, 1.0), 0.0)))
-    for length, weight in complete.items():
+    for length in np.flatnonzero(by_length).tolist():
         cell = np.arange(length)
         corner = inverse[np.abs(np.subtract.outer(cell, cell))] + inverse[np.add.outer(cell, cell) + 1]
         before = np.arange(1, length // 2 + 1)[:, None]  # ranges that pass the first value, reflected there
         rows = (cell < length - before) + 1.0 * (cell < before)
         if length % 2 == 0:
             rows[-1] /= np.sqrt(2)  # the range around the end itself, half of which belongs to either side
-        lost = weight * np.einsum("ij,ij->j", rows, rows @ corner)
+        lost = by_length[length] * np.einsum("ij,ij->j", rows, rows @ corner)
         squares[:length] -= lost
         squares[size - length :] -= lost[::-1]
     return float(np.square(np.maximum(squares, 0.0)).sum())
 
 
-def _complete(size: int, windows: Sequence[WeightedFamily]) -> dict[int, float]:
-    """Return the least weight of ranges of every length that are queries at all positions.
-
-    Ranges too long for a matrix of that size are left out.
-    """
-    sums: dict[int, Array] = {}
-    for first, lengths, weights in _ranges(windows):
-        for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
-            if length <= min(limits().dense_values, size // 2) and count > size - length:
-                every = sums.setdefault(int(length), np.zeros(size - length + 1))
-                np.add.at(every, first[lengths == length], weights[lengths == length])
-    return {length: float(every.min()) for length, every in sums.items() if every.min() > 0}
-
-
 # --- filters ---
 
 
-def _roots(gram: LineGram, ends: str) -> Array:
-    """Return the roots of the eigenvalues of G in a basis: exact if all families are diagonal in it."""
-    windows, others = _windows(gram)
-    square = Reflection(ends, gram.size).second_differences
-    weight = float(replace(gram, others=tuple(others)).boundaries.mean())
-    result = weight / np.where(square > 0, square, 1.0) + gram.values.mean()
-    if windows:
-        result += length_spectrum(gram.size, windows)
-    if square[0] == 0:
-        result[0] = gram.times(np.ones((1, gram.size))).mean()
-    return np.sqrt(result)
-
-
 def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
-    """Return a filter in a basis, with some low frequencies adapted."""
-    n = gram.size
-    reflection, spectrum = Reflection(ends, n), _roots(gram, ends)
+    """Return a filter in a basis, near the root of G, with some low frequencies adapted."""
+    n, (_, lengths, weights) = gram.size, gram.windows
+    reflection, local = Reflection(ends, n), gram.boundaries
+    square = reflection.second_differences
+    high = max(0.0, float(local.mean() - 2 * weights.sum() / n))  # a range has two ends
+    spectrum = high / np.where(square > 0, square, 1.0) + gram.values.mean()
+    if weights.size:
+        spectrum += length_spectrum(np.bincount(lengths, weights / n, 2 * n).astype(float))
+    if square[0] == 0:
+        spectrum[0] = gram.times(np.ones((1, n))).mean()
+    spectrum = np.sqrt(spectrum)
     spectrum = np.maximum(spectrum, FAINT * float(spectrum.mean()))
     level = spectrum[: waves + 1][-1]
     spectrum[:waves] = level
     low = np.array([wave for k in range(waves) for wave in reflection.waves(k)]).reshape(-1, n)
     plain = reflection.diagonal(reflection.kernel(spectrum))
-    local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
     for _ in range(4 if waves else 0):

@@ -28,7 +28,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.workload.families import Intervals
-from querysmasher.workload.family import Family, Structure
+from querysmasher.workload.family import Family, Indexes, Structure
 
 WeightedFamily = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
@@ -171,6 +171,18 @@ class LineGram:
         in_ranges = np.array([[-1, 1, 0], [1, -1, 0], [0, 0, 0]])
         in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
         return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
+
+    @cached_property
+    def windows(self) -> tuple[Indexes, Indexes, Array]:
+        """The first value, the length and the weight of every range without a closed form."""
+        none = np.zeros(0, dtype=np.int64)
+        parts: list[tuple[Indexes, Indexes, Array]] = [(none, none, np.zeros(0))]
+        for family, coefficient in self.others:
+            spans = family.spans()
+            if spans is not None and np.all(spans[0] <= spans[1]):
+                parts.append((*spans, coefficient * family.query_weights()))
+        first, last, weights = map(np.concatenate, zip(*parts, strict=True))
+        return first, last - first + 1, weights
 
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""

@@ -35,7 +35,7 @@ class Nested:
     """A forest of groups of values, and how much each counts; its arrays must not be changed."""
 
     leaf_of: Integers
-    """The number of every value's leaf: values that no query distinguishes share one."""
+    """The number of every value's leaf: the same for values that no query distinguishes."""
     nodes: Nodes
     weights: Array
     """The sum of the weights of the queries about each node: zero for none."""

@@ -65,15 +65,15 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, roles: Sequence[int] | None = None, *, added: bool = False) -> Scopes:
-        """Find the scopes: uses of a family on attributes of the same role share one.
+    def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
+        """Find the scopes: uses of a family for one target on attributes of the same role share one.
 
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
         sum would be no product.
         """
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
-        roles = scope_roles(workload) if roles is None else roles
+        schema, roles = workload.schema, attribute_roles(workload, coarse=True)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -87,19 +87,13 @@ class Scopes:
                 kinds = [(True, same) for _, same in kinds]
             numbered = []
             for (names, family), (fixed, same) in zip(group.parts(), kinds, strict=True):
-                key = family.key, tuple(roles[a] for a in workload.schema.positions(names)), fixed
+                key = family.key, tuple(roles[a] for a in schema.positions(names)), fixed, group.target
                 number = numbers.setdefault(key, len(scopes))
                 if number == len(scopes):
                     scopes.append(Scope(family, fixed, same and not fixed))
                 numbered.append(number)
             of_group.append(tuple(numbered))
         return cls(tuple(scopes), tuple(of_group))
-
-
-def scope_roles(workload: Workload) -> tuple[int, ...]:
-    """Return the roles of attributes: queries on attributes of the same roles have the same multipliers."""
-    plain = (replace(g, weight=1.0 if g.target is None else g.target.std) for g in workload)
-    return attribute_roles(Workload(workload.schema, tuple(plain)), coarse=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,6 @@ from querysmasher.planning.objectives.multipliers import (
     class_losses,
     expectations,
     merged,
-    scope_roles,
     spread,
 )
 from querysmasher.planning.objectives.replan import Replan
@@ -82,11 +81,10 @@ class Search:
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
-        self._roles = scope_roles(workload)
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
-        self.workload, self.scopes = workload, Scopes.of(workload, self._roles, added=self.mean)
+        self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
         self._table: VarianceTable | None = None
 
     @property

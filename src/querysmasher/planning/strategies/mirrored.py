@@ -137,15 +137,10 @@ class MirroredStrategy(LineStrategy):
         return np.asarray(image / self.diagonal)
 
     @cached_property
-    def _inverse_diagonal(self) -> Array:
-        """The diagonal of K."""
-        return self.reflection.diagonal(self._inverse)
-
-    @cached_property
     def prefixes(self) -> Array:
         r = 1 / self.diagonal
         y = sums_below(self.reflection, self._inverse, r)
-        sums = np.cumsum(r * (2 * y + r * self._inverse_diagonal))
+        sums = np.cumsum(r * (2 * y + r * self.reflection.diagonal(self._inverse)))
         for row in self._correction:
             sums -= np.cumsum(r * row) ** 2
         return np.asarray(sums)
@@ -153,7 +148,8 @@ class MirroredStrategy(LineStrategy):
     @cached_property
     def values(self) -> Array:
         r = 1 / self.diagonal
-        return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
+        plain = self.reflection.diagonal(self._inverse)
+        return np.asarray(r**2 * (plain - np.square(self._correction).sum(axis=0)))
 
     def of_spans(self, first: Indexes, last: Indexes) -> Array:
         width = 1 + int((last - first).max(initial=0))
@@ -191,7 +187,7 @@ class MirroredStrategy(LineStrategy):
         return poles, np.asarray(solution[:-1]), float(solution[-1]), misfit
 
     def _crossing(self, low: Indexes, high: Indexes) -> Array:
-        """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
+        """Return the sum of V⁻¹_ij over i ≤ low < j ≤ high, for many pairs."""
         poles, weights, constant, _ = self._fit
         scales, result = 1 / self.diagonal, np.zeros(low.shape)
         for pole, weight in zip(poles.tolist(), weights.tolist(), strict=True):
@@ -200,21 +196,19 @@ class MirroredStrategy(LineStrategy):
         lowest = self.reflection.second_differences[:LOWEST, None]
         exact = 1 / self.spectrum[:LOWEST]
         left = exact - constant - (1 / (lowest + poles)) @ weights
+        terms = [(-1.0, row) for row in self._correction]
         for k in np.flatnonzero(np.abs(left) > 1e-12 * np.abs(exact)).tolist():
-            for wave in self.reflection.waves(k):
-                sums = np.cumsum(scales * wave)
-                result += left[k] * sums[low] * (sums[high] - sums[low])
+            terms += [(left[k], wave) for wave in self.reflection.waves(k)]
+        for factor, row in terms:
+            sums = np.cumsum(scales * row)
+            result += factor * sums[low] * (sums[high] - sums[low])
         return result
 
     def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
         if ends.size * self.diagonal.size > limits().exact_range_work and self._fit[-1] < SMOOTH:
-            cut = self._crossing(low, high)
-            for row in self._correction:
-                sums = np.cumsum(row / self.diagonal)
-                cut -= sums[low] * (sums[high] - sums[low])
-            return np.asarray(self.prefixes[low] + cut)
+            return np.asarray(self.prefixes[low] + self._crossing(low, high))
         result, values = np.empty(low.shape), np.arange(self.diagonal.size)
         step = max(1, CHUNK // self.diagonal.size)
         for start in range(0, ends.size, step):

@@ -64,15 +64,10 @@ class TreeStrategy(OnForest, AxisStrategy):
         return self.leaf_of.shape
 
     @cached_property
-    def _variances(self) -> tuple[Array, Array, Array]:
-        """P, u and σ of every node."""
+    def passes(self) -> tuple[Array, Array, Array]:
+        """P, u and σ of every node, by a pass up and one down."""
         ones = np.ones(len(self.nodes))
         return WeightedTree(self.nodes, ones, ones).variances(self.precisions)
-
-    @property
-    def node_variances(self) -> Array:
-        """The variance of the count of every node."""
-        return self._variances[2]
 
     @cached_property
     def measured(self) -> Integers:
@@ -94,7 +89,7 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     def covariances(self, of_leaves: Array) -> Array:
         """Return the covariances of queries with the counts of all nodes; both along the first axis."""
-        nodes, (alone, below, _) = self.nodes, self._variances
+        nodes, (alone, below, _) = self.nodes, self.passes
         lead = (slice(None), *[None] * (of_leaves.ndim - 1))
         result = np.zeros((len(nodes), *of_leaves.shape[1:]))
         result[nodes.leaves] = of_leaves * alone[nodes.leaves][lead]
@@ -124,8 +119,6 @@ class TreeStrategy(OnForest, AxisStrategy):
     # --- variances ---
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.nodes.leaves.size == self.leaf_of.size:
-            return True  # no two values share a leaf
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
@@ -150,14 +143,14 @@ class TreeStrategy(OnForest, AxisStrategy):
         if of_leaves is None:
             self._refuse()
         as_nodes = groups_as_nodes(self.nodes, of_leaves, size)
-        result = np.where(as_nodes >= 0, self.node_variances[as_nodes], 0.0)
+        result = np.where(as_nodes >= 0, self.passes[2][as_nodes], 0.0)
         if np.any(as_nodes < 0):
             result += self._group_variances(of_leaves, as_nodes[of_leaves] < 0, size)
         return result
 
     def _group_variances(self, of_leaves: Integers, chosen: NDArray[np.bool_], size: int) -> Array:
         """Return the variances of the counts of groups of the chosen leaves, zero for groups without any."""
-        nodes, (alone, below, _) = self.nodes, self._variances
+        nodes, (alone, below, _) = self.nodes, self.passes
         group_of = np.full(len(nodes), -1)
         group_of[nodes.leaves[chosen]] = of_leaves[chosen]
         node, group = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -217,7 +210,7 @@ class TreeStrategy(OnForest, AxisStrategy):
         number = np.cumsum(kept) - 1
         parents = np.where(nodes.parents[kept] < 0, -1, number[nodes.parents[kept]])
         precisions = self.precisions.copy()
-        precisions[as_nodes] = 1 / self._variances[0][as_nodes]
+        precisions[as_nodes] = 1 / self.passes[0][as_nodes]
         leaf = np.cumsum(Nodes(parents).is_leaf) - 1
         moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
         return TreeStrategy(leaf[number[as_nodes]], parents, precisions[kept], moved)
@@ -240,7 +233,7 @@ class TreeStrategy(OnForest, AxisStrategy):
         return self._in_integers(Tree(self.leaf_of, self.parents, *rounded))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        ratios = self.of_integers(rounded).node_variances / self.node_variances
+        ratios = self.of_integers(rounded).passes[2] / self.passes[2]
         return float(ratios[self.measured].max()) * float(squared_sensitivity(rounded))
 
     @classmethod
