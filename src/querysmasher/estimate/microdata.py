@@ -79,7 +79,7 @@ class Microdata:
     seed: int
     about: Mapping[str, Any]
 
-    note: ClassVar[str] = "synthetic records of nobody, drawn from an estimate: shrunk, not unbiased"
+    note: ClassVar[str] = "synthetic records, not of real people, from an estimate: shrunk, not unbiased"
 
     def __len__(self) -> int:
         """Count the records."""
