@@ -9,7 +9,6 @@ import querysmasher as qs
 from querysmasher.errors import WorkloadError
 from querysmasher.workload import family as module
 from querysmasher.workload.families import Circular, Identity, Prefix, Range, by_length
-from querysmasher.workload.family import Family
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
 from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
 from tests.profiles import fewer
@@ -40,14 +39,6 @@ def test_rows_of_named_families_are_their_definition(family, n):
     rows = np.array([[float(value in query) for value in range(n)] for query in counted])
     np.testing.assert_array_equal(family((n,)).matrix(), rows)
     assert family((n,)).rows == len(rows)
-
-
-def test_row_counts_follow_the_formulas():
-    assert [f((10,)).rows for f in NAMED] == [10, 10, 55, 100]
-    assert Affine((10, 4)).rows == 13
-    assert AbsDifference((10, 4)).rows == 10
-    assert RandomQueries((10, 4), 7, 0.3, 0).rows == 7
-    assert Circular((100_000,)).rows == 10**10
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -186,13 +177,6 @@ def test_a_family_comes_back_from_plain_data(data):
     assert again == family
     assert str(again) == str(family)
     np.testing.assert_array_equal(again.matrix(), family.matrix())
-
-
-def test_the_bare_family_asks_nothing():
-    bare = Family((2,))
-    for use in (lambda: bare.rows, bare._matrix, lambda: bare.labels([])):
-        with pytest.raises(NotImplementedError):
-            use()
 
 
 # --- rows -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import SchemaError, UnknownAttributeError, WorkloadError
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import Affine
-from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Group
 from tests.profiles import fewer
 from tests.reference import query_rows
@@ -60,13 +60,6 @@ def test_a_workload_comes_back_from_plain_data_equal_in_every_query(workload):
     for mine, theirs in zip(query_rows(again), query_rows(workload), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert list(again.labels()) == list(workload.labels())
-
-
-def test_stored_families_with_weights_are_not_confused_with_longer_ones():
-    weighted = qs.linear(SCHEMA, "b", np.eye(2), weights=[2, 3])
-    longer = qs.linear(SCHEMA, "b", [[1, 0], [0, 1], [2, 3]])
-    again = workload_from_data(workload_to_data(weighted + longer))
-    assert [g.rows for g in again] == [2, 3]
 
 
 def test_words_join_with_and_and_the_last_family_moves_fastest():
@@ -144,11 +137,6 @@ def test_workloads_on_different_schemas_do_not_add(refuses):
 def test_groups_that_make_no_workload_are_refused(groups, error, builtin, words, refuses):
     with refuses(error, builtin, *words):
         qs.Workload(SCHEMA, groups)
-
-
-@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6))
-def test_ragged_rows_come_back(rows):
-    assert unragged(ragged(rows)) == [tuple(row) for row in rows]
 
 
 def test_sum_joins_a_list_of_workloads():

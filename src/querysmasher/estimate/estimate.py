@@ -384,9 +384,10 @@ class Estimate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Estimate:
         """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
-        from querysmasher.estimate.estimate_files import load_estimate  # noqa: PLC0415 - a view
+        from querysmasher.estimate.estimate_files import estimate_from_data  # noqa: PLC0415 - a view
+        from querysmasher.files import read_value  # noqa: PLC0415 - a view
 
-        return load_estimate(path)
+        return read_value(path, "estimate", estimate_from_data)
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
         wanted = self.workload if workload is None else as_workload(self.schema, workload, self.workload)

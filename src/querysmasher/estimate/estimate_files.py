@@ -15,7 +15,7 @@ from querysmasher.endings import check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.estimate import Estimate, EstimateTidy
 from querysmasher.fields import items, text, whole
-from querysmasher.files import read_value, write_archive
+from querysmasher.files import write_archive
 from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
@@ -70,12 +70,7 @@ def save_estimate(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     write_archive(path, "estimate", payload)
 
 
-def load_estimate(path: str | os.PathLike[str]) -> Estimate:
-    """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
-    return read_value(path, "estimate", _from_data)
-
-
-def _from_data(data: dict[str, Any]) -> Estimate:
+def estimate_from_data(data: dict[str, Any]) -> Estimate:
     """Return an estimate from its parts; refuse those that do not fit together."""
     (release,) = map(release_from_data, items(data["releases"]))
     workload = workload_from_data(data["workload"])

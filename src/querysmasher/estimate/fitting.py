@@ -113,13 +113,8 @@ def centred(tables: Array) -> Array:
     """Return C x: what is left after the means along every axis but the first are taken off."""
     result = np.array(tables, dtype=float)
     for axis in range(1, result.ndim):
-        result -= mean(result, axis)
+        result -= result.mean(axis, keepdims=True)
     return result
-
-
-def mean(tables: Array, axis: int) -> Array:
-    """Return the means along an axis, which stays with length 1."""
-    return tables.mean(axis=axis, keepdims=True)
 
 
 def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
@@ -127,12 +122,12 @@ def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
     moved = centred(tables)
     moved += lower
     axes = range(1, tables.ndim)
-    wanted = [mean(lower, axis) for axis in axes]
+    wanted = [lower.mean(axis, keepdims=True) for axis in axes]
     rest = tuple(axes)
     nearly = EXACT * np.abs(moved).max(axis=rest, initial=0.0, keepdims=True)
     for _ in range(steps - 1):
         current = np.maximum(moved, 0.0)
-        wrong = [means - mean(current, axis) for axis, means in zip(axes, wanted, strict=True)]
+        wrong = [means - current.mean(axis, keepdims=True) for axis, means in zip(axes, wanted, strict=True)]
         worst = [np.abs(means).max(axis=rest, initial=0.0, keepdims=True) for means in wrong]
         moving = np.logical_or.reduce([error > nearly for error in worst])
         if not moving.any():
@@ -140,7 +135,7 @@ def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
         for axis, means in zip(axes, wrong, strict=True):
             step = means * moving  # each table stops by itself, whichever others there are
             for earlier in range(1, axis):
-                step = step - mean(step, earlier)
+                step = step - step.mean(earlier, keepdims=True)
             moved += step
     return np.maximum(moved, 0.0, out=moved)
 

@@ -194,6 +194,11 @@ class Exploration:
         """Return the exact privacy cost of all phases."""
         return sum((phase.cost(plan) for phase in self.phases), Fraction(0))
 
+    def to_data(self) -> dict[str, Any]:
+        """Return plain data with arrays, from which `exploration_from_data` rebuilds the phases."""
+        options = {name: float(value) for name, value in self.options.items()}
+        return {"options": options, "phases": [phase.to_data() for phase in self.phases]}
+
 
 def request_digest(
     workload: Workload,
@@ -227,16 +232,6 @@ def spent(plan: IntegerPlan, exploration: Exploration | None, dropped: Dropped |
     """Return the exact privacy cost of a release; `dropped` is what it measured of records left out."""
     whole = privacy_cost(plan) if exploration is None else exploration.cost(plan)
     return whole if dropped is None else whole + dropped.cost
-
-
-def exploration_to_data(exploration: Exploration | None) -> dict[str, Any] | None:
-    """Return plain data with arrays, from which `exploration_from_data` rebuilds the phases."""
-    if exploration is None:
-        return None
-    return {
-        "options": {name: float(value) for name, value in exploration.options.items()},
-        "phases": [phase.to_data() for phase in exploration.phases],
-    }
 
 
 def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> Exploration | None:

@@ -338,9 +338,10 @@ class Release(Statistical, Explained):
     @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
-        from querysmasher.release.release_file import load_release  # noqa: PLC0415 - a view
+        from querysmasher.files import read_value  # noqa: PLC0415 - a view
+        from querysmasher.release.release_file import release_from_data  # noqa: PLC0415 - a view
 
-        return load_release(path)
+        return read_value(path, "release", release_from_data)
 
     def _check(self, workload: Workload) -> None:
         check_workload(workload, self.plan.schema, "release")

@@ -17,7 +17,7 @@ import numpy as np
 
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
-from querysmasher.files import Lazy, read_value, write_archive
+from querysmasher.files import Lazy, write_archive
 from querysmasher.guarantees import counted_from_data
 from querysmasher.planning.plan_file import (
     blocks_from_data,
@@ -37,7 +37,6 @@ from querysmasher.release.provenance import (
     NoiseRecord,
     Provenance,
     exploration_from_data,
-    exploration_to_data,
     planned_digest,
     request_digest,
     spent,
@@ -73,7 +72,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "noise": asdict(release.noise),
         "person": release.person,
         "counted": release.counted.to_data(),
-        "exploration": exploration_to_data(release.exploration),
+        "exploration": None if release.exploration is None else release.exploration.to_data(),
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
         "strategies": [
@@ -94,13 +93,8 @@ def release_to_data(release: Release) -> dict[str, Any]:
     }
 
 
-def load_release(path: str | os.PathLike[str]) -> Release:
-    """Read a release. The answers stay in the file until needed."""
-    return read_value(path, "release", release_from_data)
-
-
 def release_from_data(data: dict[str, Any]) -> Release:
-    """Rebuild a release from the result of `release_to_data`, and check that it is consistent."""
+    """Rebuild a release from the result of `release_to_data`, and check it; answers stay in the file."""
     workload = workload_from_data(data["workload"])
     measured = tuple(
         IntegerMeasured(attributes, blocks_from_data(blocks), fraction(variance))

@@ -150,7 +150,7 @@ class AttributeColumns:
 
     def _of_queries(self, family: Family, role: str) -> Any:
         """Return a column with a row per query of a family, or a single row if it ties attributes."""
-        kind, spans, values = self.roles[role], _spans(family), _single_values(family)
+        kind, spans, values = self.roles[role], family.ends(), _single_values(family)
         if role in (FROM, TO):  # null for a query that does not count a range of values
             if spans is None:
                 return pa.nulls(family.rows, kind)
@@ -176,14 +176,9 @@ class AttributeColumns:
         return pa.array(map(self._safe, said), pa.string()).dictionary_encode()
 
 
-def _spans(family: Family) -> NDArray[np.int64] | None:
-    """Return the first and the last value that each query on one attribute counts, if it is a range."""
-    return family.ends() if len(family.shape) == 1 else None
-
-
 def _single_values(family: Family) -> Sequence[int] | None:
     """Return the index of the value that each query is about, if each is about one, or all up to one."""
-    spans = _spans(family)
+    spans = family.ends()
     if spans is None:
         return None
     single = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
@@ -238,7 +233,7 @@ class Tidy:
     def tables(self, group: Group, *numbers: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of what a group asks, with its values and standard errors."""
         parts, flat = list(group.parts()), [column.ravel() for column in numbers]
-        spans = [_spans(family) for _, family in parts]
+        spans = [family.ends() for _, family in parts]
         # the columns of attributes may say exactly what each query counts
         stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
         words = (family.predicates([self.workload.schema[n] for n in names]) for names, family in parts)

@@ -73,12 +73,10 @@ def table_on(release: Release, axes: Axes) -> Table | None:
     schema = release.plan.schema
     names = tuple(schema.names[a] for a in axes)
     try:
-        values = release.marginal(*names)
         cells = Group(names, tuple(Identity((schema.sizes[a],)) for a in axes))
-        variances = release.estimator.variances(cells)
+        return Table(axes, *(numbers.ravel() for numbers in release.answer_group(cells)))
     except (OutsideMeasuredSpaceError, TooLargeError):
         return None
-    return Table(axes, values.ravel(), np.sqrt(np.maximum(variances, 0)).ravel())
 
 
 def fitting(schema: Schema, sets: Iterable[Axes], most: int, together: int) -> tuple[list[Axes], int]:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import querysmasher as qs
 from querysmasher.planning.lines.forest import solve_tree
 from querysmasher.planning.lines.trees import nested
 from querysmasher.planning.solvers.design import solve_design
@@ -93,14 +92,6 @@ def test_regular_trees_are_optimal(branches, data):
     found = solve_tree(nested([tree], [1.0]))
     assert math.sqrt(found.loss / found.bound) - 1 < 2e-5
     assert math.sqrt(found.loss) <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
-
-
-def test_families_that_do_not_nest():
-    schema = qs.Schema.of(x=4)
-    one, other = (qs.hierarchy(schema, "x", level) for level in ([0, 0, 1, 1], [0, 1, 0, 1]))
-    assert nested([one, Identity((4,))], [1.0, 1.0]) is not None
-    assert nested([one, Prefix((4,))], [1.0, 1.0]) is None
-    assert nested([one, other], [1.0, 1.0]) is None
 
 
 @pytest.mark.parametrize(("spread", "most"), [(1, 0.01), (4, 0.03), (8, 0.1)])

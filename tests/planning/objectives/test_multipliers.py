@@ -65,20 +65,6 @@ def test_a_plan_of_joined_queries_says_which_groups_are_whole():
     assert plan.whole == (0, last - 3, last - 2, last - 1)
 
 
-def test_queries_far_apart_and_products_are_not_joined():
-    schema = qs.Schema.of(a=4, b=3)
-    one = qs.linear(schema, ("a",), [[1, 0, 0, 0]])
-    for other in (
-        one.within(1e6),
-        qs.queries(schema, a="prefix"),
-        qs.linear(schema, ("b",), [[1, 0, 0]]),
-        qs.where(schema, "a == 1 and b == 2"),
-    ):
-        assert len(Joined.of(one.within(1) + other).workload.groups) == 2
-    with limited(merged_rows=2):
-        assert len(Joined.of(sum([one] * 5)).workload.groups) == 3
-
-
 def test_merging_keeps_the_queries_and_their_weights():
     schema = qs.Schema.of(a=3, b=4, c=2)
     workload = 2 * qs.queries(schema, a="prefix", c="identity", b="prefix") + qs.queries(schema, b="prefix")

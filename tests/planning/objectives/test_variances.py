@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 import querysmasher as qs
 from querysmasher.planning.objectives.multipliers import (
@@ -15,12 +16,21 @@ from querysmasher.planning.objectives.multipliers import (
     expectations,
 )
 from querysmasher.planning.objectives.sharing import Sharing
-from querysmasher.planning.objectives.variances import VarianceTable, extremes
+from querysmasher.planning.objectives.variances import VarianceTable, extremes, front
 from tests.builders import COST, cps, plan_uniform
 from tests.reference import query_rows, variances
 from tests.strategies import schemas, workloads
 
+tables = arrays.arrays(
+    float, st.tuples(st.integers(1, 9), st.just(3)), elements=st.sampled_from([0, 0.5, 1, 2, 3.5])
+)
 small = st.builds(workloads, schemas(max_attributes=3, max_size=4, max_cells=24)).flatmap(lambda w: w)
+
+
+@given(tables, st.lists(st.sampled_from([0.0, 0.1, 1, 5]), min_size=3, max_size=3))
+def test_the_maximum_of_every_increasing_sum_is_on_the_front(table, coefficients):
+    values = table @ np.array(coefficients)
+    assert values[front(table)].max() == pytest.approx(values.max(), rel=1e-9, abs=1e-15)
 
 
 @settings(max_examples=30)

@@ -108,20 +108,6 @@ def test_sparse_optima_equal_those_of_the_semidefinite_program(family):
     assert design.gap <= 1e-7
 
 
-def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypatch, limit_planning):
-    taken = []
-    active_set = design_module._on_active_cells
-    monkeypatch.setattr(design_module, "_on_active_cells", lambda *a: taken.append(a) or active_set(*a))
-    limit_planning(light_cells=100)
-    R = centred_rows(AbsDifference((14, 14)))
-    assert 3 * len(R) < R.shape[1]
-    design = solve_design(R, np.full(R.shape[1], 1.0), 1e-5)
-    assert len(taken) == 1
-    assert design.gap <= 1e-5
-    monkeypatch.undo()
-    assert design.value == pytest.approx(solve_design(R, np.full(R.shape[1], 1.0), 1e-6).value, rel=1e-5)
-
-
 @example(5915)  # where the interior-point method comes too close to the boundary
 @fewer(40)
 @given(seeds)
@@ -131,7 +117,7 @@ def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     whole = Design.at(R, interior_point(R, start, 1e-6))
     with limited(light_cells=10):
         design = design_module._on_active_cells(
-            R, lambda p: Design.at(R, p), Design.at(R, start / 90), 1e-5, True, 8
+            R, lambda p: Design.at(R, p), Design.at(R, start / 90), 1e-5, True
         )
     assert design.gap <= 1e-5
     assert design.value == pytest.approx(whole.value, rel=2e-5)

@@ -82,17 +82,6 @@ def test_solutions_enclose_the_optimum_of_the_semidefinite_program(workload):
         assert solution.gap <= 1e-4
 
 
-@pytest.mark.parametrize("family", ["prefix", "range"])
-@pytest.mark.parametrize("n", [2, 3, 5, 9])
-def test_one_attribute_is_solved_to_the_optimum(family, n):
-    block = last_block(qs.queries(qs.Schema.of(a=n), a=family))
-    solution = solve(block, 1e-4)
-    gram = check(solution, block)
-    assert solution.reached**2 == pytest.approx(optimal_loss(gram, residual((n,))), rel=1e-5)
-    assert solution.gap <= 1e-6
-    assert solution.strategy.rank == n - 1
-
-
 def test_around_other_centres_the_optimum_is_that_of_their_residual_space():
     schema = qs.Schema.of(a=4, b=3)
     centres = (Centre.ratio(np.array([1, 2, 3, 4])), Centre.ratio(np.array([1, 1, 2])))

@@ -206,16 +206,8 @@ class Estimator:
             positions = self.schema.positions(names)
             lines = self.lines.intersection(positions)
             later += [(attribute, index, family) for attribute in lines]
-            if lines and len(positions) == 1:
-                continue
-            key, split = self._split(positions, family, summed)
-            ordered = sorted(positions)
-            options.append(
-                [
-                    QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows)
-                    for on, rows in split.items()
-                ]
-            )
+            if not lines or len(positions) > 1:
+                options.append(self._split(index, positions, family, summed))
         later.sort(key=itemgetter(0))
         for parts in product(*options):
             kept = tuple(sorted(a for part in parts for a in part.kept if a not in self.lines))
@@ -281,12 +273,10 @@ class Estimator:
             kept = tuple(part.kept[axis] for axis in on)
             yield QueryPart(part.index, kept, (part.key, id(strategy), on), rows)
 
-    def _split(
-        self, positions: tuple[int, ...], family: Family, summed: bool
-    ) -> tuple[Hashable, dict[Kept, Array]]:
-        """Return a key of the content, and rows by kept axes, numbered in the order of the schema."""
-        order = schema_order(positions)
-        centres = tuple(None if a in self.lines else self.centres[a] for a in sorted(positions))
+    def _split(self, index: int, positions: tuple[int, ...], family: Family, summed: bool) -> list[QueryPart]:
+        """Return what a family leaves on the subsets of its attributes; lines are not split, and kept."""
+        order, ordered = schema_order(positions), sorted(positions)
+        centres = tuple(None if a in self.lines else self.centres[a] for a in ordered)
         key = (family.key, order, centres, summed)
         if key not in self._split_families:
             if summed and family.closed_form:
@@ -294,7 +284,8 @@ class Estimator:
             else:
                 split = split_rows(query_tensor(family, order, weighted=False), centres)
             self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
-        return key, self._split_families[key]
+        kept_rows = self._split_families[key].items()
+        return [QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in kept_rows]
 
     # --- variances ---
 

@@ -37,6 +37,7 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
@@ -155,11 +156,9 @@ class CombinedEstimator(Estimator):
         """Return the squared lengths of what product queries leave outside a measured set's strategies."""
         if self.is_full(attributes):
             return np.zeros((1,) * len(parts))
-        length = np.ones(())
-        for part in parts:
-            length = np.multiply.outer(length, (part.rows**2).sum(axis=1))
+        lengths = squared_lengths([((), part.rows) for part in parts])
         (projector,) = self._projector.measured[attributes]
-        return np.maximum(length - self._projector.variances_on(projector, parts, group), 0.0)
+        return np.maximum(lengths - self._projector.variances_on(projector, parts, group), 0.0)
 
     @cached_property
     def _projector(self) -> Estimator:
@@ -234,7 +233,10 @@ class CombinedEstimator(Estimator):
             common = np.zeros((mine.shape[axis], theirs.shape[axis]))
             both = self.wholes[first].classes(attribute), self.wholes[second].classes(attribute)
             np.add.at(common, both, self.centres[attribute].weights)
-            theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
+            if first == second:  # `common` is diagonal
+                theirs = theirs * along(np.diagonal(common), axis, theirs.ndim)
+            else:
+                theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
         return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
     @cached_property
