@@ -85,7 +85,7 @@ def test_lines_are_counted_across_blocks(tmp_path, monkeypatch):
 
 
 def test_a_record_that_never_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(framing, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(framing, "BLOCK_BYTES", 2**16)
     monkeypatch.setattr(framing, "LONGEST_RECORD", 2**20)
     path = tmp_path / "people.csv"
     path.write_text('a,b\nx,1\n"' + "SECRET\n" * 2**18)

@@ -233,7 +233,10 @@ class CombinedEstimator(Estimator):
             common = np.zeros((mine.shape[axis], theirs.shape[axis]))
             both = self.wholes[first].classes(attribute), self.wholes[second].classes(attribute)
             np.add.at(common, both, self.centres[attribute].weights)
-            theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
+            if first == second:  # `common` is diagonal
+                theirs = theirs * along(np.diagonal(common), axis, theirs.ndim)
+            else:
+                theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
         return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
     @cached_property

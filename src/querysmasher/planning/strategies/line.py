@@ -171,11 +171,6 @@ class LineStrategy(AxisStrategy):
     def between_prefixes(self, low: Indexes, high: Indexes) -> Array:
         """Return the covariances of pairs of prefixes."""
 
-    @cached_property
-    def of_total(self) -> Array:
-        """The covariance of every prefix with the total."""
-        return np.cumsum(self.inverse_ones)
-
     def of_spans(self, first: Indexes, last: Indexes) -> Array:
         """Return the variances of sums of consecutive values."""
         around = first > last  # the complement of what lies between: its variance needs two cuts as well
@@ -188,7 +183,7 @@ class LineStrategy(AxisStrategy):
         common[inner] = self.between_prefixes(low[inner], high[inner])
         result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * common)
         if around.any():  # 1 − (high prefix − low prefix)
-            total = np.append(self.of_total, 0.0)
+            total = np.append(np.cumsum(self.inverse_ones), 0.0)  # covariances of prefixes with it
             result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
         return np.asarray(result)
 

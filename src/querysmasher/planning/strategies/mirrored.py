@@ -137,15 +137,10 @@ class MirroredStrategy(LineStrategy):
         return np.asarray(image / self.diagonal)
 
     @cached_property
-    def _inverse_diagonal(self) -> Array:
-        """The diagonal of K."""
-        return self.reflection.diagonal(self._inverse)
-
-    @cached_property
     def prefixes(self) -> Array:
         r = 1 / self.diagonal
         y = sums_below(self.reflection, self._inverse, r)
-        sums = np.cumsum(r * (2 * y + r * self._inverse_diagonal))
+        sums = np.cumsum(r * (2 * y + r * self.reflection.diagonal(self._inverse)))
         for row in self._correction:
             sums -= np.cumsum(r * row) ** 2
         return np.asarray(sums)
@@ -153,7 +148,8 @@ class MirroredStrategy(LineStrategy):
     @cached_property
     def values(self) -> Array:
         r = 1 / self.diagonal
-        return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
+        plain = self.reflection.diagonal(self._inverse)
+        return np.asarray(r**2 * (plain - np.square(self._correction).sum(axis=0)))
 
     def of_spans(self, first: Indexes, last: Indexes) -> Array:
         width = 1 + int((last - first).max(initial=0))
