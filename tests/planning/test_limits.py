@@ -39,8 +39,9 @@ def test_attributes_of_too_many_values_are_refused():
 
 def test_too_many_queries_are_not_searched_for_the_largest_error():
     schema = qs.Schema.of(a=5, b=6)
+    mixed = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
     with pytest.raises(TooLargeError, match="30 are too many to search"):
-        plan(qs.queries(schema, a="prefix", b="prefix"), {"worst_queries": 20}, objective="worst")
+        plan(mixed, {"worst_queries": 20}, objective="worst", centering="uniform")
     workload = qs.queries(qs.Schema.of(a=2000, b=2), a="prefix", b="identity")
     assert plan(workload).worst_std > 0
     with limited(large_worst_queries=1500):

@@ -233,6 +233,14 @@ def test_random_workloads(seed):
     check(seed)
 
 
+def test_rows_of_many_digits_are_measured_with_the_planned_errors():
+    """With as many bits as it takes, every query keeps its planned error: 31 bits once cost 5% of one."""
+    workload, budget = drawn(83539)
+    plan = qs.plan(workload, budget)
+    release = qs.measure(plan, pd.DataFrame({name: [0] for name in workload.schema.names}), seed=0)
+    assert np.all(release.answer(workload).std ** 2 <= ROUNDED * plan.variances(workload))
+
+
 @pytest.mark.parametrize("seed", [None, *range(4)])
 def test_rows_far_larger_than_the_tables_beside_them_are_answered(seed, tmp_path):
     """Decomposed by their Gram matrix, tables would be lost beside a row of thousands."""

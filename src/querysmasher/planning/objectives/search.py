@@ -131,7 +131,7 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
-            rising = highest * (1 + PROMISED) < trial.bound < math.inf
+            rising = 0 < highest * (1 + PROMISED) < trial.bound
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
             goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
             if self.mean or not rising:

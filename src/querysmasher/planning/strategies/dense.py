@@ -43,6 +43,9 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
 
+LATTICE_BITS = 6
+"""Extra bits for combinations of lattice rows, which are coarser than single units."""
+
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
@@ -351,7 +354,7 @@ class RowsStrategy(Strategy):
     def _rounded_on(self, lattice: Integers, bits: int) -> Integers:
         """Return integer combinations of a lattice's rows close to a multiple of the strategy's."""
         triangle, images = self._on_lattice
-        coefficients = nearest_integers(triangle, images * enlargement(self.matrix, bits)).T
+        coefficients = nearest_integers(triangle, images * enlargement(self.matrix, bits + LATTICE_BITS)).T
         if not np.abs(coefficients).max() < WORD:
             raise PlanError("plan: a strategy holds numbers that cannot be rounded")
         bound = int(np.abs(lattice).sum(axis=0).max())
