@@ -200,9 +200,12 @@ def _costs(
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[AttributeSet, float]:
     """Return the share of the budget for each set that is worth measuring, given about so many records."""
     sets = _sets(workload)
-    levels = level_shares(workload.schema, sets, budget.privacy_cost, records)
     counts = Counter(map(len, sets))
-    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets if levels[len(subset)] > 0}
+    values = sum(workload.schema.sizes[a] for subset in sets for a in subset if len(subset) == 1)
+    u = records * math.sqrt(budget.privacy_cost) / max(1, values)
+    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if counts[2] else 1.0
+    levels = (0.1 * first, 0.9 * first, 1 - first)  # of the total, of single attributes and of pairs
+    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     cells = workload.query_count / len(workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
@@ -213,16 +216,6 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
             cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
-
-
-def level_shares(schema: Schema, sets: list[AttributeSet], cost: float, records: float) -> dict[int, float]:
-    """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
-    attributes = {a for subset in sets for a in subset}
-    u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in attributes))
-    orders = {len(subset) for subset in sets}
-    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
-    shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}
-    return {order: share for order, share in shares.items() if order in orders}
 
 
 def _sets(workload: Workload) -> list[AttributeSet]:

@@ -181,7 +181,6 @@ def check_plan(plan: Plan) -> None:
 
 def check_centres(schema: Schema, centres: Centres) -> None:
     """Refuse centres unless there is one per attribute."""
-    _require(len(centres) == len(schema), "the number of centres differs from the number of attributes")
     fits = tuple(map(len, centres)) == tuple(schema.sizes)
     _require(fits, "a centre does not fit its attribute")
 

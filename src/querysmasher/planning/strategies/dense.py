@@ -169,15 +169,10 @@ class Span:
         return np.asarray(self.rows[:, at] * self.roots[at] / self.lengths[:, None])
 
     @cached_property
-    def _gram(self) -> Array:
-        """The Gram matrix of the rows scaled to length one."""
-        pieces = map(self._scaled, self.pieces())
-        return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
-
-    @cached_property
     def _tame_root(self) -> Array | None:
-        """The Cholesky root of the Gram matrix, unless that would lose digits."""
-        return tame_root(self._gram)
+        """The Cholesky root of the Gram matrix of rows of length one, unless that would lose digits."""
+        pieces = map(self._scaled, self.pieces())
+        return tame_root(sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2)))
 
     @cached_property
     def _decomposed(self) -> tuple[Array, Array]:
