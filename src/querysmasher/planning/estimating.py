@@ -1,4 +1,4 @@
-"""Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
+"""Plans meant for estimates: they measure what shrinkage and maximum entropy can use best.
 
 They measure given residuals at given privacy costs, and so do the phases of an exploration. The residual of
 an attribute set is what its marginal has beyond those of its proper subsets. All of it is measured, with the
@@ -127,7 +127,7 @@ PURPOSES = ("answers", "estimate")
 
 
 def check_purpose(purpose: str, records: int | None) -> None:
-    """Refuse an unknown purpose, and a number of records that is none or that nothing asks for."""
+    """Refuse an unknown purpose, and a number of records that is invalid or that the purpose does not use."""
     if purpose not in PURPOSES:
         raise PlanError(f"purpose: {not_one_of(PURPOSES, purpose)}")
     if records is None:
@@ -209,7 +209,9 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     cells = workload.query_count / len(workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
-    kept = min(1.0, 0.15 - 0.45 * math.log10(expected))  # the part of the budget spent as the best plan does
+    kept = min(
+        1.0, 0.15 - 0.45 * math.log10(expected)
+    )  # the part of the budget spent as in the plan of least error
     if kept >= limits().table_share:
         shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:

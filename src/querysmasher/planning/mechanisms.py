@@ -6,10 +6,10 @@ blocks are solved once. A new mechanism needs an entry in `MECHANISMS`.
 
 ResidualPlanner+ has one basis per attribute, and on every attribute set the product of its attributes' bases.
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
-strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
+strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or a user gives one.
 
-Few queries may be measured whole, not split. Cells that no query distinguishes share a column in every
-strategy inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`).
+Few queries may be measured whole, not split. Cells that no query distinguishes have equal columns in every
+strategy inside the queries' row space, so only distinct columns are optimised (`planning.cells`).
 It is the optimum of *any* matrix mechanism for these queries; later, only their combinations can be answered.
 """
 
@@ -224,7 +224,7 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
 
 
 def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:
-    """Return a basis, with its loss on the queries of its own attribute.
+    """Return a basis, with its loss on the queries of its attribute.
 
     Counts of the single values are added if these queries distinguish no values, or only some and the basis
     must serve the `whole` attribute, because queries tie it to others.

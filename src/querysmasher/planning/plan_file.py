@@ -134,7 +134,7 @@ def centres_to_data(centres: Centres) -> dict[str, Any]:
 
 
 def centres_from_data(data: dict[str, Any]) -> Centres:
-    """Return one centre per attribute; attributes may share a centre."""
+    """Return one centre per attribute; several attributes may have the same one."""
     stored = [
         Centre(floats(c, 1)) if getattr(c, "dtype", None) == np.float64 else Centre.ratio(integers(c, 1))
         for c in items(data["centres"])
