@@ -191,7 +191,7 @@ class CombinedEstimator(Estimator):
     @cached_property
     def known_parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        known = {*self.measured, *([()] if self.public_total else [])}
+        known = filter(self.measures, dict.fromkeys([*self.measured, ()]))
         return {subset: self._known_part(subset, on) for subset in known if (on := self._wholes_on(subset))}
 
     def _known_part(self, subset: AttributeSet, numbers: Sequence[int]) -> _Part:
@@ -258,10 +258,8 @@ class CombinedEstimator(Estimator):
         """⟨R_u, R_u⟩: all inner products, less those of the known parts, with what these leave out."""
         result = self._inner.copy()
         for subset, part in self.known_parts.items():
-            rows, weighed = (
-                x.reshape(len(part.at), -1) for x in (part.rows, self._weighed(part.rows, subset))
-            )
-            result[np.ix_(part.at, part.at)] -= weighed @ rows.T
+            weighed = self._weighed(part.rows, subset).reshape(len(part.at), -1)
+            result[np.ix_(part.at, part.at)] -= weighed @ part.rows.reshape(weighed.shape).T
             if part.outside is not None:
                 outside = part.outside.reshape(len(part.at), -1)
                 result[np.ix_(part.at, part.at)] += outside @ outside.T
