@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +19,7 @@ from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
-from querysmasher.planning.split import Subworkload
+from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -111,18 +110,14 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
                 numbers[strategy] = len(solutions)
                 solutions.append(Solution(strategy, 1.0, s.quality, strategy.kind))
     measured, bounds = [], []
-    for s, (blocks, reached, bound) in zip(sets, choices, strict=True):
-        measured.append(Measured(s.every_attribute, _blocks(s, blocks, numbers), 1.0, reached))
+    for s, (on_terms, reached, bound) in zip(sets, choices, strict=True):
+        blocks = on_terms
+        if s.strategies:
+            axis_of = {attribute: axis for axis, attribute in enumerate(s.every_attribute)}
+            blocks = (
+                *((tuple(axis_of[s.attributes[a]] for a in axes), number) for axes, number in on_terms),
+                *(((axis_of[a],), numbers[strategy]) for a, strategy in s.strategies.items()),
+            )
+        measured.append(Measured(s.every_attribute, blocks, 1.0, reached))
         bounds.append(math.sqrt(budget.unit.change(s.every_attribute)) * bound * s.quality)
     return allocated(workload, budget, centres, solutions, measured, math.fsum(bounds), options)
-
-
-def _blocks(split: Subworkload, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
-    """Return the strategies on all attributes of a set, given those on its other attributes."""
-    if not split.strategies:
-        return blocks
-    axis_of = {attribute: axis for axis, attribute in enumerate(split.every_attribute)}
-    return (
-        *((tuple(axis_of[split.attributes[a]] for a in axes), number) for axes, number in blocks),
-        *(((axis_of[a],), numbers[strategy]) for a, strategy in split.strategies.items()),
-    )

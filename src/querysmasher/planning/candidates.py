@@ -33,7 +33,6 @@ from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import (
     Columns,
     MergedRows,
-    are_given,
     class_counts,
     distinct_columns,
     height,
@@ -289,7 +288,8 @@ class Beside:
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
     entries = group.rows * math.prod(family.cells for family in group.families)
-    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
+    given = not all(family.closed_form for family in group.families)
+    return given and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
 
 
 def _are_light(tables: Workload) -> bool:

@@ -100,11 +100,10 @@ def merge(
     sizes = [schema.sizes[a] for a in attributes]
     if count > most.merged_rows and count * math.prod(sizes) > most.merged_entries:
         return None
-    generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = distinct_columns(groups) if columns is None else columns
     if columns is None:
         return None
-    maps, firsts = _classes(sizes, placed, columns, generator)
+    maps, firsts = _classes(sizes, placed, columns)
     shape = tuple(map(len, firsts))
     if math.prod(shape) > most.merged_cells:
         return None
@@ -113,7 +112,7 @@ def merge(
         at = [(columns[family.key], np.ix_(*(firsts[axis] for axis in on))) for family, on in pairs]
         coarse.append([replace(whole, labels=whole.labels[cells]) for whole, cells in at])
     axes = [[axis for _, on in pairs for axis in on] for pairs in placed]
-    labels, cells = _numbered(_digest_of_cells(coarse, axes, shape, generator))
+    labels, cells = _numbered(_digest_of_cells(coarse, axes, shape))
     if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
         return None
     spanning = rows = _rows(coarse, axes, cells, shape)
@@ -138,9 +137,9 @@ def class_counts(
     for number, pairs in enumerate(placed):
         for family, on in pairs:
             for axis, index in enumerate(on):
-                steps = np.moveaxis(np.diff(columns[family.key].labels, axis=axis), axis, -1)
-                changes[number, index] = np.any(steps, axis=tuple(range(len(on) - 1))).sum()
-    _, firsts = _classes([schema.sizes[a] for a in attributes], placed, columns, np.random.default_rng(0))
+                labels = np.moveaxis(columns[family.key].labels, axis, 0).reshape(family.shape[axis], -1)
+                changes[number, index] = np.count_nonzero((labels[1:] != labels[:-1]).any(axis=1))
+    _, firsts = _classes([schema.sizes[a] for a in attributes], placed, columns)
     return changes, np.array([len(values) for values in firsts])
 
 
@@ -166,11 +165,6 @@ def _weights(group: Group) -> Array:
     return weights
 
 
-def are_given(group: Group) -> bool:
-    """Return whether a group's queries are given by their rows, at least on some attributes."""
-    return not all(family.closed_form for family in group.families)
-
-
 def distinct_columns(groups: Sequence[Group]) -> Columns | None:
     """Return the distinct columns of all families, by key, or None if one is too large."""
     families = {family.key: family for group in groups for family in group.families}
@@ -178,74 +172,63 @@ def distinct_columns(groups: Sequence[Group]) -> Columns | None:
         entries = height(family) * family.cells
         if entries > limits().merged_entries or (height(family) == family.rows and not family.fits_memory):
             return None
-    generator = np.random.default_rng(0)
-    return {key: _distinct(family, generator) for key, family in families.items()}
+    return {key: _distinct(family) for key, family in families.items()}
 
 
-def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
+def _distinct(family: Family) -> _Columns:
     tall = height(family) < family.rows
     matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
-    labels, cells = _numbered(_column_digest(matrix, generator))
+    labels, cells = _numbered(_column_digest(matrix))
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
     scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
-    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales), generator))
+    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
     return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
 def _classes(
-    sizes: Sequence[int],
-    placed: Sequence[Placed],
-    columns: Columns,
-    generator: np.random.Generator,
+    sizes: Sequence[int], placed: Sequence[Placed], columns: Columns
 ) -> tuple[tuple[Integers, ...], list[Integers]]:
     """Return the class of every value of an attribute, and the first value of every class, by axis.
 
     Values are in one class if in every family exchanging them exchanges equal columns.
     """
-    digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
+    sides = [[np.zeros((1, size), dtype=np.int64)] for size in sizes]
     seen = set()
     for family, on in (pair for pairs in placed for pair in pairs):
         for axis, index in enumerate(on):
             if (index, family.key, axis) not in seen:
                 seen.add((index, family.key, axis))
-                sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
-                digests[index] += _mixed_sum(sides, _new_keys(generator, len(sides)))
-    classes = [_numbered(digest) for digest in digests]
+                labels = np.moveaxis(columns[family.key].labels, axis, -1)
+                sides[index].append(labels.reshape(-1, family.shape[axis]))
+    classes = [_numbered(_column_digest(np.concatenate(by_family))) for by_family in sides]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
 def _digest_of_cells(
-    coarse: Sequence[Sequence[_Columns]],
-    axes: Sequence[Sequence[int]],
-    shape: tuple[int, ...],
-    generator: np.random.Generator,
+    coarse: Sequence[Sequence[_Columns]], axes: Sequence[Sequence[int]], shape: tuple[int, ...]
 ) -> Words:
     """Return two sums per coarse cell, of all groups."""
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        total += np.take(_digest_of_products(parts, generator), _combinations(parts, on), axis=1).reshape(
-            2, *sizes
-        )
+        total += _digest_of_products(parts)[:, _combinations(parts, on)].reshape(2, *sizes)
     return total.reshape(2, -1)
 
 
-def _digest_of_products(parts: Sequence[_Columns], generator: np.random.Generator) -> Words:
+def _digest_of_products(parts: Sequence[_Columns]) -> Words:
     """Return two sums per combination of the families' columns.
 
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
     counts = [part.matrix.shape[1] for part in parts]
-    if len(parts) == 1:
-        return _mixed_sum(np.arange(counts[0])[None], _new_keys(generator, 1))
-    scales, total = np.ones(()), np.zeros((2, *counts), dtype=np.uint64)
-    for i, part in enumerate(parts):
-        scales = np.multiply.outer(scales, part.scales)
-        digest = _mixed_sum(part.directions[None], _new_keys(generator, 1))
-        total += digest.reshape(2, *(n if j == i else 1 for j, n in enumerate(counts)))
-    total[:, scales == 0] = 0
-    return total.reshape(2, -1) + _mixed_sum(scales.reshape(1, -1), _new_keys(generator, 1))
+    chosen = np.indices(counts).reshape(len(parts), math.prod(counts))
+    scales = np.ones(chosen.shape[1])
+    for part, numbers in zip(parts, chosen, strict=True):
+        scales = scales * part.scales[numbers]
+    directions = [part.directions[numbers] for part, numbers in zip(parts, chosen, strict=True)]
+    columns = np.stack([*directions, scales]) * (scales != 0)
+    return _mixed_sum(columns, _new_keys(len(columns)))
 
 
 def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
@@ -289,14 +272,20 @@ def _rows(
 # --- digests ---
 
 
-def _new_keys(generator: np.random.Generator, count: int) -> Words:
+_generator = np.random.default_rng(0)
+"""Columns are numbered by first appearance, so that no draw shows in the result."""
+
+
+def _new_keys(count: int) -> Words:
     """Draw two words per row."""
-    return np.asarray(generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
+    return np.asarray(_generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
 
 
-def _column_digest(matrix: Array, generator: np.random.Generator) -> Words:
-    """Return two sums per column."""
-    keys, step = _new_keys(generator, len(matrix)), max(1, CHUNK // (4 * len(matrix)))  # several words each
+def _column_digest(matrix: Array | Integers) -> Words | Array | Integers:
+    """Return two sums per column; a single row is its own digest."""
+    if len(matrix) == 1:
+        return matrix
+    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words each
     pieces = (matrix[:, i : i + step] for i in range(0, matrix.shape[1], step))
     return np.concatenate([_mixed_sum(piece, keys) for piece in pieces], axis=1)
 
@@ -314,7 +303,7 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
     return words.sum(axis=1, dtype=np.uint64)
 
 
-def _numbered(digest: Words) -> tuple[Integers, Integers]:
+def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]

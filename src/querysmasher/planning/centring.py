@@ -101,28 +101,17 @@ def _looks_alike(family: Family) -> bool:
     return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))
 
 
-def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
-    """Return the role of every attribute.
-
-    Attributes of one role have the same size and families and, unless `coarse`, the same weights and the same
-    other families in their groups.
-    """
+def attribute_roles(workload: Workload) -> tuple[int, ...]:
+    """Return the role of every attribute: those of one role have the same size and families."""
     schema = workload.schema
-    numbers: dict[Hashable, int] = {}
-    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
+    usage: list[set[Hashable]] = [set() for _ in schema]
     for group in workload:
-        parts = [
-            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
-            for names, family in group.parts()
-        ]
-        for attributes, family, number in parts:
-            others = tuple(sorted(n for them, _, n in parts if them is not attributes))
-            for axis, attribute in enumerate(attributes):
-                use = (number, 0 if family.is_symmetric else axis)
-                usage[attribute][use if coarse else (*use, group.weight, others)] += 1
+        for names, family in group.parts():
+            for axis, attribute in enumerate(schema.positions(names)):
+                usage[attribute].add((family.key, 0 if family.is_symmetric else axis))
     kinds: dict[Hashable, int] = {}
     return tuple(
-        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
+        kinds.setdefault((size, frozenset(used)), len(kinds))
         for size, used in zip(schema.sizes, usage, strict=True)
     )
 
@@ -221,7 +210,7 @@ class _Model:
 
     def __init__(self, workload: Workload, unit: Unit) -> None:
         schema = workload.schema
-        self.role_of = attribute_roles(workload, coarse=True)
+        self.role_of = attribute_roles(workload)
         sizes = dict(zip(self.role_of, schema.sizes, strict=True))
         self.axes = [_RoleStrategy(sizes[role]) for role in range(len(sizes))]
         families: dict[Hashable, tuple[int, _RoleFamily]] = {}

@@ -152,7 +152,10 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
     learnt = size_share(budget) if sizes_first else 0.0
     shares = {subset: (1 - learnt) * share for subset, share in shares.items()}
     shares[()] += learnt
-    made = plan_shares(workload.schema, budget, shares, max_records)
+    costs = _costs(workload.schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
+    made = _at_costs(tables(workload.schema, list(shares)), budget, costs)
+    if refused := refusal(made, max_records):
+        raise refused
     return replace(made, asked=workload, sizes_first=sizes_first)
 
 
@@ -210,22 +213,6 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
             cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
-
-
-def plan_shares(
-    schema: Schema, budget: Budget, shares: Mapping[AttributeSet, float], max_records: int
-) -> Plan:
-    """Return a plan that measures the residuals of some sets, each with a share of the budget.
-
-    Every subset of a set must have a share as well. Shares need not sum to one; what a set does not need,
-    because it has nothing to measure or is public, goes to the others.
-    """
-    costs = _costs(schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
-    made = _at_costs(tables(schema, list(shares)), budget, costs)
-    refused = refusal(made, max_records)
-    if refused is not None:
-        raise refused
-    return made
 
 
 def level_shares(schema: Schema, sets: list[AttributeSet], cost: float, records: float) -> dict[int, float]:

@@ -84,6 +84,8 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     With R = D·U, U of unit rows, and U diag(√p) = TᵀZ for an orthogonal Z, the singular values of T·D are s.
     If X are its left singular vectors then QᵀR = s Xᵀ T⁻ᵀ U, where no long row cancels to leave a short one.
     """
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
     sizes = np.sqrt(np.einsum("ij,ij->i", root, root))
     order = np.argsort(-sizes, kind="stable")
     unit = root[order] / sizes[order, None]
@@ -92,17 +94,10 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     least = 1e-15 * float(np.abs(diagonal).max())
     faint = np.abs(diagonal) < least
     triangle[faint, faint] = np.where(diagonal[faint] < 0, -least, least)
-    s, X = _jacobi(triangle * sizes[order])
+    s, X, _, work, _, info = lapack.dgejsv(triangle * sizes[order], joba=0, jobu=0, jobv=0, jobr=1)
+    if info == 0:
+        s = s * (work[0] / work[1])
+    else:  # Jacobi's method has not converged
+        X, s, _ = np.linalg.svd(triangle * sizes[order])
     turned = solve_upper(triangle, X).T @ unit
     return s[::-1], s[::-1, None] * turned[::-1]
-
-
-def _jacobi(matrix: Array) -> tuple[Array, Array]:
-    """Return the singular values, decreasing, and the left singular vectors of a square matrix."""
-    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-    values, left, _, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0, jobr=1)
-    if info != 0:
-        left, values, _ = np.linalg.svd(matrix)
-        return values, left
-    return np.asarray(values * (work[0] / work[1])), np.asarray(left)

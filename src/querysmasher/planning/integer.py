@@ -10,10 +10,10 @@ is exact. The true number of records plays no role.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -37,7 +37,10 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     """Convert a plan to integers that spend at most `privacy_cost` (checked again when measuring)."""
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
     patterns = _rounded_patterns(plan, max_records, float(stretch))
-    _unify_centres(plan, patterns)
+    # a strategy that determines a centre is rounded once for all sets, to the fewest bits of any
+    lines = [r for pattern in patterns.values() for r in pattern if isinstance(r.planned, AxisStrategy)]
+    coarsest = {r.planned: r for r in sorted(lines, key=lambda r: -r.strategy.bits)}
+    patterns = {blocks: [coarsest.get(r.planned, r) for r in pattern] for blocks, pattern in patterns.items()}
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
     measured = []
     for m in plan.measured:
@@ -68,37 +71,13 @@ def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
 
 def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Blocks, list[_Rounded]]:
     """Return every combination of strategies in integers, for variances that are larger by `stretch`."""
-    first: dict[Blocks, Measured] = {}
-    largest: dict[Blocks, float] = {}
+    noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
-        if not 0 < m.variance < math.inf:
-            raise PlanError(
-                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            )
-        first.setdefault(m.blocks, m)
-        largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
+        noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
     rounder = _Rounder(plan, max_records)
     return {
-        blocks: rounder.blocks(m, LARGEST_VARIANCE / (largest[blocks] * stretch))
-        for blocks, m in first.items()
+        blocks: rounder.blocks(m, LARGEST_VARIANCE / (m.variance * stretch)) for blocks, m in noisiest.items()
     }
-
-
-def _unify_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
-    """Round every strategy that determines a centre once for all sets, to the fewest bits of any.
-
-    The centre of an attribute must be the same on all sets that have it.
-    """
-    centred = [
-        (pattern, block, solution)
-        for planned, pattern in patterns.items()
-        for block, (_, solution) in enumerate(planned)
-        if isinstance(plan.solutions[solution].strategy, AxisStrategy)
-    ]
-    finest_first = sorted(centred, key=lambda use: -use[0][use[1]].strategy.bits)
-    coarsest = {solution: pattern[block] for pattern, block, solution in finest_first}
-    for pattern, block, solution in centred:
-        pattern[block] = coarsest[solution]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +123,9 @@ class _Rounder:
                 "or smaller targets"
             )
         if not measured.attributes:
-            return [_total(min(self.room - 1, int(math.log2(most)) // 2))]
+            bits = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
+            multiple = 2 ** max(0, bits)  # for noise as fine as planned
+            return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
         why = "too few"
         for start in range(
             min(limits().most_bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1
@@ -170,19 +151,17 @@ class _Rounder:
         bits, tried = dict.fromkeys(range(len(rounded)), start), [[block] for block in rounded]
         while losing := [block for block in bits if rounded[block].loss > limits().good_loss]:
             worst = max(losing, key=lambda block: rounded[block].loss)
-            before = rounded[worst]
-            for more in (4, 2) if before.loss > limits().most_loss else (1,):
-                try:
-                    rounded[worst] = self._rounded(measured, worst, bits[worst] + more)
-                    fits = self._fit(rounded, most)
-                except (PlanError, PrivacyError):  # too many bits
-                    fits = False
-                if fits:
-                    bits[worst] += more
-                    tried[worst].append(rounded[worst])
-                    break
-                rounded[worst] = before
+            before, more = rounded[worst], 4 if rounded[worst].loss > limits().most_loss else 1
+            try:
+                rounded[worst] = self._rounded(measured, worst, bits[worst] + more)
+                fits = self._fit(rounded, most)
+            except (PlanError, PrivacyError):  # too many bits
+                fits = False
+            if fits:
+                bits[worst] += more
+                tried[worst].append(rounded[worst])
             else:
+                rounded[worst] = before
                 del bits[worst]
         rounded[:] = [min(reversed(every), key=lambda block: block.loss) for every in tried]
 
@@ -201,9 +180,3 @@ class _Rounder:
                 raise PrivacyError("plan: a strategy does not fit its attributes")
             self._known[solution, bits] = _Rounded(planned, planned.rounded(centres, bits))
         return self._known[solution, bits]
-
-
-def _total(room: int) -> _Rounded:
-    """Return the strategy that measures a multiple of the number of records, for noise as fine as planned."""
-    multiple = 2 ** max(0, min(limits().most_bits, room))
-    return _Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +63,11 @@ def lattice_rows(
     return None if len(rows) == math.prod(n - 1 for n in tensor.shape[1:]) else rows
 
 
-def common_lattice(lattices: Iterable[Integers | None], rank: int) -> Integers | None:
+def common_lattice(lattices: Sequence[Integers | None], rank: int) -> Integers | None:
     """Return independent rows of all lattices, or None if one is unknown, or if they have another rank."""
-    known = []
-    for lattice in lattices:
-        if lattice is None:
-            return None
-        known.append(lattice)
+    known = [lattice for lattice in lattices if lattice is not None]
+    if len(known) < len(lattices):
+        return None
     rows = independent(known[0] if len(known) == 1 else np.concatenate(known))
     return rows if len(rows) == rank else None
 
@@ -113,11 +111,8 @@ def independent(rows: Integers) -> Integers:
         return rows
     row_lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=float))
     scales = row_lengths if row_lengths.max() > FAR * row_lengths.min() else np.ones(len(rows))
-    if rows.size > CHUNK:  # the triangle of their decomposition, found by pieces, has the same pivots
-        step = max(8 * len(rows), CHUNK // len(rows))
-        pieces = (rows[:, i : i + step].T / scales for i in range(0, rows.shape[1], step))
-        sizes, pivots = pivoted(triangle_of(pieces, len(rows)))
-    else:
-        sizes, pivots = pivoted(rows.T / scales)
+    step = max(8 * len(rows), CHUNK // len(rows))
+    pieces = (rows[:, i : i + step].T / scales for i in range(0, rows.shape[1], step))
+    sizes, pivots = pivoted(triangle_of(pieces, len(rows)))  # the same pivots as of all rows at once
     kept = np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])
     return rows[kept[np.argsort(row_lengths[kept], kind="stable")]]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter
@@ -302,9 +302,8 @@ def split_rows(tensor: Array, centres: Sequence[Centre | None]) -> dict[Kept, Ar
             for already, rows in left.items()
         }
         left = means | rest
-    least = ROUNDING * lengths(
-        tensor.reshape(len(tensor), -1)
-    )  # so that short queries survive beside long ones
+    # relative to each query, so that short ones survive beside long ones
+    least = ROUNDING * lengths(tensor.reshape(len(tensor), -1))
     flat = {kept: rows.reshape(len(rows), -1) for kept, rows in left.items()}
     sure = {kept: lengths(rows) > least for kept, rows in flat.items()}
     return {
@@ -320,8 +319,7 @@ def split_parts(
     """Return the squared weighted length of what is left on no axis, and the parts on other sets of axes."""
     if family.closed_form:
         square, centred = split_gram(family.gram(), centres[0])
-        part = None if centred is None else Part(family.shape, (centres[0],), centred)
-        return square, {} if part is None else {(0,): part}
+        return square, {} if centred is None else {(0,): Part(family.shape, (centres[0],), centred)}
 
     def source(kept: Kept) -> Array:
         return split_rows(query_tensor(family, order), centres)[kept]
@@ -343,6 +341,9 @@ def split_parts(
             spanning=spans if thin or len(kept) == 1 else None,
             source=None if thin else partial(source, kept),
         )
+    if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
+        first = {len(kept): part for kept, part in reversed(parts.items())}
+        parts = {kept: first[len(kept)] for kept in parts}
     return square, parts
 
 
@@ -364,7 +365,7 @@ class Decomposer:
         self.centres = centres
         self._piece = cache(Piece)  # equal pieces are one object, for speed
         self._left_by = cache(self._leaves)  # families recur on the same attributes
-        self._alike: dict[Hashable, tuple[float, dict[Kept, Part]]] = {}
+        self._split = cache(split_parts)
 
     def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
         """Return the non-empty subworkloads, smaller attribute sets first, in schema order."""
@@ -397,15 +398,8 @@ class Decomposer:
         """Return what a family leaves, split once for all attributes with the same centres."""
         positions = self.schema.positions(names)
         attributes = sorted(positions)
-        order, centres = schema_order(positions), tuple(self.centres[a] for a in attributes)
-        key = (centres, order, family.key)
-        if key not in self._alike:
-            square, parts = split_parts(family, order, centres)
-            if family.is_symmetric and len(set(centres)) == 1:  # equal, not only up to rounding error
-                first = {len(kept): part for kept, part in reversed(parts.items())}
-                parts = {kept: first[len(kept)] for kept in parts}
-            self._alike[key] = square, parts
-        square, parts = self._alike[key]
+        centres = tuple(self.centres[a] for a in attributes)
+        square, parts = self._split(family, schema_order(positions), centres)
         leaves: list[Left] = [((), (), square)] if square else []
         for axes, part in parts.items():
             kept = tuple(attributes[a] for a in axes)

@@ -21,6 +21,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centre, Centres, complement
 from querysmasher.planning.estimator.lifting import lifted
 from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
@@ -395,15 +396,25 @@ class Estimator:
                     image = image * part.rows[:, 0].reshape(spread)
             yield measured, image.reshape(group.rows, -1)
 
-    def covary(self, attributes: AttributeSet, rows: Array) -> Array:
-        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
-        result = np.zeros(rows.shape)
+    def covary(self, attributes: AttributeSet, rows: Array, maps: Sequence[Integers]) -> Array:
+        """Return q C over the values of a measured set, with C the covariance of its residual.
+
+        The tensors q are over classes of values: `maps` are those of every value, by axis.
+        """
+        result = np.zeros((len(rows), *map(len, maps)))
         for measured in self.measured.get(attributes, ()):  # a public total has no error
             covaried = rows
             for axes, number in measured.blocks:
-                at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
-                moved = self.strategies[number].covary(np.moveaxis(covaried, at, last))
-                covaried = np.moveaxis(moved, last, at)
+                strategy, at = self.strategies[number], [1 + a for a in axes]
+                classes = covaried.shape[at[0]]
+                if len(axes) == 1 and classes**2 < covaried.size:
+                    units = strategy.covary(np.eye(classes)[:, maps[axes[0]]])
+                    covaried = np.moveaxis(np.tensordot(covaried, units, (at[0], 0)), -1, at[0])
+                    continue
+                for axis in axes:
+                    covaried = covaried.take(maps[axis], axis=1 + axis)
+                last = range(rows.ndim - len(axes), rows.ndim)
+                covaried = np.moveaxis(strategy.covary(np.moveaxis(covaried, at, last)), last, at)
             result += measured.variance * covaried
         return result
 

@@ -166,7 +166,7 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
     matrix, reached, bound = best_rows(root, start, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
-        known = (t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms)
+        known = [t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms]
         lattice = common_lattice(known, len(root))
     return Solution(DenseStrategy(block.shape, matrix[:, back], lattice), reached, bound, "dense")
 

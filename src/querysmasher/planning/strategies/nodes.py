@@ -5,13 +5,7 @@ With P_v and u_v as in `lines.trees`, and T_v = 1_vᵀV_v⁻¹q of what is measu
 
     T_v = Σ_c T_c / (1 + a_v u_v);   s_v = T_v − β_v P_v,   β_c = β_v + a_v s_v,
 
-where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is zero at roots. For q the count of a
-group of leaves, whether it is a node or not, and Q_v = qᵀV_v⁻¹q over the part of q at v and below,
-
-    Q_v = Σ_c Q_c − a_v / (1 + a_v u_v) · (Σ_c T_c)²,
-
-and the variance is the sum of Q over the roots. Only pairs of a node and a group that has leaves below it
-count: at most one per leaf and level.
+where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is zero at roots.
 """
 
 from __future__ import annotations
@@ -22,9 +16,8 @@ from functools import cached_property, partial
 from typing import ClassVar, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
@@ -139,38 +132,16 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     def _level_variances(self, groups: Integers | None, size: int) -> Array:
         """Return the variances of the counts of groups that partition the values, or of all values."""
-        of_leaves = self._of_leaves(np.arange(size) if groups is None else groups)
+        groups = np.arange(size) if groups is None else groups
+        of_leaves = self._of_leaves(groups)
         if of_leaves is None:
             self._refuse()
         as_nodes = groups_as_nodes(self.nodes, of_leaves, size)
-        result = np.where(as_nodes >= 0, self.passes[2][as_nodes], 0.0)
-        if np.any(as_nodes < 0):
-            result += self._group_variances(of_leaves, as_nodes[of_leaves] < 0, size)
+        result = self.passes[2][as_nodes]
+        others, step = np.flatnonzero(as_nodes < 0), max(1, CHUNK // groups.size)
+        for some in (others[i : i + step] for i in range(0, others.size, step)):
+            result[some] = self.of_rows((groups == some[:, None]).astype(float))
         return result
-
-    def _group_variances(self, of_leaves: Integers, chosen: NDArray[np.bool_], size: int) -> Array:
-        """Return the variances of the counts of groups of the chosen leaves, zero for groups without any."""
-        nodes, (alone, below, _) = self.nodes, self.passes
-        group_of = np.full(len(nodes), -1)
-        group_of[nodes.leaves[chosen]] = of_leaves[chosen]
-        node, group = np.empty(0, np.int64), np.empty(0, np.int64)
-        total, square = np.empty(0), np.empty(0)
-        for level in reversed(nodes.levels):
-            here = level.start + np.flatnonzero(group_of[level] >= 0)
-            node, group = np.append(node, here), np.append(group, group_of[here])
-            total, square = np.append(total, alone[here]), np.append(square, alone[here])
-            if not level.start or not node.size:
-                continue
-            up = nodes.parents[node]
-            order = np.lexsort((group, up))
-            up, group, total, square = up[order], group[order], total[order], square[order]
-            starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
-            node, group = up[starts], group[starts]
-            sums = np.add.reduceat(total, starts)
-            factor = 1 / (1 + self.precisions[node] * below[node])
-            square = np.add.reduceat(square, starts) - self.precisions[node] * factor * sums**2
-            total = sums * factor
-        return np.bincount(group, square, minlength=size).astype(float)
 
     def _of_leaves(self, groups: Integers) -> Integers | None:
         """Return the group of every leaf; None if a group separates values that the strategy does not."""
