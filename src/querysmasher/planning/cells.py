@@ -137,8 +137,8 @@ def class_counts(
     for number, pairs in enumerate(placed):
         for family, on in pairs:
             for axis, index in enumerate(on):
-                steps = np.moveaxis(np.diff(columns[family.key].labels, axis=axis), axis, -1)
-                changes[number, index] = np.any(steps, axis=tuple(range(len(on) - 1))).sum()
+                labels = np.moveaxis(columns[family.key].labels, axis, 0).reshape(family.shape[axis], -1)
+                changes[number, index] = np.count_nonzero((labels[1:] != labels[:-1]).any(axis=1))
     _, firsts = _classes([schema.sizes[a] for a in attributes], placed, columns)
     return changes, np.array([len(values) for values in firsts])
 
@@ -193,15 +193,15 @@ def _classes(
 
     Values are in one class if in every family exchanging them exchanges equal columns.
     """
-    digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
+    sides = [[np.zeros((1, size), dtype=np.int64)] for size in sizes]
     seen = set()
     for family, on in (pair for pairs in placed for pair in pairs):
         for axis, index in enumerate(on):
             if (index, family.key, axis) not in seen:
                 seen.add((index, family.key, axis))
-                sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
-                digests[index] += _mixed_sum(sides, _new_keys(len(sides)))
-    classes = [_numbered(digest) for digest in digests]
+                labels = np.moveaxis(columns[family.key].labels, axis, -1)
+                sides[index].append(labels.reshape(-1, family.shape[axis]))
+    classes = [_numbered(_column_digest(np.concatenate(by_family))) for by_family in sides]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
@@ -222,15 +222,13 @@ def _digest_of_products(parts: Sequence[_Columns]) -> Words:
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
     counts = [part.matrix.shape[1] for part in parts]
-    if len(parts) == 1:
-        return _mixed_sum(np.arange(counts[0])[None], _new_keys(1))
-    scales, total = np.ones(()), np.zeros((2, *counts), dtype=np.uint64)
-    for i, part in enumerate(parts):
-        scales = np.multiply.outer(scales, part.scales)
-        digest = _mixed_sum(part.directions[None], _new_keys(1))
-        total += digest.reshape(2, *(n if j == i else 1 for j, n in enumerate(counts)))
-    total[:, scales == 0] = 0
-    return total.reshape(2, -1) + _mixed_sum(scales.reshape(1, -1), _new_keys(1))
+    chosen = np.indices(counts).reshape(len(parts), math.prod(counts))
+    scales = np.ones(chosen.shape[1])
+    for part, numbers in zip(parts, chosen, strict=True):
+        scales = scales * part.scales[numbers]
+    directions = [part.directions[numbers] for part, numbers in zip(parts, chosen, strict=True)]
+    columns = np.stack([*directions, scales]) * (scales != 0)
+    return _mixed_sum(columns, _new_keys(len(columns)))
 
 
 def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
@@ -283,9 +281,11 @@ def _new_keys(count: int) -> Words:
     return np.asarray(_generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
 
 
-def _column_digest(matrix: Array) -> Words:
-    """Return two sums per column."""
-    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (4 * len(matrix)))  # several words each
+def _column_digest(matrix: Array | Integers) -> Words | Array | Integers:
+    """Return two sums per column; a single row is its own digest."""
+    if len(matrix) == 1:
+        return matrix
+    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words each
     pieces = (matrix[:, i : i + step] for i in range(0, matrix.shape[1], step))
     return np.concatenate([_mixed_sum(piece, keys) for piece in pieces], axis=1)
 
@@ -303,7 +303,7 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
     return words.sum(axis=1, dtype=np.uint64)
 
 
-def _numbered(digest: Words) -> tuple[Integers, Integers]:
+def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]

@@ -42,6 +42,7 @@ from querysmasher.planning.solvers.optimum import (
     best_rows,
     fourier_basis,
     independent_root,
+    root_diagonal,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
@@ -307,7 +308,9 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
         raise nothing_to_measure()
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
-    matrix, reached, bound = best_rows(root, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    diagonal = root_diagonal(root)
+    start = np.ones(columns) if diagonal is None else diagonal**2
+    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
     del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))

@@ -21,8 +21,9 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centre, Centres, complement
 from querysmasher.planning.estimator.lifting import lifted
 from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
@@ -137,11 +138,9 @@ class Estimator:
 
     def centre(self, attribute: int, kept: AttributeSet) -> Array:
         """Return the centre of an attribute that a set does not keep."""
-        if attribute not in self.lines:
-            return self.centres[attribute].weights
         before = tuple(sorted(a for a in kept if a not in self.lines or a < attribute))
         strategy = self._lines.get((attribute, before))
-        return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
+        return self.centres[attribute].weights if strategy is None else strategy.centre
 
     @property
     def is_single(self) -> bool:
@@ -205,6 +204,12 @@ class Estimator:
         for index, (names, family) in enumerate(group.parts()):
             positions = self.schema.positions(names)
             lines = self.lines.intersection(positions)
+            if lines and len(positions) == 1 and is_total(family):
+                rows = np.ones((family.rows, 1))
+                options.append(
+                    [QueryPart(index, (), (family.key, summed), _reduced(rows) if summed else rows)]
+                )
+                continue
             later += [(attribute, index, family) for attribute in lines]
             if not lines or len(positions) > 1:
                 options.append(self._split(index, positions, family, summed))
@@ -391,15 +396,25 @@ class Estimator:
                     image = image * part.rows[:, 0].reshape(spread)
             yield measured, image.reshape(group.rows, -1)
 
-    def covary(self, attributes: AttributeSet, rows: Array) -> Array:
-        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
-        result = np.zeros(rows.shape)
+    def covary(self, attributes: AttributeSet, rows: Array, maps: Sequence[Integers]) -> Array:
+        """Return q C over the values of a measured set, with C the covariance of its residual.
+
+        The tensors q are over classes of values: `maps` are those of every value, by axis.
+        """
+        result = np.zeros((len(rows), *map(len, maps)))
         for measured in self.measured.get(attributes, ()):  # a public total has no error
             covaried = rows
             for axes, number in measured.blocks:
-                at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
-                moved = self.strategies[number].covary(np.moveaxis(covaried, at, last))
-                covaried = np.moveaxis(moved, last, at)
+                strategy, at = self.strategies[number], [1 + a for a in axes]
+                classes = covaried.shape[at[0]]
+                if len(axes) == 1 and classes**2 < covaried.size:
+                    units = strategy.covary(np.eye(classes)[:, maps[axes[0]]])
+                    covaried = np.moveaxis(np.tensordot(covaried, units, (at[0], 0)), -1, at[0])
+                    continue
+                for axis in axes:
+                    covaried = covaried.take(maps[axis], axis=1 + axis)
+                last = range(rows.ndim - len(axes), rows.ndim)
+                covaried = np.moveaxis(strategy.covary(np.moveaxis(covaried, at, last)), last, at)
             result += measured.variance * covaried
         return result
 

@@ -21,10 +21,10 @@ rare combinations of values visible beside the total.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import product
+from functools import cached_property, reduce
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, Q
 from querysmasher.planning.estimator.lifting import along, centred, lifted
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.schema import Schema
@@ -141,6 +140,7 @@ class CombinedEstimator(Estimator):
         centres = residual.centres if any(measured) else class_centres(schema, wholes)
         super().__init__(schema, centres, residual.strategies, measured, residual.public_total, strict=False)
         self.wholes = wholes
+        self._averaged: dict[tuple[int, AttributeSet], Array] = {}
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
@@ -150,7 +150,9 @@ class CombinedEstimator(Estimator):
 
     def outside(self, attributes: AttributeSet, rows: Array) -> Array | None:
         """Return what is left of tensors outside a measured set's strategies; None if these span all."""
-        return None if self.is_full(attributes) else rows - self._projector.covary(attributes, rows)
+        if self.is_full(attributes):
+            return None
+        return rows - self._projector.covary(attributes, rows, [np.arange(n) for n in rows.shape[1:]])
 
     def outside_squares(self, attributes: AttributeSet, parts: list[QueryPart], group: Group) -> Array:
         """Return the squared lengths of what product queries leave outside a measured set's strategies."""
@@ -169,34 +171,45 @@ class CombinedEstimator(Estimator):
 
     # --- what the rows leave on attribute sets ---
 
-    @cached_property
-    def _rows_on(self) -> dict[AttributeSet, dict[int, Array]]:
-        """What the rows leave on every set: by the number of their measurement, over its classes."""
-        split: dict[AttributeSet, dict[int, Array]] = {}
-        for number, whole in enumerate(self.wholes):
-            centres = [Centre(masses) for masses in self._masses(whole)]
-            for kept, rows in split_rows(whole.rows, centres).items():
-                subset = tuple(whole.attributes[axis] for axis in kept)
-                shaped = rows.reshape(-1, *(whole.rows.shape[1 + axis] for axis in kept))
-                split.setdefault(subset, {})[number] = shaped
-        return split
+    def _masses(self, whole: Whole, attribute: int) -> Array:
+        """Return ν of the classes of an attribute."""
+        return np.bincount(whole.classes(attribute), weights=self.centres[attribute].weights).astype(float)
 
-    def _masses(self, whole: Whole) -> Iterator[Array]:
-        """Iterate over the weights of the classes of every attribute."""
-        for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
-            weights = self.centres[attribute].weights
-            yield np.bincount(classes, weights=weights).astype(float)
+    def _averages(self, number: int, subset: AttributeSet) -> Array:
+        """Return the means of a measurement's rows under ν over all attributes but those of a set."""
+        if (number, subset) not in self._averaged:
+            whole = self.wholes[number]
+            if subset == whole.attributes:
+                return whole.rows
+            last = max(set(whole.attributes).difference(subset))
+            wider = tuple(sorted((*subset, last)))
+            over = (1 + wider.index(last), 0)
+            averages = np.tensordot(self._averages(number, wider), self._masses(whole, last), over)
+            self._averaged[number, subset] = averages
+        return self._averaged[number, subset]
 
     @cached_property
     def known_parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        known = {subset: split for subset, split in self._rows_on.items() if self.measures(subset)}
-        return {subset: self._known_part(subset, split) for subset, split in known.items()}
+        known = filter(self.measures, dict.fromkeys([*self.measured, ()]))
+        return {subset: self._known_part(subset, on) for subset in known if (on := self._wholes_on(subset))}
 
-    def _known_part(self, subset: AttributeSet, split: Mapping[int, Array]) -> _Part:
-        at = np.concatenate([np.arange(self.count)[self.slices[number]] for number in split])
-        rows = np.concatenate([self.wholes[n].over_values(rows, subset) for n, rows in split.items()])
-        return _Part(at, rows, self.covary(subset, rows), self.outside(subset, rows))
+    def _known_part(self, subset: AttributeSet, numbers: Sequence[int]) -> _Part:
+        at = np.concatenate([np.arange(self.count)[self.slices[n]] for n in numbers])
+        every, covaried = [], []
+        for n in numbers:
+            rows, whole = self._averages(n, subset), self.wholes[n]
+            for axis, attribute in enumerate(subset, start=1):
+                means = np.tensordot(rows, self._masses(whole, attribute), (axis, 0))
+                rows = rows - np.expand_dims(means, axis)
+            every.append(whole.over_values(rows, subset))
+            covaried.append(self.covary(subset, rows, [whole.classes(a) for a in subset]))
+        rows = np.concatenate(every)
+        return _Part(at, rows, np.concatenate(covaried), self.outside(subset, rows))
+
+    def _wholes_on(self, subset: AttributeSet) -> list[int]:
+        """Return the numbers of the measurements on all attributes of a set."""
+        return [n for n, whole in enumerate(self.wholes) if set(subset) <= set(whole.attributes)]
 
     def _weighed(self, rows: Array, subset: AttributeSet) -> Array:
         """Return rows over the values of a set times ν."""
@@ -214,41 +227,48 @@ class CombinedEstimator(Estimator):
         return result
 
     @cached_property
-    def gram(self) -> Array:
-        """⟨R_u, R_u⟩."""
+    def _inner(self) -> Array:
+        """⟨R, R⟩."""
         result = np.zeros((self.count, self.count))
-        for part in self.known_parts.values():
+        for first, second in combinations_with_replacement(range(len(self.wholes)), 2):
+            products = self._products(first, second)
+            result[self.slices[first], self.slices[second]] = products
+            result[self.slices[second], self.slices[first]] = products.T
+        return result
+
+    def _products(self, first: int, second: int) -> Array:
+        """Return the inner products of two measurements' rows."""
+        mine, theirs = self.wholes[first], self.wholes[second]
+        if mine is theirs:
+            masses = [self._masses(mine, attribute) for attribute in mine.attributes]
+            rows = mine.rows * np.sqrt(reduce(np.multiply.outer, masses, np.ones(())))
+            rows = rows.reshape(len(rows), -1)
+            return rows @ rows.T  # a symmetric product takes half the work
+        common = tuple(a for a in mine.attributes if a in theirs.attributes)
+        left, right = self._averages(first, common), self._averages(second, common)
+        for axis, attribute in enumerate(common, start=1):
+            joint = np.zeros((left.shape[axis], right.shape[axis]))
+            both = mine.classes(attribute), theirs.classes(attribute)
+            np.add.at(joint, both, self.centres[attribute].weights)
+            right = np.moveaxis(np.tensordot(right, joint, axes=(axis, 1)), -1, axis)
+        return np.asarray(left.reshape(len(left), -1) @ right.reshape(len(right), -1).T)
+
+    @cached_property
+    def gram(self) -> Array:
+        """⟨R_u, R_u⟩: all inner products, less those of the known parts, with what these leave out."""
+        result = self._inner.copy()
+        for subset, part in self.known_parts.items():
+            weighed = self._weighed(part.rows, subset).reshape(len(part.at), -1)
+            result[np.ix_(part.at, part.at)] -= weighed @ part.rows.reshape(weighed.shape).T
             if part.outside is not None:
                 outside = part.outside.reshape(len(part.at), -1)
                 result[np.ix_(part.at, part.at)] += outside @ outside.T
-        for subset in self._rows_on.keys() - self.known_parts.keys():
-            for first, second in product(self._rows_on[subset], repeat=2):
-                result[self.slices[first], self.slices[second]] += self._products(subset, first, second)
         return result
-
-    def _products(self, subset: AttributeSet, first: int, second: int) -> Array:
-        """Return the inner products of what two measurements' rows leave on a set."""
-        mine, theirs = self._rows_on[subset][first], self._rows_on[subset][second]
-        for axis, attribute in enumerate(subset, start=1):
-            common = np.zeros((mine.shape[axis], theirs.shape[axis]))
-            both = self.wholes[first].classes(attribute), self.wholes[second].classes(attribute)
-            np.add.at(common, both, self.centres[attribute].weights)
-            if first == second:  # `common` is diagonal
-                theirs = theirs * along(np.diagonal(common), axis, theirs.ndim)
-            else:
-                theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
-        return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
     @cached_property
     def _lengths(self) -> Array:
         """The lengths of all rows: √⟨R, R⟩, and one for rows that are zero."""
-        squares = []
-        for whole in self.wholes:
-            products = whole.rows**2
-            for masses in self._masses(whole):
-                products = np.tensordot(products, masses, axes=(1, 0))
-            squares.append(products)
-        lengths = np.sqrt(np.maximum(np.concatenate(squares), np.diagonal(self.gram)))
+        lengths = np.sqrt(np.maximum(np.diagonal(self._inner), np.diagonal(self.gram)))
         return np.where(lengths > 0, lengths, 1.0)
 
     @cached_property
@@ -332,8 +352,9 @@ class CombinedEstimator(Estimator):
             lengths += squares
             left += self.outside_squares(subset, parts, group) if measured else squares
             if not measured:
-                for number, rows in self._rows_on.get(subset, {}).items():
+                for number in self._wholes_on(subset):
                     folded = self._folded(tensors, self.wholes[number])
+                    rows = self._averages(number, subset)
                     products[..., self.slices[number]] += _contracted(rows, subset, folded)
             elif (part := self.known_parts.get(subset)) is not None and part.outside is not None:
                 products[..., part.at] += _contracted(part.outside, subset, tensors)
@@ -488,13 +509,13 @@ class CombinedEstimator(Estimator):
             if part.outside is not None:
                 change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
             return change
-        if subset not in self._rows_on:
-            return None
-        changes = (
-            self.wholes[n].over_values(np.tensordot(unknown[self.slices[n]], rows, axes=1), subset)
-            for n, rows in self._rows_on[subset].items()
-        )
-        return self._weighed(np.asarray(sum(changes)), subset)
+        changes = [
+            self.wholes[n].over_values(
+                np.tensordot(unknown[self.slices[n]], self._averages(n, subset), axes=1), subset
+            )
+            for n in self._wholes_on(subset)
+        ]
+        return self._weighed(np.asarray(sum(changes)), subset) if changes else None
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
