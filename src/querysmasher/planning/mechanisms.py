@@ -143,9 +143,8 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
         choices = []
         for blocks, scale in scaled:
-            reached, bound = (
-                math.prod(getattr(solutions[n], of) for _, n in blocks) for of in ("reached", "bound")
-            )
+            used = [solutions[n] for _, n in blocks]
+            reached, bound = math.prod(s.reached for s in used), math.prod(s.bound for s in used)
             choices.append((blocks, scale * reached, scale * bound))
         return solutions, choices
 
