@@ -262,7 +262,7 @@ def _within(
     if plan is not None and plan.weighted_loss <= known.weighted_loss:
         return plan
     free = replan(workload, known.centres)
-    bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
+    bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
 
 
