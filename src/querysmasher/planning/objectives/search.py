@@ -172,9 +172,8 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            own = replace(plan, workload=self.workload)
-            table = self._table.after(own) if self._table else VarianceTable(own, self.scopes.of_group)
-            self._table = table
+            known, alike = self._table, replace(plan, workload=self.workload)
+            self._table = table = known.after(alike) if known else VarianceTable(alike, self.scopes.of_group)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -221,7 +220,7 @@ class Search:
         return np.array([relative[list(entry.members)].sum() for entry in table.entries])
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
-        """Return a multiple: one in all for the largest ratio, or that of the highest bound for targets."""
+        """Scale multipliers: to sum one for the largest ratio, to that of the highest bound for targets."""
         table, groups = trial.table, multipliers.groups
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
         if not self.mean:

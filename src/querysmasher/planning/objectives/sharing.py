@@ -138,8 +138,8 @@ class _InteriorPoint:
         self.rows, self.losses = rows / self.unit, np.zeros(len(x)) if losses is None else losses
         self.slack = (1.1 if self.free else 1 - 1e-7) - self._each().sum(axis=1)
         self.price = 1.0 if self.free else float(self.losses @ x) / budget
-        share = 1.0 if self.free else 0.1
-        self.multipliers = share * self.price * budget / self.slack / (1 / self.slack).sum()
+        total = (1.0 if self.free else 0.1) * self.price * budget
+        self.multipliers = total / self.slack / (1 / self.slack).sum()
         self.bound = 0.0
 
     def _each(self) -> Array:
