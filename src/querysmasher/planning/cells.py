@@ -182,7 +182,9 @@ def _distinct(family: Family) -> _Columns:
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
     scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
-    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
+    directions = (scales != 0).astype(np.int64)
+    if len(distinct) > 1:
+        directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
     return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
@@ -212,7 +214,8 @@ def _digest_of_cells(
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        total += _digest_of_products(parts)[:, _combinations(parts, on)].reshape(2, *sizes)
+        digest = np.take(_digest_of_products(parts), _combinations(parts, on), axis=1)  # indexing is slow
+        total += digest.reshape(2, *sizes)
     return total.reshape(2, -1)
 
 
@@ -307,7 +310,8 @@ def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]
-    new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (ahead[:, 1:] != ahead[:, :-1]).any(axis=0)
     firsts = order[new]
     ranks = np.empty(len(firsts), dtype=np.int64)
     ranks[np.argsort(firsts)] = np.arange(len(firsts))
