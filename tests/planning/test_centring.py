@@ -116,7 +116,7 @@ def test_symmetric_attributes_stay_uniform_among_others():
 def test_alike_attributes_share_a_role_and_a_centre():
     schema = cube(4, 4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + pairs(schema, qs.affine)
-    assert len(set(attribute_roles(workload, coarse=False))) == 1
+    assert len(set(attribute_roles(workload))) == 1
     plan = qs.plan(workload, COST, centering="optimized")
     assert len(set(plan.centres)) == 1
 
@@ -126,8 +126,7 @@ def test_attributes_that_differ_in_weights_only_share_a_centre():
     workload = qs.all_kway(schema, 1, "prefix")
     for a, b in combinations(schema.names, 2):
         workload = workload + qs.queries(schema, {a: "prefix", b: "prefix"}, weight=rng.integers(1, 6))
-    assert len(set(attribute_roles(workload, coarse=False))) == 8
-    assert len(set(attribute_roles(workload, coarse=True))) == 1
+    assert len(set(attribute_roles(workload))) == 1
     uniform, together = (qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized"))
     assert len(set(together.centres)) == 1
     assert together.weighted_loss < 0.95 * uniform.weighted_loss

@@ -8,9 +8,9 @@ inside their row space), so merging loses nothing.
 Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
 
 Nothing is written out over the cells of several families. Columns are distinguished by digests: each family's
-over its own cells, each group's over combinations of its families' distinct columns, by their directions and
+over its cells, each group's over combinations of its families' distinct columns, by their directions and
 scales; those of groups are added up over the coarse cells. A digest is two 64-bit sums of one pseudo-random
-word per row and entry: different columns share both sums with probability 2⁻¹²⁸.
+word per row and entry: different columns have equal sums with probability 2⁻¹²⁸.
 """
 
 from __future__ import annotations

@@ -26,13 +26,12 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, one_core
-from querysmasher.planning.centring import attribute_roles
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point
@@ -70,28 +69,20 @@ def dimension(workload: Workload) -> int:
 
 def _reached(workload: Workload) -> list[tuple[int, ...]]:
     """Return the attribute sets on which the workload may leave something, smaller ones first."""
-    tops = {tuple(sorted(workload.schema.positions(g.attributes))) for g in workload}
-    sets = {s for top in tops for way in range(len(top) + 1) for s in combinations(top, way)}
+    sets = {s for group in workload for s in subsets(sorted(workload.schema.positions(group.attributes)))}
     return sorted(sets, key=lambda s: (len(s), s))
 
 
 def root_loss_bound(workload: Workload) -> float:
     """Return a lower bound on √(loss) at privacy cost 1, at the best product distribution found."""
-    role_of, sizes = attribute_roles(workload, coarse=False), workload.schema.sizes
-    trace_root = TraceRoot(workload)
-    first = {role: role_of.index(role) for role in sorted(set(role_of))}
-    ends = np.cumsum([sizes[a] for a in first.values()])
+    sizes, trace_root = workload.schema.sizes, TraceRoot(workload)
 
     def at(weights: Array) -> Iterate:
-        """Evaluate one distribution for each role; attributes of one role have the same."""
-        distributions = [part / part.sum() for part in np.split(weights, ends[:-1])]
-        by_role = dict(zip(first, distributions, strict=True))
-        bound, slopes = trace_root.at([by_role[role] for role in role_of])
-        by_attribute = list(zip(role_of, slopes, strict=True))
-        leverages = [np.mean([v for r, v in by_attribute if r == role], axis=0) for role in first]
-        return Iterate(np.concatenate(distributions) / len(first), np.concatenate(leverages), bound)
+        distributions = [part / part.sum() for part in np.split(weights, np.cumsum(sizes)[:-1])]
+        bound, slopes = trace_root.at(distributions)
+        return Iterate(np.concatenate(distributions) / len(sizes), np.concatenate(slopes), bound)
 
-    start = np.concatenate([np.full(sizes[a], 1 / sizes[a]) for a in first.values()])
+    start = np.concatenate([np.full(n, 1 / n) for n in sizes])
     return fixed_point(at, start, 1e-4, 60).trace_root
 
 
@@ -112,17 +103,12 @@ class TraceRoot:
         for group in workload:
             parts = [(workload.schema.positions(names), family) for names, family in group.parts()]
             order = [a for axes, _ in parts for a in axes]
-            self.groups.append((group.weight, parts, self._coordinates(order).ravel()))
+            where = np.empty([self.sizes[a] for a in sorted(order)], dtype=np.intp)
+            for s in subsets(sorted(order)):
+                where[tuple(slice(1, None) if a in s else 0 for a in sorted(order))] = self.numbers[s]
+            where = where.transpose([sorted(order).index(a) for a in order])
+            self.groups.append((group.weight, parts, where.ravel()))
         self.grams = {family.key: family.gram() for _, parts, _ in self.groups for _, family in parts}
-
-    def _coordinates(self, order: Sequence[int]) -> NDArray[np.intp]:
-        """Return the number of every product of coordinates, with one axis per attribute."""
-        ordered = sorted(order)
-        table = np.empty([self.sizes[a] for a in ordered], dtype=np.intp)
-        for attributes, numbers in self.numbers.items():
-            if set(attributes) <= set(ordered):
-                table[tuple(slice(1, None) if a in attributes else 0 for a in ordered)] = numbers
-        return table.transpose([ordered.index(a) for a in order])
 
     def at(self, distributions: Sequence[Array]) -> tuple[float, list[Array]]:
         """Return the trace root, and v of every attribute: twice its derivative by the distribution."""

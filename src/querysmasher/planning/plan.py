@@ -179,16 +179,14 @@ class Plan(Explained):
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
         """The methods used instead of an optimal one, each with its number of sets and largest gap."""
-        methods: dict[str, tuple[int, float]] = {}
-        if self.mechanism == DEFAULT and self.solver == "optimal":
-            for m in self.measured:
-                solutions = [self.solutions[number] for _, number in m.blocks]
-                for method in dict.fromkeys(
-                    s.method for s in solutions if s.method in {"structured", "fourier"}
-                ):
-                    count, gap = methods.get(method, (0, 0.0))
-                    methods[method] = count + 1, max(gap, *(s.gap for s in solutions if s.method == method))
-        return methods
+        if self.mechanism != DEFAULT or self.solver != "optimal":
+            return {}
+        gaps: defaultdict[str, list[float]] = defaultdict(list)
+        for m in self.measured:
+            solutions = [self.solutions[number] for _, number in m.blocks]
+            for method in {s.method for s in solutions} & {"structured", "fourier"}:
+                gaps[method].append(max(s.gap for s in solutions if s.method == method))
+        return {method: (len(gaps[method]), max(gaps[method])) for method in sorted(gaps)}
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
@@ -235,13 +233,7 @@ class Plan(Explained):
             raise TooLargeError(
                 f"workload: {count:,} variances do not fit in memory; ask for fewer at a time"
             )
-        result = np.empty(count)
-        start = 0
-        for group in workload:
-            variances = self.estimator.variances(group)
-            result[start : start + variances.size] = variances.ravel()
-            start += variances.size
-        return result
+        return np.concatenate([self.estimator.variances(group).ravel() for group in workload])
 
     def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
         """Return the expected error of each group of the planned (or another) workload, in order."""

@@ -73,7 +73,7 @@ class Scopes:
         """
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
-        schema, roles = workload.schema, attribute_roles(workload, coarse=True)
+        schema, roles = workload.schema, attribute_roles(workload)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -207,13 +207,8 @@ def _grown(u: Array, ratios: Array, rates: Array, last: Array) -> tuple[Array, A
 
 def expectations(table: VarianceTable, rows: Sequence[Array]) -> Array:
     """Return the sum of every column of a table, weighed by the rows of its scopes."""
-    known: dict[tuple[int, ...], Array] = {}
-    result = np.empty(len(table.columns))
-    for number, (column, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
-        if kind not in known:
-            known[kind] = kronecker(rows[scope] for scope in kind)
-        result[number] = known[kind] @ column
-    return result
+    weights = {kind: kronecker(rows[scope] for scope in kind) for kind in set(table.kinds)}
+    return np.array([weights[kind] @ column for column, kind in zip(table.columns, table.kinds, strict=True)])
 
 
 def class_losses(workload: Workload, table: VarianceTable, scopes: Scopes) -> Array:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from querysmasher.arrays import Array, in_order, one_core
+from querysmasher.arrays import Array, in_order
 from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
@@ -29,11 +29,10 @@ from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
+from querysmasher.planning.objectives.multipliers import Multipliers
 from querysmasher.planning.objectives.replan import Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
-from querysmasher.planning.objectives.sharing import Sharing, with_noise
-from querysmasher.planning.objectives.variances import Extreme, VarianceTable
+from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Solution
 from querysmasher.planning.strategies import strategy_of_integers
@@ -234,9 +233,9 @@ def plan_within(workload: Workload, replan: Replan, insufficient: str) -> Plan:
         if ratio <= MET:
             break
         factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
-        shared = shared_anew(best, factor) or _within(
-            replace_targets(aimed, 1 / factor), replan, best.centres, least
-        )
+        tighter = replace_targets(aimed, 1 / factor)
+        search = Search(tighter, targets_of(tighter, math.inf), replan, mean=True)
+        shared = search.shared_anew(best) or _within(tighter, replan, best.centres, least)
         best = replace(shared or best, workload=aimed)
     # tighter targets have a higher bound, which does not hold for these
     return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
@@ -265,19 +264,6 @@ def _within(
     free = replan(workload, known.centres)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
-
-
-def shared_anew(plan: Plan, factor: float) -> Plan | None:
-    """Return the plan with the budget shared for targets tighter by a factor; None if it misses them."""
-    workload = plan.workload
-    scopes = Scopes.of(workload)
-    table = VarianceTable(plan, scopes.of_group)
-    aims = [math.inf if entry.group.target is None else entry.group.target.std for entry in table.entries]
-    losses = class_losses(workload, table, scopes)
-    even = np.array([column.mean() for column in table.columns])
-    with one_core():
-        x = Sharing(table, np.array(aims) / factor, plan.budget.privacy_cost, even).least_loss(losses)
-    return None if x is None else with_noise(plan, workload, table, losses, x)
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:

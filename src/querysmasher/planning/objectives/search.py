@@ -202,6 +202,11 @@ class Search:
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
             self.best = replace(trial, plan=plan, value=value)
 
+    def shared_anew(self, plan: Plan) -> Plan | None:
+        """Return a plan with its budget shared anew, or None if its strategies do not meet the targets."""
+        self._keep(self._tabulated(plan, Multipliers.even(self.workload, self.scopes, self.squares)))
+        return None if self.best is None else self.best.plan
+
     def _stepped(self, trial: Trial) -> Multipliers:
         """Return the next multipliers, which follow the expected variances of groups and of their rows."""
         table, multipliers = trial.table, trial.multipliers

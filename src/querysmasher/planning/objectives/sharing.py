@@ -204,20 +204,18 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
     spent = float((table.spent / x).sum()) / budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
 
-    def scaled(factor: float) -> Plan:
-        measured = []
-        for index, m in enumerate(plan.measured):
-            number = class_of[index]
-            root = math.sqrt(factor * losses[number] / len(table.sets[number]))
-            whole = tuple(group for group in m.whole if group < len(workload.groups))
-            measured.append(replace(m, variance=float(x[number]), root_loss=root, whole=whole))
-        loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-        return replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
-
-    shared = scaled(1.0)
-    if plan.whole and len(plan.measured) > 1:  # of combined answers
-        combined = math.fsum(
-            float(shared.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
-        )
-        shared = scaled(combined / shared.weighted_loss)
-    return shared
+    measured = []
+    for index, m in enumerate(plan.measured):
+        number = class_of[index]
+        root = math.sqrt(losses[number] / len(table.sets[number]))
+        whole = tuple(group for group in m.whole if group < len(workload.groups))
+        measured.append(replace(m, variance=float(x[number]), root_loss=root, whole=whole))
+    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    shared = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
+    if not plan.whole or len(plan.measured) == 1:
+        return shared
+    each = (shared.estimator.variances(group).ravel() @ group.query_weights() for group in workload)
+    combined = math.fsum(map(float, each))  # of combined answers
+    root = math.sqrt(combined / loss)
+    measured = [replace(m, root_loss=m.root_loss * root) for m in measured]
+    return replace(shared, measured=tuple(measured), weighted_loss=combined)

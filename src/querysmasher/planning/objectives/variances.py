@@ -364,23 +364,14 @@ def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[Integer
     """
     if not tables:
         return np.array([coefficients.sum()]), []
-    values, where = [], []
-    for start, tensor in _sums(tables, coefficients):
-        flat = tensor.reshape(len(tensor), -1)
-        largest = flat.max(axis=1)
-        values.append(largest)
-        first = (flat >= largest[:, None] * (1 - TIE)).argmax(axis=1)
-        where.append((start + np.arange(len(flat))) * flat.shape[1] + first)
-    indices = np.unravel_index(np.concatenate(where), [len(table) for table in tables])
-    return np.concatenate(values), list(indices)
-
-
-def _sums(tables: list[Array], coefficients: Array) -> Iterator[tuple[int, Array]]:
-    """Iterate over the sums of all choices of rows, some rows of the first table at a time."""
     rest = np.ones((1, len(coefficients)))
     for table in tables[1:]:
         rest = (rest[:, None] * table).reshape(-1, len(coefficients))
-    first = tables[0] * coefficients
-    step = max(1, CHUNK // len(rest))
-    for start in range(0, len(first), step):
-        yield start, (first[start : start + step] @ rest.T).reshape(-1, *map(len, tables[1:]))
+    values, where, step = [], [], max(1, CHUNK // len(rest))
+    for start in range(0, len(tables[0]), step):
+        sums = (tables[0][start : start + step] * coefficients) @ rest.T
+        values.append(sums.max(axis=1))
+        first = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
+        where.append((start + np.arange(len(sums))) * len(rest) + first)
+    indices = np.unravel_index(np.concatenate(where), [len(table) for table in tables])
+    return np.concatenate(values), list(indices)
