@@ -8,9 +8,9 @@ inside their row space), so merging loses nothing.
 Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
 
 Nothing is written out over the cells of several families. Columns are distinguished by digests: each family's
-over its own cells, each group's over combinations of its families' distinct columns, by their directions and
+over its cells, each group's over combinations of its families' distinct columns, by their directions and
 scales; those of groups are added up over the coarse cells. A digest is two 64-bit sums of one pseudo-random
-word per row and entry: different columns share both sums with probability 2⁻¹²⁸.
+word per row and entry: different columns have equal sums with probability 2⁻¹²⁸.
 """
 
 from __future__ import annotations
@@ -182,7 +182,9 @@ def _distinct(family: Family) -> _Columns:
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
     scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
-    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
+    directions = (scales != 0).astype(np.int64)
+    if len(distinct) > 1:
+        directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
     return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
@@ -212,7 +214,8 @@ def _digest_of_cells(
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        total += _digest_of_products(parts)[:, _combinations(parts, on)].reshape(2, *sizes)
+        digest = np.take(_digest_of_products(parts), _combinations(parts, on), axis=1)  # indexing is slow
+        total += digest.reshape(2, *sizes)
     return total.reshape(2, -1)
 
 
@@ -307,7 +310,8 @@ def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]
-    new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (ahead[:, 1:] != ahead[:, :-1]).any(axis=0)
     firsts = order[new]
     ranks = np.empty(len(firsts), dtype=np.int64)
     ranks[np.argsort(firsts)] = np.arange(len(firsts))

@@ -1,4 +1,4 @@
-"""Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
+"""Plans meant for estimates: they measure what shrinkage and maximum entropy can use best.
 
 They measure given residuals at given privacy costs, and so do the phases of an exploration. The residual of
 an attribute set is what its marginal has beyond those of its proper subsets. All of it is measured, with the
@@ -127,7 +127,7 @@ PURPOSES = ("answers", "estimate")
 
 
 def check_purpose(purpose: str, records: int | None) -> None:
-    """Refuse an unknown purpose, and a number of records that is none or that nothing asks for."""
+    """Refuse an unknown purpose, and a number of records that is invalid or that the purpose does not use."""
     if purpose not in PURPOSES:
         raise PlanError(f"purpose: {not_one_of(PURPOSES, purpose)}")
     if records is None:
@@ -200,29 +200,24 @@ def _costs(
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[AttributeSet, float]:
     """Return the share of the budget for each set that is worth measuring, given about so many records."""
     sets = _sets(workload)
-    levels = level_shares(workload.schema, sets, budget.privacy_cost, records)
     counts = Counter(map(len, sets))
-    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets if levels[len(subset)] > 0}
+    values = sum(workload.schema.sizes[a] for subset in sets for a in subset if len(subset) == 1)
+    u = records * math.sqrt(budget.privacy_cost) / max(1, values)
+    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if counts[2] else 1.0
+    levels = (0.1 * first, 0.9 * first, 1 - first)  # of the total, of single attributes and of pairs
+    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     cells = workload.query_count / len(workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
-    kept = min(1.0, 0.15 - 0.45 * math.log10(expected))  # the part of the budget spent as the best plan does
+    kept = min(
+        1.0, 0.15 - 0.45 * math.log10(expected)
+    )  # the part of the budget spent as in the plan of least error
     if kept >= limits().table_share:
         shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:
             cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
-
-
-def level_shares(schema: Schema, sets: list[AttributeSet], cost: float, records: float) -> dict[int, float]:
-    """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
-    attributes = {a for subset in sets for a in subset}
-    u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in attributes))
-    orders = {len(subset) for subset in sets}
-    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
-    shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}
-    return {order: share for order, share in shares.items() if order in orders}
 
 
 def _sets(workload: Workload) -> list[AttributeSet]:

@@ -1,8 +1,8 @@
-"""Rows whose sizes lie far apart: roots and singular values that are accurate in every row's own scale.
+"""Rows whose sizes lie far apart: roots and singular values that are accurate relative to every row.
 
 A Gram matrix in double precision keeps sixteen digits of its largest rows, hence nothing of rows that are
 10⁸ times shorter. Here rows are never squared. Orthogonal transformations that treat rows as columns leave in
-each an error relative to its own length, and Jacobi's method finds the singular values of (well-conditioned
+each an error relative to its length, and Jacobi's method finds the singular values of (well-conditioned
 matrix) × (diagonal matrix) to relative accuracy, however far apart the diagonal is.
 """
 
@@ -51,7 +51,7 @@ def is_graded(root: Array) -> bool:
 
 
 def graded_root(rows: Array) -> Array:
-    """Return independent rows R with RᵀR = rowsᵀrows, longest first, each accurate in its own scale.
+    """Return independent rows R with RᵀR = rowsᵀrows, longest first, each accurate relative to its length.
 
     The longest remainder comes next, as in the Gram–Schmidt method. The remainder of a row that lies in the
     span of others is rounding error, but can be longer than the remainders of shorter rows. Then it is set to

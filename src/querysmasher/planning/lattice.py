@@ -47,10 +47,9 @@ def lattice_rows(
     the centres are not ratios of integers.
     """
     whole = integer_rows(family.matrix())
-    exact = [centre.integers for centre in centres]
-    if whole is None or any(k is None for k in exact):
+    ratios = [k for centre in centres if (k := centre.integers) is not None]
+    if whole is None or len(ratios) < len(centres):
         return None
-    ratios = [k for k in exact if k is not None]
     tensor = whole.reshape(-1, *family.shape).transpose(0, *(1 + a for a in order))
     room = float(np.abs(whole).max()) * math.prod(int(k.sum()) for k in ratios)
     if room > LARGEST:

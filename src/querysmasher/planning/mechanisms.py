@@ -6,10 +6,10 @@ blocks are solved once. A new mechanism needs an entry in `MECHANISMS`.
 
 ResidualPlanner+ has one basis per attribute, and on every attribute set the product of its attributes' bases.
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
-strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
+strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or a user gives one.
 
-Few queries may be measured whole, not split. Cells that no query distinguishes share a column in every
-strategy inside the queries' row space, so the optimum is found over the distinct columns (`planning.cells`).
+Few queries may be measured whole, not split. Cells that no query distinguishes have equal columns in every
+strategy inside the queries' row space, so only distinct columns are optimised (`planning.cells`).
 It is the optimum of *any* matrix mechanism for these queries; later, only their combinations can be answered.
 """
 
@@ -42,6 +42,7 @@ from querysmasher.planning.solvers.optimum import (
     best_rows,
     fourier_basis,
     independent_root,
+    root_diagonal,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
@@ -142,9 +143,8 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
         choices = []
         for blocks, scale in scaled:
-            reached, bound = (
-                math.prod(getattr(solutions[n], of) for _, n in blocks) for of in ("reached", "bound")
-            )
+            used = [solutions[n] for _, n in blocks]
+            reached, bound = math.prod(s.reached for s in used), math.prod(s.bound for s in used)
             choices.append((blocks, scale * reached, scale * bound))
         return solutions, choices
 
@@ -224,7 +224,7 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
 
 
 def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:
-    """Return a basis, with its loss on the queries of its own attribute.
+    """Return a basis, with its loss on the queries of its attribute.
 
     Counts of the single values are added if these queries distinguish no values, or only some and the basis
     must serve the `whole` attribute, because queries tie it to others.
@@ -307,7 +307,9 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
         raise nothing_to_measure()
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
-    matrix, reached, bound = best_rows(root, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    diagonal = root_diagonal(root)
+    start = np.ones(columns) if diagonal is None else diagonal**2
+    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
     del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))

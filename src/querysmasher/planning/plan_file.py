@@ -134,7 +134,7 @@ def centres_to_data(centres: Centres) -> dict[str, Any]:
 
 
 def centres_from_data(data: dict[str, Any]) -> Centres:
-    """Return one centre per attribute; attributes may share a centre."""
+    """Return one centre per attribute; several attributes may have the same one."""
     stored = [
         Centre(floats(c, 1)) if getattr(c, "dtype", None) == np.float64 else Centre.ratio(integers(c, 1))
         for c in items(data["centres"])
@@ -181,9 +181,7 @@ def check_plan(plan: Plan) -> None:
 
 def check_centres(schema: Schema, centres: Centres) -> None:
     """Refuse centres unless there is one per attribute."""
-    _require(len(centres) == len(schema), "the number of centres differs from the number of attributes")
-    fits = tuple(map(len, centres)) == tuple(schema.sizes)
-    _require(fits, "a centre does not fit its attribute")
+    _require([*map(len, centres)] == [*schema.sizes], "a centre does not fit its attribute")
 
 
 def check_kinds(measurements: Sequence[Measured | IntegerMeasured], strategies: Sequence[Strategy]) -> None:

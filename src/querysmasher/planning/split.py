@@ -54,7 +54,7 @@ class Part:
     def digest(self) -> str:
         """A digest of the rounded content, so that parts that differ by rounding error are equal.
 
-        Each row is rounded in its own scale, so that short rows survive beside long ones.
+        Each row is rounded relative to its largest entry, so that short rows survive beside long ones.
         """
         largest = np.abs(self.content).max(axis=1 if self.thin else None, initial=0.0, keepdims=True)
         largest[largest == 0] = 1.0

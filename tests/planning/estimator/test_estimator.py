@@ -50,7 +50,7 @@ def families(draw, schema, name):
         return qs.hierarchy(schema, name, fine // 2, fine, weights=draw(st.sampled_from([None, (3, 1, 2)])))
     if kind == "ranges":
         ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).map(sorted)
-        drawn = [(0, 0), *draw(st.lists(ends, max_size=2))]
+        drawn = draw(st.lists(ends, min_size=1, max_size=3))
         return qs.ranges(schema, name, *zip(*drawn, strict=True))
     return kind
 

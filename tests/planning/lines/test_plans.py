@@ -57,6 +57,19 @@ def test_centres_of_other_attributes_are_searched():
     assert large.rmse <= 1.003 * dense.rmse
 
 
+def test_a_range_of_all_values_is_a_total():
+    schema = qs.Schema.of(a=2000, b=3)
+    every = qs.ranges(schema, "a", [0], [1999])
+    assert qs.plan(qs.queries(schema, a=every), COST).rmse == pytest.approx(1.0)
+    crossed = qs.queries(schema, a=every, b="identity")
+    plan = qs.plan(qs.queries(schema, a="prefix") + crossed, COST)
+    single = qs.queries(schema, b="identity")
+    np.testing.assert_allclose(plan.variances(crossed), plan.variances(single))
+    records = pd.DataFrame({"a": [0, 7, 1999] * 20, "b": [0, 1, 1] * 20})
+    release = qs.measure(plan, records, seed=1)
+    np.testing.assert_allclose(release.answer(crossed).values, release.answer(single).values)
+
+
 def test_plans_and_releases_survive_files(tmp_path):
     workload = qs.all_kway(SCHEMA, [1], "prefix") + qs.queries(SCHEMA, a="prefix", b="identity")
     plan = planned(workload)

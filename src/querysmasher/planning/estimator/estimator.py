@@ -23,7 +23,7 @@ from querysmasher.planning.estimator.lifting import lifted
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
@@ -138,11 +138,9 @@ class Estimator:
 
     def centre(self, attribute: int, kept: AttributeSet) -> Array:
         """Return the centre of an attribute that a set does not keep."""
-        if attribute not in self.lines:
-            return self.centres[attribute].weights
         before = tuple(sorted(a for a in kept if a not in self.lines or a < attribute))
         strategy = self._lines.get((attribute, before))
-        return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
+        return self.centres[attribute].weights if strategy is None else strategy.centre
 
     @property
     def is_single(self) -> bool:
@@ -206,6 +204,12 @@ class Estimator:
         for index, (names, family) in enumerate(group.parts()):
             positions = self.schema.positions(names)
             lines = self.lines.intersection(positions)
+            if lines and len(positions) == 1 and is_total(family):
+                rows = np.ones((family.rows, 1))
+                options.append(
+                    [QueryPart(index, (), (family.key, summed), _reduced(rows) if summed else rows)]
+                )
+                continue
             later += [(attribute, index, family) for attribute in lines]
             if not lines or len(positions) > 1:
                 options.append(self._split(index, positions, family, summed))
@@ -397,9 +401,9 @@ class Estimator:
 
         The tensors q are over classes of values: `maps` are those of every value, by axis.
         """
-        result = np.zeros((len(rows), *map(len, maps)))
-        for measured in self.measured.get(attributes, ()):  # a public total has no error
-            covaried = rows
+        result: Array = np.zeros(())
+        for measured in self.measured.get(attributes, ()):
+            covaried = measured.variance * rows
             for axes, number in measured.blocks:
                 strategy, at = self.strategies[number], [1 + a for a in axes]
                 classes = covaried.shape[at[0]]
@@ -411,8 +415,8 @@ class Estimator:
                     covaried = covaried.take(maps[axis], axis=1 + axis)
                 last = range(rows.ndim - len(axes), rows.ndim)
                 covaried = np.moveaxis(strategy.covary(np.moveaxis(covaried, at, last)), last, at)
-            result += measured.variance * covaried
-        return result
+            result = result + covaried
+        return result if result.ndim else np.zeros(rows.shape)  # a public total has no error
 
     def table(
         self,

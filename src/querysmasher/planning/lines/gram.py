@@ -209,6 +209,12 @@ def is_implicit(family: Family) -> bool:
     return family.structure not in (Structure.ROWS, Structure.RULE)
 
 
+def is_total(family: Family) -> bool:
+    """Return whether all ranges of a list have all values."""
+    spans = None if family.closed_form else family.spans()
+    return spans is not None and not spans[0].any() and bool((spans[1] == family.cells - 1).all())
+
+
 def square_sum(family: Family, centre: Array) -> float:
     """Return the sum over the family's queries q of weight × (q·centre)², without listing all queries."""
     gram = LineGram.of(centre.size, [(family, 1.0)])

@@ -29,7 +29,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.forest import solve_forest
-from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, square_sum
+from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, is_total, square_sum
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.schema import Schema
@@ -181,12 +181,18 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
 
 
 def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
-    """Return the families on lines and trees, and the group without them."""
-    parts = [(schema.positions(names), names, family) for names, family in group.parts()]
+    """Return the families on lines and trees, and the group without them; totals over a line only weigh."""
+    parts, weight = [], group.weight
+    for names, family in group.parts():
+        attributes = schema.positions(names)
+        if attributes[0] in lines and is_total(family):
+            weight *= float(family.query_weights().sum())
+        else:
+            parts.append((attributes, names, family))
     on_lines = [(indices[0], family) for indices, _, family in parts if indices[0] in lines]
     rest = [(names, family) for indices, names, family in parts if indices[0] not in lines]
     names = tuple(name for attributes, _ in rest for name in attributes)
-    others = Group(names, tuple(family for _, family in rest), group.weight)
+    others = Group(names, tuple(family for _, family in rest), weight)
     return tuple(sorted(on_lines, key=itemgetter(0))), others
 
 

@@ -229,13 +229,13 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
     design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60)
     if wide and design.gap > tolerance:
         accepted = enough if cells * rank**2 > limits().interior_work else tolerance
-        design = _on_active_cells(R, evaluate, design, accepted, False)
+        design = _on_active_cells(R, evaluate, design, accepted, False, 8)
     heavy = (
         rank * np.count_nonzero(design.weights > 1e-4 * design.weights.max()) ** 2 > limits().interior_work
     )
     accepted = enough if heavy else 4 * tolerance if wide else tolerance
     if design.gap > accepted and not (wide and heavy):
-        design = _on_active_cells(R, evaluate, design, tolerance, True)
+        design = _on_active_cells(R, evaluate, design, tolerance, True, 8)
     best = design if isinstance(design, Design) else Design.at(R, design.weights)
     return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
 
@@ -246,6 +246,7 @@ def _on_active_cells(
     design: Iterate,
     tolerance: float,
     interior: bool,
+    rounds: int,
 ) -> Iterate:
     """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
 
@@ -260,7 +261,7 @@ def _on_active_cells(
         pivots = pool[pivoted(R[:, pool])[1][:rank]]  # so that M is regular
         active = np.union1d(heaviest[-per_query * rank :], pivots)
     best, worst, stalled = design, pivots, 0
-    for _ in range(8):
+    for _ in range(rounds):
         p = np.zeros(cells)
         near = design.weights * (design.leverages / design.value) ** 2
         near[worst] = np.maximum(near[worst], 4 * design.gap / len(active))

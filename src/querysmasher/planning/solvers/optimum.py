@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -157,11 +158,12 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
     target = tolerance / (100 if block.cells <= limits().light_cells else 4)
-    back = np.arange(root.shape[1])
     if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
         columns, back = equal_columns(root)
-        root = root[:, columns]
-    matrix, reached, bound = best_rows(root, target)
+        root, start = root[:, columns], np.ones(len(columns))
+    else:
+        back, start = np.arange(root.shape[1]), reduce(np.multiply.outer, axis_weights(block)).ravel()
+    matrix, reached, bound = best_rows(root, start, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
         known = [t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms]
@@ -169,10 +171,10 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
     return Solution(DenseStrategy(block.shape, matrix[:, back], lattice), reached, bound, "dense")
 
 
-def best_rows(root: Array, tolerance: float, *, enough: float = 0.0) -> tuple[Array, float, float]:
+def best_rows(
+    root: Array, start: Array, tolerance: float, *, enough: float = 0.0
+) -> tuple[Array, float, float]:
     """Return the rows of a strategy for the queries of a root, the √L they reach, and a lower bound on it."""
-    diagonal = root_diagonal(root)
-    start = np.ones(root.shape[1]) if diagonal is None else diagonal**2
     design = solve_design(root, start, tolerance, enough=enough)
     rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
     return rows, reached, design.value

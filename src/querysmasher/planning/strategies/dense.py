@@ -1,4 +1,4 @@
-"""Any rows over the cells of a block: in a residual space, or not split and over cells that share columns.
+"""Any rows over the cells of a block: inside a residual space, or whole queries over equal columns.
 
 With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
@@ -169,15 +169,10 @@ class Span:
         return np.asarray(self.rows[:, at] * self.roots[at] / self.lengths[:, None])
 
     @cached_property
-    def _gram(self) -> Array:
-        """The Gram matrix of the rows scaled to length one."""
-        pieces = map(self._scaled, self.pieces())
-        return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
-
-    @cached_property
     def _tame_root(self) -> Array | None:
-        """The Cholesky root of the Gram matrix, unless that would lose digits."""
-        return tame_root(self._gram)
+        """The Cholesky root of the Gram matrix of rows of length one, unless that would lose digits."""
+        pieces = map(self._scaled, self.pieces())
+        return tame_root(sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2)))
 
     @cached_property
     def _decomposed(self) -> tuple[Array, Array]:
@@ -228,7 +223,7 @@ class RowsStrategy(Strategy):
     """Linearly independent rows over the columns of a block's cells."""
 
     partition: Partition
-    """Which cells share a column."""
+    """Which cells have the same column."""
     matrix: Array
     """The rows on the distinct columns (rows × columns)."""
     lattice: Integers | None
@@ -411,7 +406,7 @@ class DenseStrategy(RowsStrategy):
 
     @cached_property
     def partition(self) -> Partition:  # type: ignore[override]
-        """Which cells share a column: none do."""
+        """Which cells have the same column: none do."""
         labels = np.arange(math.prod(self.shape)).reshape(self.shape)
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
@@ -441,7 +436,7 @@ class DenseStrategy(RowsStrategy):
 
 @dataclass(frozen=True, eq=False)
 class MergedStrategy(RowsStrategy):
-    """Rows over cells of which many share a column: few queries that are not split."""
+    """Rows over cells of which many have the same column: few queries that are not split."""
 
     kind = "merged"
     whole = True
@@ -463,7 +458,7 @@ class MergedStrategy(RowsStrategy):
 
     @cached_property
     def partition(self) -> Partition:  # type: ignore[override]
-        """Which cells share a column."""
+        """Which cells have the same column."""
         return Partition(self.maps, self.labels)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002

@@ -81,9 +81,7 @@ class MirroredStrategy(LineStrategy):
     moved: Array | None = None
 
     def scaled(self, factor: float) -> Self:
-        scaled = replace(self, diagonal=self.diagonal * np.sqrt(factor))
-        vars(scaled).update(_inverse=self._inverse, _correction=self._correction)  # which do not depend on it
-        return scaled
+        return replace(self, diagonal=self.diagonal * np.sqrt(factor))
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
