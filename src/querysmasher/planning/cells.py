@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,8 +226,8 @@ def _digest_of_products(parts: Sequence[_Columns]) -> Words:
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
     counts = [part.matrix.shape[1] for part in parts]
-    chosen = np.indices(counts).reshape(len(parts), math.prod(counts))
-    scales = np.ones(chosen.shape[1])
+    scales = np.ones(math.prod(counts))
+    chosen = np.unravel_index(np.arange(len(scales)), counts) if parts else ()
     for part, numbers in zip(parts, chosen, strict=True):
         scales = scales * part.scales[numbers]
     directions = [part.directions[numbers] for part, numbers in zip(parts, chosen, strict=True)]
@@ -242,15 +243,6 @@ def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
     return which.transpose(np.argsort(axes))
 
 
-def _product(parts: Sequence[_Columns], which: Integers) -> Array:
-    """Return the rows of a product of families on some combinations of their columns."""
-    chosen = np.unravel_index(which, [part.matrix.shape[1] for part in parts]) if parts else ()
-    result = np.ones((1, which.size))
-    for part, numbers in zip(parts, chosen, strict=True):
-        result = (result[:, None] * np.take(part.matrix, numbers, axis=1)).reshape(-1, which.size)
-    return result
-
-
 def _rows(
     coarse: Sequence[Sequence[_Columns]],
     axes: Sequence[Sequence[int]],
@@ -263,11 +255,15 @@ def _rows(
     indexes = np.unravel_index(cells, shape) if shape else ()
     start = 0
     for parts, on, height in zip(coarse, axes, heights, strict=True):
-        which = _combinations(parts, on)[tuple(indexes[axis] for axis in sorted(on))]
-        which = np.broadcast_to(which, len(cells))  # also if no query mentions an attribute
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):
-            result[start : start + height, i : i + step] = _product(parts, which[i : i + step])
+            at = iter([indexes[axis][i : i + step] for axis in on])  # each family takes those of its axes
+            rows = np.ones((1, 1))
+            for part in parts:
+                numbers = part.labels[tuple(islice(at, part.labels.ndim))]
+                rows = rows[:, None] * np.take(part.matrix, numbers, axis=1)
+                rows = rows.reshape(-1, len(numbers))
+            result[start : start + height, i : i + step] = rows
         start += height
     return result
 
