@@ -422,7 +422,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     """
     rows, total = plan.estimator, Group((), ())
     assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
-    covariances, variance = rows.covariances(total), float(rows.known_variances(total))
+    covariances, variance = rows.covariances(total), sum(m.variance for m in rows.measured.get((), ()))
     losses = []
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +183,9 @@ def _distinct(family: Family) -> _Columns:
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
     scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
-    directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
+    directions = (scales != 0).astype(np.int64)
+    if len(distinct) > 1:
+        directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
     return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
@@ -212,7 +215,8 @@ def _digest_of_cells(
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        total += _digest_of_products(parts)[:, _combinations(parts, on)].reshape(2, *sizes)
+        digest = np.take(_digest_of_products(parts), _combinations(parts, on), axis=1)  # indexing is slow
+        total += digest.reshape(2, *sizes)
     return total.reshape(2, -1)
 
 
@@ -222,8 +226,8 @@ def _digest_of_products(parts: Sequence[_Columns]) -> Words:
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
     counts = [part.matrix.shape[1] for part in parts]
-    chosen = np.indices(counts).reshape(len(parts), math.prod(counts))
-    scales = np.ones(chosen.shape[1])
+    scales = np.ones(math.prod(counts))
+    chosen = np.unravel_index(np.arange(len(scales)), counts) if parts else ()
     for part, numbers in zip(parts, chosen, strict=True):
         scales = scales * part.scales[numbers]
     directions = [part.directions[numbers] for part, numbers in zip(parts, chosen, strict=True)]
@@ -239,15 +243,6 @@ def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
     return which.transpose(np.argsort(axes))
 
 
-def _product(parts: Sequence[_Columns], which: Integers) -> Array:
-    """Return the rows of a product of families on some combinations of their columns."""
-    chosen = np.unravel_index(which, [part.matrix.shape[1] for part in parts]) if parts else ()
-    result = np.ones((1, which.size))
-    for part, numbers in zip(parts, chosen, strict=True):
-        result = (result[:, None] * np.take(part.matrix, numbers, axis=1)).reshape(-1, which.size)
-    return result
-
-
 def _rows(
     coarse: Sequence[Sequence[_Columns]],
     axes: Sequence[Sequence[int]],
@@ -260,11 +255,15 @@ def _rows(
     indexes = np.unravel_index(cells, shape) if shape else ()
     start = 0
     for parts, on, height in zip(coarse, axes, heights, strict=True):
-        which = _combinations(parts, on)[tuple(indexes[axis] for axis in sorted(on))]
-        which = np.broadcast_to(which, len(cells))  # also if no query mentions an attribute
         step = max(1, CHUNK // height)
         for i in range(0, len(cells), step):
-            result[start : start + height, i : i + step] = _product(parts, which[i : i + step])
+            at = iter([indexes[axis][i : i + step] for axis in on])  # each family takes those of its axes
+            rows = np.ones((1, 1))
+            for part in parts:
+                numbers = part.labels[tuple(islice(at, part.labels.ndim))]
+                rows = rows[:, None] * np.take(part.matrix, numbers, axis=1)
+                rows = rows.reshape(-1, len(numbers))
+            result[start : start + height, i : i + step] = rows
         start += height
     return result
 
@@ -307,7 +306,8 @@ def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
     order = np.lexsort(digest)  # stable, so that the first of equals comes first
     ahead = digest[:, order]
-    new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (ahead[:, 1:] != ahead[:, :-1]).any(axis=0)
     firsts = order[new]
     ranks = np.empty(len(firsts), dtype=np.int64)
     ranks[np.argsort(firsts)] = np.arange(len(firsts))

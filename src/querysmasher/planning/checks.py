@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection
 
 import numpy as np
@@ -38,16 +37,17 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
     Every query leaves something on each of its attributes alone, and what is left on one attribute is one
     block. If it looks the same from every value, or has few queries, many values are no obstacle.
     """
-    families_of: defaultdict[str, dict[object, Family]] = defaultdict(dict)
-    for group in workload:
-        for names, family in group.parts():
-            for name in names:
-                families_of[name][family.key] = family
     for index, attribute in enumerate(workload.schema):
-        if index in large:
+        if index in large or attribute.size <= limits().axis_values:
             continue
-        families = [f for f in families_of[attribute.name].values() if len(f.shape) == 1]
-        allowed = _most_values(families, attribute.size)
+        parts = (part for group in workload for part in group.parts())
+        families = list({f.key: f for names, f in parts if names == (attribute.name,)}.values())
+        closed = [f for f in families if f.closed_form]
+        rows = sum(f.rows for f in families if not f.closed_form)
+        if not closed and is_few(rows, attribute.size, 1):
+            continue
+        alike = not rows and all(f.looks_alike for f in closed)
+        allowed = limits().closed_form_values if alike else limits().axis_values
         if attribute.size > allowed:
             most = limits().most_values
             msg = (
@@ -62,19 +62,6 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
                     f"default mechanism and solver, up to {most:,}"
                 )
             raise TooLargeError(msg)
-
-
-def _most_values(families: list[Family], size: int) -> int:
-    """Return the maximum number of values of an attribute with queries of these families."""
-    if size <= limits().axis_values:
-        return limits().axis_values
-    closed = [f for f in families if f.closed_form]
-    rows = sum(f.rows for f in families if not f.closed_form)
-    if not closed:
-        return size if is_few(rows, size, 1) else limits().axis_values
-    if rows or not all(f.looks_alike for f in closed):
-        return limits().axis_values
-    return limits().closed_form_values
 
 
 def check_scales(workload: Workload) -> None:

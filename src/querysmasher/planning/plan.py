@@ -184,9 +184,9 @@ class Plan(Explained):
         gaps: defaultdict[str, list[float]] = defaultdict(list)
         for m in self.measured:
             solutions = [self.solutions[number] for _, number in m.blocks]
-            for method in {s.method for s in solutions} & {"structured", "fourier"}:
+            for method in dict.fromkeys(s.method for s in solutions if s.method in {"structured", "fourier"}):
                 gaps[method].append(max(s.gap for s in solutions if s.method == method))
-        return {method: (len(gaps[method]), max(gaps[method])) for method in sorted(gaps)}
+        return {method: (len(each), max(each)) for method, each in gaps.items()}
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:

@@ -181,8 +181,7 @@ def check_plan(plan: Plan) -> None:
 
 def check_centres(schema: Schema, centres: Centres) -> None:
     """Refuse centres unless there is one per attribute."""
-    fits = tuple(map(len, centres)) == tuple(schema.sizes)
-    _require(fits, "a centre does not fit its attribute")
+    _require([*map(len, centres)] == [*schema.sizes], "a centre does not fit its attribute")
 
 
 def check_kinds(measurements: Sequence[Measured | IntegerMeasured], strategies: Sequence[Strategy]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,6 @@ from querysmasher.planning.lines.splitting import check_cells, large_attributes
 from querysmasher.planning.mechanisms import Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
-    Objective,
     check_objective,
     check_written_out,
     plan_least,
@@ -98,7 +97,8 @@ def plan(
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     within = partial(plan_within, insufficient=insufficient)
-    return _minimised(plan_worst if objective == "worst" else within, workload, budget, options, max_records)
+    replan = Replan(options, budget, max_records)
+    return _minimised(plan_worst if objective == "worst" else within, workload, replan)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -146,7 +146,7 @@ def least_budget(
         raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     options = _prepared(workload, options, bases, max_records, progress, searched=True)
-    return _minimised(plan_least, workload, budget, options, max_records)
+    return _minimised(plan_least, workload, Replan(options, budget, max_records))
 
 
 def _prepared(
@@ -181,10 +181,8 @@ def _prepared(
     return replace(options, bases=chosen, lines=lines, progress=progress)
 
 
-def _minimised(
-    objective: Objective, workload: Workload, budget: Budget, options: Options, max_records: int
-) -> Plan:
+def _minimised(objective: Callable[[Workload, Replan], Plan], workload: Workload, replan: Replan) -> Plan:
     """Return the best plan. Queries given one by one are planned as one family."""
-    with Bar("Planning", None, options.progress):
+    with Bar("Planning", None, replan.options.progress):
         joined = Joined.of(workload)
-        return joined.restored(objective(joined.workload, Replan(options, budget, max_records)))
+        return joined.restored(objective(joined.workload, replan))

@@ -401,9 +401,9 @@ class Estimator:
 
         The tensors q are over classes of values: `maps` are those of every value, by axis.
         """
-        result = np.zeros((len(rows), *map(len, maps)))
-        for measured in self.measured.get(attributes, ()):  # a public total has no error
-            covaried = rows
+        result: Array = np.zeros(())
+        for measured in self.measured.get(attributes, ()):
+            covaried = measured.variance * rows
             for axes, number in measured.blocks:
                 strategy, at = self.strategies[number], [1 + a for a in axes]
                 classes = covaried.shape[at[0]]
@@ -415,8 +415,8 @@ class Estimator:
                     covaried = covaried.take(maps[axis], axis=1 + axis)
                 last = range(rows.ndim - len(axes), rows.ndim)
                 covaried = np.moveaxis(strategy.covary(np.moveaxis(covaried, at, last)), last, at)
-            result += measured.variance * covaried
-        return result
+            result = result + covaried
+        return result if result.ndim else np.zeros(rows.shape)  # a public total has no error
 
     def table(
         self,

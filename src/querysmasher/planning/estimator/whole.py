@@ -11,11 +11,11 @@ and the best coefficients are linear in q, so that answers are consistent with e
 
 Rows and queries are functions on the whole domain, and split over attribute sets alike. With ν the product of
 the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f, g⟩ = E_ν[fg]. So the
-inner products of unknown parts are sums over the sets of which nothing is measured. Of a set that is measured
-in part, what its strategies leave out counts as well, as a plain sum of products over its cells. Nothing is
-written out over all attributes, and rows are constant on classes of values. Where nothing is known but the
-total, any centres will do: those that give all classes of an attribute the same weight (`class_centres`) keep
-rare combinations of values visible beside the total.
+inner products of unknown parts are those of the rows, less those of their parts on measured sets. Of a set
+that is measured in part, what its strategies leave out counts as well, as a plain sum of products over its
+cells. On any set, rows are means over all other attributes, and constant on classes of values: nothing is
+written out over all attributes. Where nothing is known but the total, any centres will do: those that give
+all classes of an attribute the same weight (`class_centres`) keep rare combinations of values visible.
 """
 
 from __future__ import annotations
@@ -110,20 +110,14 @@ def estimator_of(
     public_total: bool,
 ) -> Estimator:
     """Return the estimator from measurements, each given by its independent noises, which add up."""
-    split: dict[AttributeSet, tuple[Measured, ...]] = {}
-    wholes: list[tuple[Measured, ...]] = []
-    for noises in measured:
-        if any(strategies[number].whole for _, number in noises[0].blocks):
-            wholes.append(noises)
-        else:
-            split[noises[0].attributes] = noises
-    if len(wholes) == 1 and not split and wholes[0][0].attributes:
-        (noises,) = wholes
-        split, wholes = {noises[0].attributes: noises}, []
+    every = list(measured)
+    is_whole = [any(strategies[number].whole for _, number in noises[0].blocks) for noises in every]
+    if len(every) == 1 and every[0][0].attributes:
+        is_whole = [False]  # which one estimator of an unsplit set carries
+    split = {noises[0].attributes: noises for noises, whole in zip(every, is_whole, strict=True) if not whole}
+    wholes = [Whole.of(noises, strategies) for noises, whole in zip(every, is_whole, strict=True) if whole]
     residual = Estimator(schema, centres, strategies, split, public_total)
-    if not wholes:
-        return residual
-    return CombinedEstimator(residual, [Whole.of(noises, strategies) for noises in wholes])
+    return CombinedEstimator(residual, wholes) if wholes else residual
 
 
 class CombinedEstimator(Estimator):
@@ -144,15 +138,9 @@ class CombinedEstimator(Estimator):
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
         self.count = stops[-1]
-        self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
+        self.noise = np.repeat([w.variance for w in wholes], [len(w.rows) for w in wholes])
 
     # --- what residual measurements know of the rows ---
-
-    def outside(self, attributes: AttributeSet, rows: Array) -> Array | None:
-        """Return what is left of tensors outside a measured set's strategies; None if these span all."""
-        if self.is_full(attributes):
-            return None
-        return rows - self._projector.covary(attributes, rows, [np.arange(n) for n in rows.shape[1:]])
 
     def outside_squares(self, attributes: AttributeSet, parts: list[QueryPart], group: Group) -> Array:
         """Return the squared lengths of what product queries leave outside a measured set's strategies."""
@@ -183,9 +171,10 @@ class CombinedEstimator(Estimator):
                 return whole.rows
             last = max(set(whole.attributes).difference(subset))
             wider = tuple(sorted((*subset, last)))
-            over = (1 + wider.index(last), 0)
-            averages = np.tensordot(self._averages(number, wider), self._masses(whole, last), over)
-            self._averaged[number, subset] = averages
+            rows, axis = self._averages(number, wider), 1 + wider.index(last)
+            folded = rows.reshape(math.prod(rows.shape[:axis]), rows.shape[axis], -1)
+            means = np.einsum("ijk,j->ik", folded, self._masses(whole, last))
+            self._averaged[number, subset] = means.reshape(rows.shape[:axis] + rows.shape[axis + 1 :])
         return self._averaged[number, subset]
 
     @cached_property
@@ -204,8 +193,11 @@ class CombinedEstimator(Estimator):
                 rows = rows - np.expand_dims(means, axis)
             every.append(whole.over_values(rows, subset))
             covaried.append(self.covary(subset, rows, [whole.classes(a) for a in subset]))
-        rows = np.concatenate(every)
-        return _Part(at, rows, np.concatenate(covaried), self.outside(subset, rows))
+        rows, outside = np.concatenate(every), None
+        if not self.is_full(subset):
+            maps = [np.arange(n) for n in rows.shape[1:]]
+            outside = rows - self._projector.covary(subset, rows, maps)
+        return _Part(at, rows, np.concatenate(covaried), outside)
 
     def _wholes_on(self, subset: AttributeSet) -> list[int]:
         """Return the numbers of the measurements on all attributes of a set."""
@@ -266,17 +258,12 @@ class CombinedEstimator(Estimator):
         return result
 
     @cached_property
-    def _lengths(self) -> Array:
-        """The lengths of all rows: √⟨R, R⟩, and one for rows that are zero."""
-        lengths = np.sqrt(np.maximum(np.diagonal(self._inner), np.diagonal(self.gram)))
-        return np.where(lengths > 0, lengths, 1.0)
-
-    @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
         """The inverse of R_u's Gram matrix on its range, and the rows N that span its null space."""
-        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(self._lengths, self._lengths))
-        sure = values > UNKNOWN
-        scaled = vectors / self._lengths[:, None]
+        lengths = np.sqrt(np.maximum(np.diagonal(self._inner), np.diagonal(self.gram)))
+        lengths[lengths == 0] = 1.0
+        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
+        sure, scaled = values > UNKNOWN, vectors / lengths[:, None]
         return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
 
     @cached_property
@@ -301,31 +288,8 @@ class CombinedEstimator(Estimator):
 
     def change(self, known: Array, unknown: Array | None) -> Array:
         """Return by how much the variances differ from those of what is known alone."""
-        change = np.zeros(known.shape[:-1])
-        if unknown is not None:
-            first = unknown @ self._eliminated[0]
-            image = first @ self._covariance
-            change, known = np.einsum("...r,...r->...", first, image - 2 * known), known - image
-        rooted = known @ self.root
-        return change - np.einsum("...r,...r->...", rooted, rooted)
-
-    def corrections(self, differences: Array) -> tuple[Array, Array]:
-        """Return weights of the known and the unknown parts of all rows, in what corrects residuals.
-
-        `differences` are those of the whole answers and what the residual answers say of the same rows.
-        """
-        known = self.root @ (self.root.T @ differences)
-        return known, self._eliminated[0] @ (differences - self._covariance @ known)
-
-    def leaves_out(self, known: Array, unknown: Array, left: Array, lengths: Array) -> bool:
-        """Return whether combinations of the rows leave something of queries with these c and u.
-
-        `left` are the squared lengths of their unknown parts, `lengths` those of the queries themselves.
-        """
         a = self.coefficients(known, unknown)
-        outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
-        outside = outside + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
-        return bool(np.any(outside > UNKNOWN * lengths))
+        return np.asarray(np.einsum("...r,...r->...", a, a @ self._covariance - 2 * known))
 
     # --- queries ---
 
@@ -333,8 +297,7 @@ class CombinedEstimator(Estimator):
         """Return c for every query of the group: the last axis runs over the rows."""
         result = np.zeros((*group.shape, self.count))
         for subset, parts in self.parts(group):
-            if subset in self.known_parts:
-                part = self.known_parts[subset]
+            if (part := self.known_parts.get(subset)) is not None:
                 result[..., part.at] += _contracted(part.covaried, subset, self._tensors(parts))
         return result
 
@@ -348,7 +311,8 @@ class CombinedEstimator(Estimator):
                 left += np.inf  # rows measured whole do not tell about lines
                 continue
             tensors = list(self._tensors(parts))
-            squares = self._squares(tensors)
+            terms = ((self._weighed(rows, on) * rows).reshape(len(rows), -1) for on, rows in tensors)
+            squares = reduce(np.multiply.outer, (term.sum(axis=1) for term in terms), np.ones(()))
             lengths += squares
             left += self.outside_squares(subset, parts, group) if measured else squares
             if not measured:
@@ -366,14 +330,6 @@ class CombinedEstimator(Estimator):
             sizes = (self.schema.sizes[a] for a in part.kept)
             yield part.kept, part.rows.reshape(len(part.rows), *sizes)
 
-    def _squares(self, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
-        """Return ⟨q, q⟩ of every product q of rows."""
-        result: Array = np.ones(())
-        for subset, rows in tensors:
-            squares = (self._weighed(rows, subset) * rows).reshape(len(rows), -1).sum(axis=1)
-            result = np.multiply.outer(result, squares)
-        return result
-
     def _folded(
         self, tensors: Iterable[tuple[AttributeSet, Array]], whole: Whole
     ) -> Iterator[tuple[AttributeSet, Array]]:
@@ -386,17 +342,12 @@ class CombinedEstimator(Estimator):
 
     # --- variances ---
 
-    def known_variances(self, group: Group) -> Array:
-        """Return the variances of what residual measurements know of the queries."""
-        return super().variances(group)
-
     def variances(self, group: Group) -> Array:
         """Return the variance of every query, with an axis per family; refuse what is not measured."""
-        base = self.known_variances(group)
+        base = super().variances(group)
         if self.knows(group):
             for tables in self._tables(group):
-                gains = summed(group, tables)
-                base -= np.einsum("r...,r...->...", gains, gains)
+                base -= (summed(group, tables) ** 2).sum(axis=0)
             return np.maximum(base, 0.0)
         return np.maximum(base + self.change(*self._checked(group)), 0.0)
 
@@ -422,14 +373,12 @@ class CombinedEstimator(Estimator):
         images = {id(measured): image for measured, image in super().images(group)}
         for subset, noises in self.measured.items():
             for measured in noises:
-                split = images.get(id(measured))
-                if subset in self.known_parts:
-                    part = self.known_parts[subset]
+                split = images.get(id(measured), np.zeros(()))
+                if (part := self.known_parts.get(subset)) is not None:
                     factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]
                     taken = self.image(factors, measured.blocks, group)
-                    taken = a[:, part.at] @ taken.reshape(len(part.rows), -1)
-                    split = -taken if split is None else split - taken
-                if split is not None:
+                    split = split - a[:, part.at] @ taken.reshape(len(part.rows), -1)
+                if split.ndim:
                     yield measured, split
         for whole, at in zip(self.wholes, self.slices, strict=True):
             for measured in whole.noises:
@@ -441,7 +390,9 @@ class CombinedEstimator(Estimator):
         if self.knows(group):
             return known, None
         unknown, left, lengths = self.unknown(group)
-        if self.leaves_out(known, unknown, left, lengths):
+        a = self.coefficients(known, unknown)
+        left = left + np.einsum("...r,...r->...", a, a @ self.gram - 2 * unknown)
+        if np.any(left > UNKNOWN * lengths):
             msg = (
                 f"the queries on ({', '.join(group.attributes)}) cannot be answered: they do not "
                 "follow from what the plan measures. Add these queries to the planned workload"
@@ -454,12 +405,9 @@ class CombinedEstimator(Estimator):
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
         gains = {}
         for subset, part in self.known_parts.items():
-            residual = centred(part.covaried, self._centres(subset), first=1)
+            residual = centred(part.covaried, [self.centres[a] for a in subset], first=1)
             gains[subset] = np.tensordot(self.root[part.at].T, residual, axes=1)
         return gains
-
-    def _centres(self, subset: AttributeSet) -> Centres:
-        return tuple(self.centres[attribute] for attribute in subset)
 
     def _tables(self, group: Group) -> Iterator[Array]:
         """Iterate over tables on the group's attributes made of the gains, some at a time: the last axis."""
@@ -480,42 +428,30 @@ class CombinedEstimator(Estimator):
         residual: Callable[[AttributeSet], Array | None],
         answers: Callable[[], Array],
     ) -> Array:
-        known, unknown = self.corrections(answers() - self.known_answers(residual))
+        differences = answers().astype(float)  # less what residuals say of the same rows
+        for subset, part in self.known_parts.items():
+            if (noisy := residual(subset)) is not None:
+                differences[part.at] -= part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
+        known = self.root @ (self.root.T @ differences)
+        unknown = self._eliminated[0] @ (differences - self._covariance @ known)
 
         def corrected(subset: AttributeSet) -> Array | None:
             noisy = residual(subset)
-            change = self.correction(subset, known, unknown)
-            if change is None:
+            if (part := self.known_parts.get(subset)) is not None:
+                changes = [np.tensordot(known[part.at], part.covaried, axes=1)]
+                if part.outside is not None:
+                    changes.append(np.tensordot(unknown[part.at], part.outside, axes=1))
+            else:
+                changes = []
+                for n in self._wholes_on(subset):
+                    table = np.tensordot(unknown[self.slices[n]], self._averages(n, subset), axes=1)
+                    changes.append(self._weighed(self.wholes[n].over_values(table, subset), subset))
+            if not changes:
                 return noisy
-            change = centred(change, self._centres(subset))
+            change = centred(np.asarray(sum(changes)), [self.centres[a] for a in subset])
             return change if noisy is None else noisy + change
 
         return lifted(corrected, attributes, self.schema.sizes, self.centre)
-
-    def known_answers(self, residual: Callable[[AttributeSet], Array | None]) -> Array:
-        """Return what given residuals say of the rows."""
-        answers = np.zeros(self.count)
-        for subset, part in self.known_parts.items():
-            noisy = residual(subset)
-            if noisy is not None:
-                answers[part.at] += part.rows.reshape(len(part.rows), -1) @ noisy.ravel()
-        return answers
-
-    def correction(self, subset: AttributeSet, known: Array, unknown: Array) -> Array | None:
-        """Return what to add to the residual of a set, given the weights of all rows' parts."""
-        if subset in self.known_parts:
-            part = self.known_parts[subset]
-            change: Array = np.tensordot(known[part.at], part.covaried, axes=1)
-            if part.outside is not None:
-                change = change + np.tensordot(unknown[part.at], part.outside, axes=1)
-            return change
-        changes = [
-            self.wholes[n].over_values(
-                np.tensordot(unknown[self.slices[n]], self._averages(n, subset), axes=1), subset
-            )
-            for n in self._wholes_on(subset)
-        ]
-        return self._weighed(np.asarray(sum(changes)), subset) if changes else None
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:

@@ -170,10 +170,8 @@ class Multipliers:
             tensor = column.reshape([len(self.rows[s]) for s in kind])
             for axis, scope in enumerate(kind if slope > 0 else ()):
                 if not self.scopes.scopes[scope].fixed:
-                    by_row = np.moveaxis(tensor, axis, 0)
-                    for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
-                        by_row = by_row @ self.rows[other]
-                    sums[scope] += slope * by_row
+                    others = kronecker(self.rows[s] for i, s in enumerate(kind) if i != axis)
+                    sums[scope] += slope * np.moveaxis(tensor, axis, 0).reshape(-1, len(others)) @ others
         return sums
 
     def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
@@ -358,15 +356,7 @@ def spread(known: Multipliers, even: Multipliers) -> Multipliers:
         by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), numbers, strict=True)}
         parts = even.workload.groups[index].parts()
         for (names, family), s in zip(parts, even.scopes.of_group[index], strict=True):
-            u = _product(by_names, names)
+            u = kronecker(u for part, u in by_names.items() if set(part) <= set(names))
             if len(u) == family.rows and not even.scopes.scopes[s].fixed:
                 rows[s] = u
     return replace(even, groups=groups, rows=tuple(rows))
-
-
-def _product(known: dict[tuple[str, ...], Array], names: tuple[str, ...]) -> Array:
-    """Return the products of the values of families that together have these attributes, in order."""
-    factors: list[Array] = []
-    while names and (first := next((n for n in known if n and names[: len(n)] == n), None)):
-        factors, names = [*factors, known[first]], names[len(first) :]
-    return np.empty(0) if names else kronecker(factors)

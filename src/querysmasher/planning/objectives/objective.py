@@ -14,7 +14,7 @@ factor. Under a given budget, the targets are tightened by it, and the budget is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,9 +40,6 @@ from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.workload.workload import Target, Workload
 
-Objective = Callable[[Workload, Replan], Plan]
-"""Returns the best plan of a workload."""
-
 MOST_NAMED = 4
 """Maximum number of groups that an error names."""
 
@@ -50,7 +47,7 @@ PRINTED = 1 + 1e-5
 """Factor by which a cost is larger when it is printed: another plan may cost a little more."""
 
 MOST_COST = 1e6
-"""Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""
+"""Maximum privacy cost that planning chooses itself: beyond, no privacy is left."""
 
 SPARE = 2.5
 """In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
@@ -190,9 +187,9 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
-    """Return a plan that misses targets as little, and also answers queries without any.
+    """Return a plan that also answers queries without targets, and misses targets by hardly more.
 
-    They may be so inaccurate, compared with a plan that ignores targets, that they cost hardly anything.
+    These queries may be so much less accurate than in a plan without targets that they cost hardly anything.
     """
     loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
     free = replan(workload, plan.centres)
@@ -262,7 +259,7 @@ def _within(
     if plan is not None and plan.weighted_loss <= known.weighted_loss:
         return plan
     free = replan(workload, known.centres)
-    bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
+    bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
     return replace(known, certificate=Certificate(known.weighted_loss, bound))
 
 
@@ -316,7 +313,7 @@ def _listed(missed: Sequence[Extreme]) -> str:
 
 
 def _factor(factor: float) -> str:
-    """Return a factor above one in four digits, or in as many as show that it is."""
+    """Return a factor above one in four digits, or in as many as it takes to show that it exceeds one."""
     if factor < 1 + 1e-6:
         return "less than 1.000001"
     return next(text for digits in range(4, 8) if (text := f"{factor:.{digits}g}") != "1")
@@ -366,8 +363,6 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     """Return the plan with the same shares of another budget."""
     factor = plan.budget.privacy_cost / cost
     measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
-    budget = with_cost(plan.budget, cost)
-    spent = math.fsum(budget.unit.change(m.attributes) / m.variance for m in measured)
-    if spent > cost:  # by rounding error
-        budget = with_cost(plan.budget, spent * (1 + 1e-15))
+    spent = math.fsum(plan.budget.unit.change(m.attributes) / m.variance for m in measured)
+    budget = with_cost(plan.budget, cost if spent <= cost else spent * (1 + 1e-15))  # by rounding error
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)

@@ -17,7 +17,7 @@ every plan, the budget is shared anew, which gives an upper bound and closes mos
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,7 +78,7 @@ class Search:
         self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
-        self._bounds: dict[Hashable, float] = {}
+        self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
@@ -97,11 +97,7 @@ class Search:
     @property
     def bound(self) -> float:
         """The best lower bound around the centres of the best plan."""
-        return 0.0 if self.best is None else self.bound_at(self.best.plan.centres)
-
-    def bound_at(self, centres: Centres) -> float:
-        """Return the best lower bound around some centres."""
-        return self._bounds.get(centres, 0.0)
+        return 0.0 if self.best is None else self.bounds[self.best.plan.centres]
 
     def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
@@ -131,15 +127,13 @@ class Search:
                 self._floor *= 5
                 multipliers = self._stepped(trial)
                 continue
-            rising = 0 < highest * (1 + PROMISED) < trial.bound
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
             goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
-            if self.mean or not rising:
-                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
-                highest = self.bound_at(centres)
+                highest = self.bounds[centres]
             elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
@@ -169,7 +163,7 @@ class Search:
         plan = self.replan(weighted, centres, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
-        self._bounds[plan.centres] = max(bound, self.bound_at(plan.centres))
+        self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])
         trial = replace(self._tabulated(plan, multipliers), bound=bound)
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
@@ -178,9 +172,8 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            own = replace(plan, workload=self.workload)
-            table = self._table.after(own) if self._table else VarianceTable(own, self.scopes.of_group)
-            self._table = table
+            known, alike = self._table, replace(plan, workload=self.workload)
+            self._table = table = known.after(alike) if known else VarianceTable(alike, self.scopes.of_group)
             return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -227,7 +220,7 @@ class Search:
         return np.array([relative[list(entry.members)].sum() for entry in table.entries])
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
-        """Return a multiple: one in all for the largest ratio, or that of the highest bound for targets."""
+        """Scale multipliers: to sum one for the largest ratio, to that of the highest bound for targets."""
         table, groups = trial.table, multipliers.groups
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
         if not self.mean:

@@ -54,17 +54,14 @@ class Sharing:
         self._classes: list[Integers] = [table.classes]
         self._seen: set[tuple[int, bytes]] = set()
 
-    def least_largest(self, enough: float = 0.0, most: float = math.inf) -> tuple[Array, float]:
-        """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`.
-
-        It need not be below `enough`.
-        """
+    def least_largest(self, most: float = math.inf) -> tuple[Array, float]:
+        """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`."""
         x, known, bound = self.table.variances, -1, 0.0
         best = x, math.inf
-        while known < len(self._seen) and best[1] > max(enough, bound * (1 + 2 * PRECISION)):
+        while known < len(self._seen) and best[1] > bound * (1 + 2 * PRECISION):
             known = len(self._seen)
             if len(x) > 1:
-                x, bound = self._solved(x, None, enough, most)
+                x, bound = self._solved(x, None, most)
             if bound > most:
                 return x, math.inf
             best = min(best, (x, self.largest(x)), key=itemgetter(1))
@@ -75,7 +72,7 @@ class Sharing:
 
         `losses` is the loss of every class at σ² = 1.
         """
-        inner, largest = self.least_largest(0.9, 1.0)
+        inner, largest = self.least_largest(1.0)
         if largest > 1:
             return None
         best, known, bound = inner, 0, 0.0
@@ -115,14 +112,12 @@ class Sharing:
                 self._classes.append(np.broadcast_to(self.table.classes[number], self._rows[-1].shape))
         return best
 
-    def _solved(
-        self, x: Array, losses: Array | None, enough: float = 0.0, most: float = math.inf
-    ) -> tuple[Array, float]:
+    def _solved(self, x: Array, losses: Array | None, most: float = math.inf) -> tuple[Array, float]:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
         self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
         point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
         for _ in range(60):  # about 15 suffice, unless rounding errors keep a point from coming close
-            if point.is_close(enough) or point.bound > most:
+            if point.is_close() or point.bound > most:
                 break
             point.advance()
         return self._scaled(point.x), point.bound
@@ -143,8 +138,8 @@ class _InteriorPoint:
         self.rows, self.losses = rows / self.unit, np.zeros(len(x)) if losses is None else losses
         self.slack = (1.1 if self.free else 1 - 1e-7) - self._each().sum(axis=1)
         self.price = 1.0 if self.free else float(self.losses @ x) / budget
-        share = 1.0 if self.free else 0.1
-        self.multipliers = share * self.price * budget / self.slack / (1 / self.slack).sum()
+        total = (1.0 if self.free else 0.1) * self.price * budget
+        self.multipliers = total / self.slack / (1 / self.slack).sum()
         self.bound = 0.0
 
     def _each(self) -> Array:
@@ -155,15 +150,15 @@ class _InteriorPoint:
         products = (weights[:, None] * self._each()).ravel()
         return np.bincount(self.classes.ravel(), products, len(self.x) + 1)[:-1].astype(float)
 
-    def is_close(self, enough: float) -> bool:
-        """Raise the bound; return whether the point is close to it, or good enough."""
+    def is_close(self) -> bool:
+        """Raise the bound; return whether the point is close to it."""
         total, spending = float(self.multipliers.sum()), float((self.spent / self.x).sum()) / self.budget
         losses = self.losses * self.x + self._summed(self.multipliers)
         square = float(np.sqrt(self.spent / self.x * losses).sum()) ** 2 / self.budget
         self.bound = max(self.bound, self.unit * (square / total if self.free else square - total))
         value = float(self._each().sum(axis=1).max()) if self.free else float(self.losses @ self.x)
         exact = self.free or spending < 1 + PRECISION**2
-        return exact and self.unit * value * spending <= max(enough, self.bound * (1 + PRECISION))
+        return exact and self.unit * value * spending <= self.bound * (1 + PRECISION)
 
     def advance(self) -> None:
         """Step towards the optimum: a predictor tells how much closer, and what a corrector mends."""

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.intp]
 
-Clusters = tuple[tuple[int, ...], ...]
-"""The families of every cluster of a group, by index."""
-
 
 @dataclass(frozen=True)
 class Extreme:
@@ -95,17 +92,10 @@ class GroupTerms:
     group: Group
     members: Sequence[int]
     """The indices of the groups."""
-    clusters: Clusters
+    clusters: tuple[tuple[int, ...], ...]
+    """The families of every cluster, by index."""
     terms: tuple[tuple[int, tuple[int, ...]], ...]
     """The class of attribute sets of every term, and the column of every cluster on them."""
-
-    def query(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Return the row of every family, given the row of every cluster."""
-        by_family: dict[int, int] = {}
-        for cluster, row in zip(self.clusters, rows, strict=True):
-            shape = [self.group.families[family].rows for family in cluster]
-            by_family |= zip(cluster, map(int, np.unravel_index(row, shape)), strict=True)
-        return tuple(by_family.get(family, 0) for family in range(len(self.group.families)))
 
 
 class VarianceTable:
@@ -210,10 +200,9 @@ class VarianceTable:
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
             return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
-        clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
-        if listed:
-            families = ((family,) for family in range(len(group.families)))
-            clusters = tuple(connected([*families, *(part.indices for _, parts in listed for part in parts)]))
+        families = [(family,) for family in range(len(group.families))]
+        together = connected([*families, *(part.indices for _, parts in listed for part in parts)])
+        clusters = tuple(together) if listed else ()  # queries without noise are zero or public
         terms = tuple(
             (
                 self._class_of[id(m)],
@@ -304,9 +293,12 @@ class VarianceTable:
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        values, rows, _ = self.peaks(number, variances)
-        first = first_largest(values)
-        return float(values.max()), self.entries[number].query([int(index[first]) for index in rows])
+        entry, (values, rows, _) = self.entries[number], self.peaks(number, variances)
+        sizes, first = [family.rows for family in entry.group.families], first_largest(values)
+        query = np.zeros(len(sizes), dtype=np.intp)
+        for cluster, index in zip(entry.clusters, rows, strict=True):
+            query[list(cluster)] = np.unravel_index(index[first], [sizes[family] for family in cluster])
+        return float(values.max()), tuple(query.tolist())
 
     def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
         """Return the largest variances of an entry's queries, their rows of every cluster, and their terms.
