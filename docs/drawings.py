@@ -314,7 +314,7 @@ def trees() -> str:
     county = np.repeat(np.arange(5), tracts)
     geography = qs.hierarchy(schema, "tract", country=[0] * sum(tracts), state=county // 3, county=county)
     own = tree_strategy(geography)
-    nodes, errors = own.nodes, np.sqrt(own.node_variances)
+    nodes, errors = own.nodes, np.sqrt(own.passes[2])
     x = np.zeros(len(nodes))
     x[nodes.leaves] = 150 + 38 * np.argsort(own.leaf_of).astype(float)
     for depth in range(len(nodes.levels) - 1, 0, -1):

@@ -21,7 +21,7 @@ from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
-from querysmasher.planning.strategies import AxisStrategy, Strategy
+from querysmasher.planning.strategies import Strategy, is_line
 from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -38,7 +38,7 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
     patterns = _rounded_patterns(plan, max_records, float(stretch))
     # a strategy that determines a centre is rounded once for all sets, to the fewest bits of any
-    lines = [r for pattern in patterns.values() for r in pattern if isinstance(r.planned, AxisStrategy)]
+    lines = [r for pattern in patterns.values() for r in pattern if r.planned and is_line(r.planned)]
     coarsest = {r.planned: r for r in sorted(lines, key=lambda r: -r.strategy.bits)}
     patterns = {blocks: [coarsest.get(r.planned, r) for r in pattern] for blocks, pattern in patterns.items()}
     used = list(dict.fromkeys(rounded for pattern in patterns.values() for rounded in pattern))
@@ -73,6 +73,10 @@ def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Bloc
     """Return every combination of strategies in integers, for variances that are larger by `stretch`."""
     noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
+        if not 0 < m.variance < math.inf:
+            raise PlanError(
+                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
+            )
         noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
     rounder = _Rounder(plan, max_records)
     return {

@@ -25,7 +25,7 @@ from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import Extreme, extremes
 from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.solvers import METHODS
-from querysmasher.planning.strategies import AxisStrategy
+from querysmasher.planning.strategies import is_line
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
 from querysmasher.workload.family import Structure
@@ -165,7 +165,7 @@ class Plan(Explained):
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
         families = [family for group in self.workload for family in group.families]
-        if any(isinstance(solution.strategy, AxisStrategy) for solution in self.solutions):
+        if any(is_line(solution.strategy) for solution in self.solutions):
             few = all(family.rows <= limits().large_worst_queries for family in families)
         else:
             few = all(family.fits_memory or family.structure is Structure.TREE for family in families)
@@ -263,7 +263,7 @@ class Plan(Explained):
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         size, most = dimension(self.workload), limits().limit_dimension
-        large = any(isinstance(s.strategy, AxisStrategy) for s in self.solutions)
+        large = any(is_line(s.strategy) for s in self.solutions)
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
         elif large and len({a for m in self.measured for a in m.attributes}) == 1:

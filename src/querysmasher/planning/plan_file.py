@@ -22,7 +22,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import LEAST, OBJECTIVES
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
-from querysmasher.planning.strategies import AxisStrategy, strategy_from_data
+from querysmasher.planning.strategies import is_line, strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE, LARGEST, Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.integer_plan import IntegerMeasured
@@ -187,8 +187,8 @@ def check_centres(schema: Schema, centres: Centres) -> None:
 def check_kinds(measurements: Sequence[Measured | IntegerMeasured], strategies: Sequence[Strategy]) -> None:
     """Refuse residuals measured twice, whole queries in products, and lines with contradictory centres."""
     _require(measurements, "nothing is measured")
-    is_line = [isinstance(strategy, AxisStrategy) for strategy in strategies]
-    lines = {m.attributes[axes[0]] for m in measurements for axes, i in m.blocks if is_line[i]}
+    on_line = [is_line(strategy) for strategy in strategies]
+    lines = {m.attributes[axes[0]] for m in measurements for axes, i in m.blocks if on_line[i]}
     residuals, centre_of = set(), dict[tuple[int, tuple[int, ...]], int]()
     for m in measurements:
         if any(strategies[i].whole for _, i in m.blocks):
@@ -199,7 +199,7 @@ def check_kinds(measurements: Sequence[Measured | IntegerMeasured], strategies: 
             _require(m.attributes not in residuals, "an attribute set is measured twice")
             residuals.add(m.attributes)
         for axes, i in m.blocks:
-            if is_line[i]:  # lines come last, in order: later ones do not matter
+            if on_line[i]:  # lines come last, in order: later ones do not matter
                 line = m.attributes[axes[0]]
                 earlier = tuple(a for a in m.attributes if a != line and (a not in lines or a < line))
                 same = centre_of.setdefault((line, earlier), i) == i
@@ -220,7 +220,7 @@ def _check_measured(plan: Plan, measured: Measured, inside: set[object]) -> None
         strategy = plan.solutions[i].strategy
         fits = strategy.shape == tuple(sizes[attributes[a]] for a in axes)
         _require(fits, "a strategy does not fit its attributes")
-        if not (strategy.whole or isinstance(strategy, AxisStrategy)):  # which need no centre of the plan
+        if not (strategy.whole or is_line(strategy)):  # which need no centre of the plan
             centres = [plan.centres[attributes[a]] for a in axes]
             stands = (i, *centres) in inside or strategy.stands_on(centres)
             _require(stands, "a strategy is not inside its residual space")

@@ -29,7 +29,7 @@ from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import AxisStrategy, strategy_of_integers
+from querysmasher.planning.strategies import is_line, strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
@@ -409,10 +409,7 @@ class CoarseRelease(Statistical):
         known = estimator.strategies
         blocks = [(m.attributes[axes[0]], n) for m in itertools.chain(*noises) for axes, n in m.blocks]
         on_axis = {n for attribute, n in blocks if attribute == axis}
-        pruned = [
-            s.pruned(parts) if isinstance(s, AxisStrategy) and n in on_axis else s
-            for n, s in enumerate(known)
-        ]
+        pruned = [s.pruned(parts) if is_line(s) and n in on_axis else s for n, s in enumerate(known)]
 
         def over_parts(m: Measured) -> Measured:
             moved = ((axes, n + len(known) if m.attributes[axes[0]] == axis else n) for axes, n in m.blocks)

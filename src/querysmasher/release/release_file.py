@@ -26,7 +26,7 @@ from querysmasher.planning.plan_file import (
     check_centres,
     check_kinds,
 )
-from querysmasher.planning.strategies import AxisStrategy, strategy_of_integers
+from querysmasher.planning.strategies import is_line, strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
@@ -180,7 +180,7 @@ def check_release(release: Release) -> None:
         (number, tuple(release.centres[m.attributes[a]] for a in axes))
         for m in plan.measured
         for axes, number in m.blocks
-        if not (strategies[number].whole or isinstance(strategies[number], AxisStrategy))
+        if not (strategies[number].whole or is_line(strategies[number]))
     }
     outside = any(not strategies[number].stands_on(centres) for number, centres in blocks)
     _refuse_if(outside, "a strategy is not inside its residual space")

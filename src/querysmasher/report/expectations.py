@@ -14,7 +14,7 @@ from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.strategies import AxisStrategy
+from querysmasher.planning.strategies import is_line
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
@@ -280,9 +280,9 @@ def optimum(plan: Plan) -> str:
     whole = sum(plan.workload.groups[index].rows for index in plan.whole)
     is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
     # the bound of a single line or tree holds for the attribute and its total together
-    is_line = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
-    is_line &= any(isinstance(solution.strategy, AxisStrategy) for solution in plan.solutions)
-    if (is_whole or is_line) and not plan.budget.unit.total_is_public:
+    alone = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
+    alone &= any(is_line(solution.strategy) for solution in plan.solutions)
+    if (is_whole or alone) and not plan.budget.unit.total_is_public:
         return "the optimum of any mechanism"
     return "the best possible plan of this kind"
 

@@ -26,7 +26,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, is_line
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -124,7 +124,7 @@ class Estimator:
                 strategy = self.strategies[number]
                 if strategy.whole:
                     self.whole_set = attributes
-                elif isinstance(strategy, AxisStrategy):
+                elif is_line(strategy):
                     attribute = attributes[axes[0]]
                     self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
         self.lines = frozenset(attribute for attribute, _ in self._lines)

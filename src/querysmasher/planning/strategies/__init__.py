@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
-from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis
+from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_line
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
@@ -52,6 +52,7 @@ __all__ = [
     "MirroredStrategy",
     "Strategy",
     "TreeStrategy",
+    "is_line",
     "strategy_from_data",
     "strategy_of_integers",
 ]

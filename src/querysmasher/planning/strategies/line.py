@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from querysmasher.workload.family import Family, Indexes
 
 class AxisStrategy(Strategy):
     """A strategy on one attribute, which determines the centre of that attribute on its set."""
+
+    determines_centre: ClassVar[bool] = True
 
     moved: Array | None
     """The centre w' of rows in integers; None if it is w."""
@@ -152,6 +154,11 @@ class AxisStrategy(Strategy):
     def pruned(self, parts: Integers) -> AxisStrategy:  # noqa: ARG002
         """Return a strategy over parts of the values that knows as much about them."""
         return self
+
+
+def is_line(strategy: Strategy) -> TypeGuard[AxisStrategy]:
+    """Return whether a strategy determines the centre of its attribute."""
+    return strategy.determines_centre
 
 
 class LineStrategy(AxisStrategy):

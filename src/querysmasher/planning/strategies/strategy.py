@@ -40,6 +40,9 @@ class Strategy(Stored, ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
+    determines_centre: ClassVar[bool] = False
+    """Whether it determines the centre of its attribute on its set."""
+
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
