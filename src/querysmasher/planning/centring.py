@@ -70,7 +70,9 @@ class CentreSearch:
         """Return centres in ratios of small integers: the best found at 1, further from uniform beyond."""
         shared: dict[int, Centre] = {}
         for even, best, overrated in zip(self.uniform, self.best, self.overrated, strict=True):
-            if id(best) not in shared:
+            if np.array_equal(best, even.weights):
+                shared[id(best)] = even
+            elif id(best) not in shared:
                 further = 1 + (way - 1) * overrated * (1.4 + FEW / len(even))
                 weights = np.maximum(even.weights + further * (best - even.weights), 0.0)
                 finest = min(max(limits().centre_integers, len(even)), limits().largest_centre)

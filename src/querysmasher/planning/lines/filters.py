@@ -199,9 +199,9 @@ def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
     level = spectrum[: waves + 1][-1]
     spectrum[:waves] = level
     low = np.array([wave for k in range(waves) for wave in reflection.waves(k)]).reshape(-1, n)
-    plain = reflection.diagonal(reflection.kernel(spectrum))
+    even = MirroredStrategy(ends, spectrum, np.ones(n), np.zeros((0, n)))
     local = local / local.mean() if local.any() else np.ones(n)
-    diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
+    diagonal, extra = 1 / np.sqrt(even.plain), np.zeros((0, n))
     for _ in range(4 if waves else 0):
         p = local / diagonal**4
         scale = float(p.sum())
@@ -211,8 +211,10 @@ def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
         values, more_of = np.linalg.eigh(block / np.sqrt(scale) - level * np.eye(len(low)))
         more = np.maximum(values, 0.0)
         extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * level] @ low
-        diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
-    return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
+        diagonal = 1 / np.sqrt(even.plain + np.square(extra).sum(axis=0))
+    adapted = MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
+    vars(adapted)["plain"] = even.plain
+    return adapted
 
 
 def _geometric_mean(z: Array, y: Array) -> Array:

@@ -81,7 +81,12 @@ class MirroredStrategy(LineStrategy):
     moved: Array | None = None
 
     def scaled(self, factor: float) -> Self:
-        return replace(self, diagonal=self.diagonal * np.sqrt(factor))
+        scaled = replace(self, diagonal=self.diagonal * np.sqrt(factor))
+        known = {"_inverse": self._inverse, "_correction": self._correction, "plain": self.plain}
+        vars(scaled).update(known)  # which do not depend on the diagonal
+        if "prefixes" in vars(self):
+            vars(scaled)["prefixes"] = self.prefixes / factor
+        return scaled
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -92,7 +97,12 @@ class MirroredStrategy(LineStrategy):
         """How the filter continues beyond the ends."""
         return Reflection(self.ends, self.diagonal.size)
 
-    @property
+    @cached_property
+    def plain(self) -> Array:
+        """The diagonal of S."""
+        return self.reflection.diagonal(self.reflection.kernel(self.spectrum))
+
+    @cached_property
     def _root(self) -> Array:
         """The free lags of S^½."""
         return self.reflection.kernel(np.sqrt(self.spectrum))
@@ -104,8 +114,7 @@ class MirroredStrategy(LineStrategy):
 
     @property
     def squares(self) -> Array:
-        plain = self.reflection.diagonal(self.reflection.kernel(self.spectrum))
-        return np.asarray(self.diagonal**2 * (plain + np.square(self.extra).sum(axis=0)))
+        return np.asarray(self.diagonal**2 * (self.plain + np.square(self.extra).sum(axis=0)))
 
     @cached_property
     def _inverse(self) -> Array:
@@ -251,9 +260,12 @@ class MirroredStrategy(LineStrategy):
     @classmethod
     def _unshifted(cls, factor: Mirrored) -> Self:
         """Return V of integer rows before they are shifted; a filter's negative eigenvalues stay negative."""
-        amplitudes = factor.reflection.eigenvalues(factor.kernel.astype(float))
+        root = factor.kernel.astype(float)
+        amplitudes = factor.reflection.eigenvalues(root)
         spectrum = amplitudes * np.abs(amplitudes)
-        return cls(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))
+        whole = cls(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))
+        vars(whole)["_root"] = root  # known, unless an amplitude is negative
+        return whole
 
     def is_sound(self) -> bool:
         n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
