@@ -195,6 +195,11 @@ class Mirrored(Factor):
         return np.asarray(reflection.diagonal(free))
 
     def squared_column(self) -> int:
+        return self._squared_column
+
+    @cached_property
+    def _squared_column(self) -> int:
+        """What `squared_column` returns: planning and accounting ask for it several times."""
         # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that
         # no column but those nearly as long can be the longest.
         further = np.square(self.extra.astype(float)).sum(axis=0)
