@@ -131,7 +131,7 @@ def test_integer_rows_are_combinations_of_the_lattice(strategy, bits):
         dense = np.linalg.pinv(factor.written_out())
         found = ((rows_of(strategy) @ dense) ** 2).sum(axis=1).max() * float(squared_sensitivity(rounded))
         assert found <= loss * (1 + 1e-6)
-        assert loss <= found * limits().good_loss**2 * (1 + 1e-6)
+        assert loss <= found * limits().good_loss ** 2 * (1 + 1e-6)
 
 
 def test_large_rows_stay_on_their_lattice_exactly():
