@@ -7,13 +7,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from querysmasher.errors import PlanError
+from querysmasher.planning.strategies.coarse import CoarseStrategy
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_line
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
-from querysmasher.privacy.factors import Filter, Matrix, Merged, Mirrored, Tree
+from querysmasher.privacy.factors import Coarse, Filter, Matrix, Merged, Mirrored, Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Strategy]] = {
         MatrixAxis,
         MirroredStrategy,
         TreeStrategy,
+        CoarseStrategy,
     )
 }
 """Kinds by name, as in files."""
@@ -35,6 +37,7 @@ OF_FACTORS: dict[str, type[Strategy]] = {
     Merged.kind: MergedStrategy,
     Mirrored.kind: MirroredStrategy,
     Tree.kind: TreeStrategy,
+    Coarse.kind: CoarseStrategy,
 }
 """The strategy for integer rows that are one factor on all axes, by its kind; dense for other kinds."""
 
@@ -44,6 +47,7 @@ __all__ = [
     "KINDS",
     "AxisRows",
     "AxisStrategy",
+    "CoarseStrategy",
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",

@@ -38,8 +38,7 @@ class Stored:
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data, from which `from_data` rebuilds the operator."""
-        fields = {name: getattr(self, name) for name in self.stored}
-        return {name: list(value) if type(value) is tuple else value for name, value in fields.items()}
+        return {name: _plain(getattr(self, name)) for name in self.stored}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -103,6 +102,13 @@ class Factor(Stored, ABC):
         Squares are exact. Sums and products of non-negative doubles each have a relative error of 2⁻⁵².
         """
         return np.tensordot(weights, self.written_out() ** 2, axes=(0, 0))
+
+
+def _plain(value: Any) -> Any:
+    """Return a field as files hold it."""
+    if isinstance(value, Stored):
+        return {"kind": value.kind, **value.to_data()}
+    return list(value) if type(value) is tuple else value
 
 
 def given(value: Any) -> Any:

@@ -11,6 +11,7 @@ every stored column occurs, as every class and every column of a partition is us
 the longest column over the cells is the longest one stored. Answers are exact: the counts of the cells of one
 column are added up first, in 64-bit integers, in which no partial sum exceeds the bound on the table; the
 sums' absolute values sum to at most the same bound, under which the product with the stored columns is exact.
+Likewise for classes of the values of one attribute, with any other factor in place of the stored columns.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import NEAR, Factor, Integers, given, largest_of, require, words
+from querysmasher.privacy.factors.filter import Mirrored
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
@@ -247,3 +249,64 @@ class Merged(Columns):
 
     def transposed(self, answers: Array) -> Array:
         return np.matmul(self.matrix.T.astype(float), answers)[self.partition.of_cells()]
+
+
+INNER: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Mirrored)}
+"""Kinds of the inner factor, by name."""
+
+
+def _inner(data: Any) -> Factor:
+    known = type(data) is dict and type(data.get("kind")) is str and data["kind"] in INNER
+    require(known, f"coarse factor: expected inside one of the kinds {', '.join(INNER)}")
+    return INNER[data["kind"]].from_data(data)
+
+
+class OnClasses:
+    """What has classes of the values of an attribute."""
+
+    classes: Integers
+    """The class of every value: 0 .. k - 1, each used."""
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Which values share a class; refused unless every class has some."""
+        return Partition((self.classes,), np.arange(1 + int(self.classes.max())))
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse(OnClasses, Factor):
+    """A factor over classes of the values of one attribute."""
+
+    kind = "coarse"
+    stored: ClassVar = {"classes": given, "inner": _inner}
+    stands_alone = True
+
+    classes: Integers
+    inner: Factor
+
+    def __post_init__(self) -> None:
+        """Check that the inner factor has a cell for every class; keep read-only copies."""
+        self._keep(classes=1)
+        fits = type(self.inner) in INNER.values() and self.inner.cells == self.partition.columns
+        require(fits, "strategy: expected a matrix or a mirrored filter over the classes of a coarse factor")
+
+    @property
+    def rows(self) -> int:
+        return self.inner.rows
+
+    @property
+    def cells(self) -> int:
+        return self.classes.size
+
+    @property
+    def largest(self) -> int:
+        return self.inner.largest
+
+    def squared_column(self) -> int:
+        return self.inner.squared_column()
+
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+        return self.inner.exact_answers(self.partition.sums(tables.astype(np.int64)), bound)
+
+    def transposed(self, answers: Array) -> Array:
+        return self.inner.transposed(answers)[self.classes]
