@@ -150,8 +150,8 @@ def million(quick):
         "the square-root factorisation. These are closed forms, at any size. HDMM's search for prefixes "
         "(OPT_0, a p-Identity strategy) needs the n × n Gram matrix and O(n²p) operations per step: it was "
         "not run at these sizes. Like every matrix mechanism, it is not better than ours by more than the "
-        "certified gap. Weights that jump from value to value may cost up to 6 %. *Seconds* is the processor time "
-        "to plan, all variances of prefixes included.",
+        "certified gap. Weights that jump from value to value may cost up to 6 %. *Seconds* is the processor "
+        "time to plan, all variances of prefixes included.",
         ("workload", "n", "Haar", "best tree", "Toeplitz", "ours", "certified gap", "seconds", "GB"),
         "attributes of many values are planned near the optimum, in seconds",
     )
