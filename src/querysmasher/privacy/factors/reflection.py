@@ -186,7 +186,7 @@ class Reflection:
 
 
 def smooth_length(least: int) -> int:
-    """Return the least length from `least` on that is k·2^a with k = 1, 3, 5, 25 or 27: transforms are fast."""
+    """Return the least length from `least` on that is k·2^a, k = 1, 3, 5, 25 or 27: quick to transform."""
     power = 1 << max(0, (least - 1).bit_length())
     return min(n for k in (20, 24, 25, 27, 32) if (n := power * k // 32) >= least)
 
