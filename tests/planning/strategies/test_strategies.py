@@ -161,7 +161,7 @@ def rows_of_kind(strategy):
     by_kind = {
         "dense": lambda: strategy.matrix,
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
-        "fourier": lambda: circulant(strategy.spectrum),
+        "filter": lambda: circulant(strategy.weights),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "tree": lambda: tree_rows(strategy),
         "line": lambda: strategy.matrix,

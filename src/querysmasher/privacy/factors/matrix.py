@@ -193,12 +193,6 @@ def _sums(tables: Tables, axis: int, order: tuple[Integers, Integers] | None) ->
     return np.add.reduceat(np.take(tables, order[0], axis=axis), order[1], axis=axis)
 
 
-def _listed(maps: Any) -> tuple[Any, ...]:
-    """Return the maps that a file lists."""
-    require(type(maps) is list, "strategy: expected a list of maps in a merged matrix")
-    return tuple(maps)
-
-
 class OnColumns(Factor):
     """A factor over the columns of a partition of the cells."""
 
@@ -237,7 +231,11 @@ class Merged(OnColumns):
     """Rows of integers over cells of which many share a column: column matrix[:, labels[maps…]] at a cell."""
 
     kind = "merged"
-    stored: ClassVar = {"maps": _listed, "labels": given, "matrix": given}
+    stored: ClassVar = {
+        "maps": lambda maps: tuple(maps) if type(maps) is list else None,
+        "labels": given,
+        "matrix": given,
+    }
 
     maps: tuple[Integers, ...]
     """The class of every value, by axis."""
