@@ -130,6 +130,28 @@ def census(most):
     return qs.all_kway(schema, list(range(1, most + 1)))
 
 
+def mixture(number):
+    """Ask several families of the same attributes of hundreds of values, beside small ones."""
+    if number == 0:
+        schema = qs.Schema.of(a=600, sex=2, region=4)
+        asked = [{"a": "prefix"}, {"a": "range", "sex": "identity"}, {"a": "identity", "region": "identity"}]
+        return joined(qs.queries(schema, families) for families in asked)
+    if number == 1:
+        schema = qs.Schema.of(a=600, b=300, sex=2, region=4)
+        first = qs.queries(schema, a="prefix", sex="identity")
+        return first + qs.queries(schema, b="range", region="identity") + qs.marginals(schema, 1)
+    schema = qs.Schema.of(age=100, sex=2, region=4, income=300)
+    ranges = qs.queries(schema, age="range", sex="identity")
+    return qs.all_kway(schema, [1, 2]) + ranges + qs.marginals(schema, 1)
+
+
+def windows(n, *lengths):
+    """Ask all ranges of each length."""
+    schema = qs.Schema.of(a=n)
+    firsts = [(np.arange(n - length + 1), length) for length in lengths]
+    return joined(qs.queries(schema, a=qs.ranges(schema, "a", f, f + k - 1)) for f, k in firsts)
+
+
 def prefix(n):
     return qs.all_kway(qs.Schema.of(a=n), 1, "prefix")
 

@@ -31,6 +31,10 @@ class Row:
     """Maximum number of measurements."""
     better: float | None = None
     """Maximum loss as a fraction of the best split plan's."""
+    error: float | None = None
+    """Maximum error."""
+    gap: float | None = None
+    """Maximum gap, by the certificate."""
     slow: bool = False
 
 
@@ -60,6 +64,30 @@ ROWS = [
     Row("census, 1+2-way", "census", (2,), None, None, "uniform", 2, slow=True),
     Row("prefix, 500 values", "prefix", (500,), None, None, "eigh", 15, 500),
     Row("prefix, 2,000 values", "prefix", (2000,), None, None, "eigh", 15, 2000, slow=True),
+    Row("prefix a(600), range × sex, identity × region", "mixture", (0,), None, 1, ratio=3, error=3.335),
+    Row("prefix a(600) × sex, range b(300) × region, 1-way", "mixture", (1,), None, 2, ratio=3, error=3.203),
+    Row("all 1+2-way on 100 × 2 × 4 × 300, ranges, tables", "mixture", (2,), None, 1.5, ratio=3, error=6.28),
+    Row(
+        "windows of 32, 2,048 values",
+        "windows",
+        (2048, 32),
+        None,
+        None,
+        "eigh",
+        eigh=500,
+        error=2.41,
+        gap=0.01,
+    ),
+    Row(
+        "windows of 7 and 30, 100,000 values",
+        "windows",
+        (100_000, 7, 30),
+        None,
+        20,
+        "eigh",
+        eigh=500,
+        gap=0.01,
+    ),
     Row("100 attributes of 2 to 100 values, 1+2-way", "many", (), None, None, "uniform", 4),
 ]
 
@@ -100,6 +128,8 @@ def cliffs(quick):
             ("measurements", found["numbers"], row.numbers),
             ("loss / split", found["better"], row.better),
             ("GB", found["gigabytes"], MEMORY),
+            ("error", found["rmse"], row.error),
+            ("gap", found["gap"], row.gap),
         ):
             if most is not None:
                 held = value is not None and value <= most
@@ -142,6 +172,7 @@ def perform(build, arguments, against, eigh, split, bounded):
         best = plan.limit().rmse
     return {
         "rmse": plan.weighted_rmse,
+        "gap": plan.gap,
         "above": None if best is None else max(0.0, plan.weighted_rmse / best - 1),
         "numbers": plan.measurements,
         "seconds": seconds,

@@ -6,6 +6,7 @@ Every number is matched by its section, table, row and column. Errors may grow b
 import re
 import subprocess
 import sys
+from collections import Counter
 
 from benchmarks.run import PARTS
 
@@ -43,8 +44,8 @@ def accepted(key):
 
 
 def numbers(page):
-    """Return the numbers of all tables of a page, by title, row and column."""
-    found, title, columns = {}, "", None
+    """Return the numbers of all tables of a page, by title, row and column; rows of one name are numbered."""
+    found, title, columns, rows = {}, "", None, Counter()
     for line in page.splitlines():
         if line.startswith("#"):
             title, columns = line.strip("# "), None
@@ -55,6 +56,8 @@ def numbers(page):
             elif not set(line) <= set("|-: "):
                 words = [i for i, cell in enumerate(cells) if number(cell) is None]
                 row = " ".join(cells[i] for i in range((words[-1] if words and words[-1] < 3 else 0) + 1))
+                rows[title, row] += 1
+                row += f" ({rows[title, row]})" if rows[title, row] > 1 else ""
                 for column, cell in zip(columns, cells, strict=False):
                     if number(cell) is not None:
                         found[title, row, column] = number(cell)

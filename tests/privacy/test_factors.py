@@ -20,6 +20,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.factors import (
     KINDS,
+    Coarse,
     Factor,
     Filter,
     Matrix,
@@ -141,12 +142,20 @@ def mirrored(draw):
     return Mirrored(name, kernel, diagonal, extra, shift), dense
 
 
+@st.composite
+def coarse(draw):
+    inner, dense = draw(st.one_of(matrices(), mirrored()))
+    classes = every_number(draw, inner.cells + draw(st.integers(0, 3)), inner.cells)
+    return Coarse(classes, inner), dense[:, classes]
+
+
 CASES = {
     "mirrored": mirrored(),
     "matrix": matrices(),
     "filter": filters(),
     "merged": merged(),
     "tree": trees(),
+    "coarse": coarse(),
     "differences": toys(),
 }
 
@@ -164,7 +173,9 @@ class TestContract:
         factor, dense = data.draw(CASES[kind])
         assert (factor.rows, factor.cells) == dense.shape
         largest = max(abs(int(b)) for b in dense.ravel())
-        assert factor.largest == largest or (kind in ("mirrored", "tree") and factor.largest > largest)
+        assert factor.largest == largest or (
+            kind in ("mirrored", "tree", "coarse") and factor.largest > largest
+        )
         assert factor.squared_column() == max(sum(int(b) ** 2 for b in column) for column in dense.T)
         records = data.draw(st.sampled_from([3, 1000, 2**30, 2**40]))
         tables = np.zeros((factor.cells, 2), dtype=np.int64)
@@ -239,8 +250,10 @@ class TestContract:
 
 
 def arrays_in(data):
-    """The arrays of a factor's data, also those in lists."""
+    """The arrays of a factor's data, also those in lists and of factors inside."""
     for value in data.values():
+        if isinstance(value, dict):
+            yield from arrays_in(value)
         yield from (one for one in (value if isinstance(value, list) else [value]) if hasattr(one, "dtype"))
 
 
@@ -283,6 +296,21 @@ def test_multipliers_are_copied_and_cannot_be_changed():
 def test_an_unknown_kind_is_refused(kind, refuses):
     with refuses(PrivacyError, ValueError, "matrix, filter"):
         factor_from_data(kind, {})
+    inside = {"classes": np.array([0, 0, 1]), "inner": {"kind": kind, "entries": np.eye(2, dtype=np.int64)}}
+    with refuses(PrivacyError, ValueError, "matrix, mirrored"):
+        factor_from_data("coarse", inside)
+
+
+@pytest.mark.parametrize("classes", [[0, 0, 2], [0, 0, 0], [0, 1, 2], [0, -1, 1], [[0, 0, 1]], []])
+def test_classes_that_do_not_fit_their_factor_are_refused(classes):
+    with pytest.raises(PrivacyError):
+        Coarse(np.array(classes, dtype=np.int64), Matrix(np.eye(2, dtype=np.int64)))
+
+
+def test_classes_of_classes_are_refused(refuses):
+    inside = Coarse(np.array([0, 0, 1]), Matrix(np.eye(2, dtype=np.int64)))
+    with refuses(PrivacyError, ValueError, "matrix or a mirrored filter"):
+        Coarse(np.array([0, 1, 2]), inside)
 
 
 # --- a new kind ----------------------------------------------------------------------------------

@@ -28,6 +28,17 @@ families = st.sampled_from(["identity", "prefix", "range", "circular"])
 
 
 @st.composite
+def families_on(draw, name):
+    """All queries of a kind about an attribute, or a few ranges, which may not distinguish all values."""
+    if draw(st.booleans()):
+        return draw(families)
+    values = st.integers(0, SIZES[name] - 1)
+    ends = draw(st.lists(st.tuples(values, values), min_size=1, max_size=3))
+    first, last = np.sort(ends, axis=1).T
+    return qs.ranges(SCHEMA, name, first, last, draw(st.sampled_from([None, np.arange(1, 1 + len(ends))])))
+
+
+@st.composite
 def workloads(draw, large=("a",), most=3):
     """Groups on small attributes, with or without one large attribute each."""
     groups = []
@@ -35,9 +46,9 @@ def workloads(draw, large=("a",), most=3):
         names = [name for name in "bc" if draw(st.booleans())] + ([own] if own else [])
         if draw(st.booleans()):
             names.reverse()
-        asked = {name: draw(families) for name in names}
+        asked = {name: draw(families_on(name)) for name in names}
         groups.append(draw(st.sampled_from([1.0, 0.2, 7.0])) * qs.queries(SCHEMA, asked))
-    large_one = qs.queries(SCHEMA, {large[0]: draw(families)})
+    large_one = qs.queries(SCHEMA, {large[0]: draw(families_on(large[0]))})
     return sum(groups, start=large_one)
 
 

@@ -10,6 +10,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.strategies import (
     KINDS,
     AxisStrategy,
+    CoarseStrategy,
     DenseStrategy,
     DiagonalStrategy,
     FourierStrategy,
@@ -110,6 +111,11 @@ def matrix_axis(seed=5):
     return normalised(MatrixAxis(np.tri(5) + 0.3 * rng.standard_normal((5, 5))))
 
 
+def coarse(inner):
+    """A line on the five classes of eight values."""
+    return normalised(CoarseStrategy(np.array([0, 0, 1, 2, 2, 2, 3, 4]), inner))
+
+
 EVERY = {
     "mirrored": mirrored(0),
     "mirrored, extra": mirrored(2),
@@ -124,6 +130,8 @@ EVERY = {
     "tree": tree(),
     "tree, deficient": tree(complete=False),
     "line": matrix_axis(),
+    "coarse": coarse(matrix_axis()),
+    "coarse, mirrored": coarse(mirrored(1)),
     "steps": StepStrategy(5),
     "counts": normalised(CountAxis(5)),
 }
@@ -153,10 +161,11 @@ def rows_of_kind(strategy):
     by_kind = {
         "dense": lambda: strategy.matrix,
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
-        "fourier": lambda: circulant(strategy.spectrum),
+        "filter": lambda: circulant(strategy.weights),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "tree": lambda: tree_rows(strategy),
         "line": lambda: strategy.matrix,
+        "coarse": lambda: rows_of_kind(strategy.inner)[:, strategy.classes],
         "steps": strategy.written_out,
         "counts": lambda: math.sqrt(strategy.scale) * np.eye(strategy.size),
         "mirrored": lambda: np.vstack([mirrored_root(strategy), strategy.extra]) * strategy.diagonal,

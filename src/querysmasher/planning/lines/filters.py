@@ -29,7 +29,7 @@ the best p gives Σ_j (F² − F⁻²EᵀE)_jj², where E has the rows that pass
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
@@ -38,7 +38,7 @@ from querysmasher.arrays import ROUNDING, Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import EASY, LineGram, path_bound
 from querysmasher.planning.solvers.design import Levelled, fixed_point
-from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
+from querysmasher.planning.strategies import AxisStrategy, CoarseStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 
 FAINT = 0.03
@@ -61,7 +61,13 @@ def whole_loss(gram: LineGram, strategy: AxisStrategy) -> float:
 
 
 def solve_line(gram: LineGram) -> LineSolution:
-    """Return the best filter; if its certificate is not good, adapt its low frequencies."""
+    """Return the best filter; if its certificate is not good, adapt its low frequencies.
+
+    Values that no query distinguishes are one: what is best for one value of each class is best for all.
+    """
+    if (classes := gram.classes)[-1] < gram.size - 1:
+        solution = solve_line(gram.on_classes(classes))
+        return replace(solution, strategy=CoarseStrategy(classes, solution.strategy))
     if gram.size <= limits().line_matrix:
         return _solved_written_out(gram)
     prefixes, local = bool(gram.prefixes.any()), gram.boundaries

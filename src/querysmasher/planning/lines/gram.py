@@ -172,6 +172,19 @@ class LineGram:
         in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
         return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
 
+    @property
+    def classes(self) -> Indexes:
+        """The class of every value: consecutive values that no query distinguishes have the same."""
+        if any(family.closed_form or family.spans() is None for family, _ in self.families):
+            return np.arange(self.size)
+        edges = sum((_boundaries(family) for family, _ in self.families), np.zeros(self.size))
+        return np.append(0, np.cumsum(edges[:-1] > 0))
+
+    def on_classes(self, classes: Indexes) -> LineGram:
+        """Return the same queries over classes."""
+        families = [(on_classes(family, classes) or family, weight) for family, weight in self.families]
+        return LineGram.of(1 + int(classes[-1]), families, self.total)
+
     @cached_property
     def windows(self) -> tuple[Indexes, Indexes, Array]:
         """The first value, the length and the weight of every range without a closed form."""
@@ -202,6 +215,17 @@ class LineGram:
         local = self.path[0] + sum(weight * _boundaries(family) for family, weight in self.others)
         local[-1] = local[-2]  # the last prefix is the total
         return np.maximum(local, ROUGH * float(local.mean()))
+
+
+def on_classes(family: Family, classes: Indexes) -> Family | None:
+    """Return ranges as ranges of classes; None if they are not, or the queries of a family are no ranges."""
+    spans = family.spans()
+    if spans is None or np.any(spans[0] > spans[1]):
+        return None
+    ends = np.append(np.diff(classes) > 0, True)
+    if not (np.append(True, ends[:-1])[spans[0]].all() and ends[spans[1]].all()):
+        return None
+    return Intervals((1 + int(classes[-1]),), classes[spans[0]], classes[spans[1]], family.weights)
 
 
 def is_implicit(family: Family) -> bool:

@@ -7,13 +7,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from querysmasher.errors import PlanError
+from querysmasher.planning.strategies.coarse import CoarseStrategy
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_line
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
-from querysmasher.privacy.factors import Filter, Matrix, Merged, Mirrored, Tree
+from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
@@ -26,17 +27,10 @@ KINDS: dict[str, type[Strategy]] = {
         MatrixAxis,
         MirroredStrategy,
         TreeStrategy,
+        CoarseStrategy,
     )
 }
-"""Kinds by name, as in files."""
-
-OF_FACTORS: dict[str, type[Strategy]] = {
-    Filter.kind: FourierStrategy,
-    Merged.kind: MergedStrategy,
-    Mirrored.kind: MirroredStrategy,
-    Tree.kind: TreeStrategy,
-}
-"""The strategy for integer rows that are one factor on all axes, by its kind; dense for other kinds."""
+"""Kinds by name, as in files. Integer rows of one factor on all axes have the same name, unless dense."""
 
 _known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
 
@@ -44,6 +38,7 @@ __all__ = [
     "KINDS",
     "AxisRows",
     "AxisStrategy",
+    "CoarseStrategy",
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",
@@ -69,7 +64,7 @@ def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
     """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
     if rounded not in _known:
         axes, factor = rounded.factors[0]
-        kind = OF_FACTORS.get(factor.kind, DenseStrategy)
+        kind = KINDS.get(factor.kind, DenseStrategy)
         if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
             kind = DiagonalStrategy
         elif isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:

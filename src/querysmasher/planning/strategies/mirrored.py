@@ -9,7 +9,8 @@ The variances of all prefixes follow from sums below the diagonal: with y_i = Σ
 Var_{i−1} = r_i(2y_i + r_i K_ii) if there is no U.
 
 Sums below the diagonal, y_i = Σ_{j<i} K_ij·x_j, take O(n log² n). The part t(i−j) is one convolution. The
-part t(i+j+shift) is cut in halves: the right half sees all of the left half, which is a convolution again.
+part t(i+j+shift) is cut in halves: the right half sees all of the left half, which is a convolution again;
+all blocks of one size are transformed together.
 
 Covariances of many pairs of prefixes take a few passes over the values. For l < h, the covariance of the
 prefixes up to l and up to h is Var(l) plus the sum of r_i K_ij r_j over i ≤ l < j ≤ h. The eigenvalues of K
@@ -232,11 +233,10 @@ class MirroredStrategy(LineStrategy):
         return cache(lambda bits: self._in_integers(self._round(bits)))
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return self._rounded(bits)
+        return self._rounded(max(bits, (bits + 12) // 2))  # filters need more than others, if there are few
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
-        bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
         finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
@@ -292,16 +292,22 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 
 
 def _mirrored_below(lags: Array, x: Array) -> Array:
-    """Return Σ_{j<i} lags[i+j]·x_j."""
-    n, half = x.size, x.size // 2
-    if n <= LOWEST:
-        return np.tril(lags[np.add.outer(np.arange(n), np.arange(n))], -1) @ x
-    length = smooth_length(n)
-    seen, left = np.fft.rfft(lags[half : n + half - 1], length), np.fft.rfft(x[:half], length)
-    across = np.fft.irfft(seen * left.conj(), length)[: n - half]
-    return np.concatenate(
-        [_mirrored_below(lags, x[:half]), _mirrored_below(lags[2 * half :], x[half:]) + across]
-    )
+    """Return Σ_{j<i} lags[i+j]·x_j: directly within small blocks; then the right half sees the left."""
+    levels = (x.size // LOWEST).bit_length()
+    half = -(-x.size // 2**levels)
+    size = half << levels
+    values, lags = (np.append(array, np.zeros(2 * size))[: 2 * size] for array in (x, lags))
+    values, result = values[:size], np.zeros(size)
+    for i in range(1, half):
+        within = lags.reshape(-1, 2 * half)[:, i : 2 * i], values.reshape(-1, half)[:, :i]
+        result[i::half] = np.einsum("ij,ij->i", *within)
+    while half < size:
+        length = smooth_length(2 * half)
+        seen = np.fft.rfft(lags.reshape(-1, 4 * half)[:, half : 3 * half - 1], length)
+        left = np.fft.rfft(values.reshape(-1, 2 * half)[:, :half], length)
+        result.reshape(-1, 2 * half)[:, half:] += np.fft.irfft(seen * left.conj(), length)[:, :half]
+        half *= 2
+    return result[: x.size]
 
 
 def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Indexes, high: Indexes) -> Array:

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, NoReturn, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
-from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
+from querysmasher.errors import PrivacyError, TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.trees import WeightedTree
-from querysmasher.planning.strategies.line import AxisStrategy
-from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
+from querysmasher.planning.strategies.coarse import ClassedStrategy
+from querysmasher.planning.strategies.strategy import LARGEST
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Tree
 from querysmasher.privacy.factors.tree import OnForest
@@ -33,7 +33,7 @@ from querysmasher.workload.family import Family
 
 
 @dataclass(frozen=True, eq=False)
-class TreeStrategy(OnForest, AxisStrategy):
+class TreeStrategy(OnForest, ClassedStrategy):
     """The count of every node, each with a precision."""
 
     kind = "tree"
@@ -97,24 +97,14 @@ class TreeStrategy(OnForest, AxisStrategy):
             result[level] -= above[level] * alone[level][lead]
         return result
 
-    def _merged(self, rows: Array) -> Array:
-        """Return the mean of rows over the values of every leaf, leaves first."""
-        flat = rows.reshape(-1, self.leaf_of.size).T
-        return self.partition.sums(flat) / self.partition.sizes[:, None]
-
     def covary_whole(self, rows: Array) -> Array:
-        of_leaves = self.covariances(self._merged(rows))[self.nodes.leaves]
-        return (of_leaves / self.partition.sizes[:, None])[self.leaf_of].T.reshape(rows.shape)
+        of_leaves = self.means(rows).reshape(-1, self.nodes.leaves.size).T
+        return self.spread(self.covariances(of_leaves)[self.nodes.leaves].T).reshape(rows.shape)
 
     def orthonormal(self) -> TreeStrategy:
         return TreeStrategy(self.leaf_of, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
 
     # --- variances ---
-
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        ((_, rows),) = factors
-        outside = rows - self._merged(rows)[self.leaf_of].T
-        return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
 
     def whole_variances(self, family: Family) -> Array:
         levels = family.levels()
@@ -125,17 +115,14 @@ class TreeStrategy(OnForest, AxisStrategy):
                 f"{family}: the variances of {family.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
             )
-        rows = family.matrix()
-        if not self.contains([((0,), rows)]):
-            self._refuse()
-        return self.of_rows(rows)
+        return self.of_rows(self.contained(family))
 
     def _level_variances(self, groups: Integers | None, size: int) -> Array:
         """Return the variances of the counts of groups that partition the values, or of all values."""
         groups = np.arange(size) if groups is None else groups
         of_leaves = self._of_leaves(groups)
         if of_leaves is None:
-            self._refuse()
+            self.refuse()
         as_nodes = groups_as_nodes(self.nodes, of_leaves, size)
         result = self.passes[2][as_nodes]
         others, step = np.flatnonzero(as_nodes < 0), max(1, CHUNK // groups.size)
@@ -148,12 +135,6 @@ class TreeStrategy(OnForest, AxisStrategy):
         of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
         of_leaves[self.leaf_of] = groups
         return of_leaves if np.array_equal(of_leaves[self.leaf_of], groups) else None
-
-    def _refuse(self) -> NoReturn:
-        raise OutsideMeasuredSpaceError(
-            "the queries cannot be answered: the plan measures coarser groups of values. Add these queries "
-            "to the planned workload"
-        )
 
     # --- fewer values ---
 

@@ -8,16 +8,19 @@ from typing import Any
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter, Mirrored
-from querysmasher.privacy.factors.matrix import Matrix, Merged, Partition
+from querysmasher.privacy.factors.matrix import Coarse, Matrix, Merged, Partition
 from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Nodes, Tree
 
-KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree)}
+KINDS: dict[str, type[Factor]] = {
+    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Coarse)
+}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = [
     "KINDS",
     "WORD",
+    "Coarse",
     "Factor",
     "Filter",
     "Integers",

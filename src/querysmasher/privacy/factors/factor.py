@@ -38,8 +38,7 @@ class Stored:
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data, from which `from_data` rebuilds the operator."""
-        fields = {name: getattr(self, name) for name in self.stored}
-        return {name: list(value) if type(value) is tuple else value for name, value in fields.items()}
+        return {name: _plain(getattr(self, name)) for name in self.stored}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -105,6 +104,13 @@ class Factor(Stored, ABC):
         return np.tensordot(weights, self.written_out() ** 2, axes=(0, 0))
 
 
+def _plain(value: Any) -> Any:
+    """Return a field as files hold it."""
+    if isinstance(value, Stored):
+        return {"kind": value.kind, **value.to_data()}
+    return list(value) if type(value) is tuple else value
+
+
 def given(value: Any) -> Any:
     """Return a field as a file holds it: factors check their fields themselves."""
     return value
@@ -134,3 +140,15 @@ def words(what: str, given: object, dimensions: int | None = None) -> Integers:
 def largest_of(entries: Integers) -> int:
     """Return the largest absolute value of an entry."""
     return max(int(entries.max()), -int(entries.min()))
+
+
+def exact_sum(entries: Integers) -> int:
+    """Return the sum of entries of up to 2⁶² in absolute value: that of halves of 32 bits fits into 64."""
+    require(entries.size < 2**30, "strategy: its integers are too many to add up")
+    return (int((entries >> 32).sum()) << 32) + int((entries & (2**32 - 1)).sum())
+
+
+def sum_of_squares(entries: Integers) -> int:
+    """Return the sum of the squares of entries of up to 2⁶² in absolute value, exactly."""
+    high, low = entries >> 31, entries & (2**31 - 1)  # products of these are of up to 2⁶²
+    return (exact_sum(high**2) << 62) + (exact_sum(high * low) << 32) + exact_sum(low**2)

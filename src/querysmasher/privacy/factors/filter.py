@@ -54,7 +54,17 @@ import numpy as np
 
 from querysmasher.arrays import CHUNK, Array, Numbers
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.factors.factor import NEAR, WORD, Factor, Integers, given, largest_of, require
+from querysmasher.privacy.factors.factor import (
+    NEAR,
+    WORD,
+    Factor,
+    Integers,
+    exact_sum,
+    given,
+    largest_of,
+    require,
+    sum_of_squares,
+)
 from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
 
 UNIT = 8 * 2.0**-53
@@ -100,7 +110,7 @@ class Filter(Factor):
 
     def squared_column(self) -> int:
         """Return the squared length of every column, exactly."""
-        return sum(int(b) ** 2 for b in self.kernel.ravel())
+        return sum_of_squares(self.kernel)
 
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
         columns = np.ascontiguousarray(tables.T).astype(np.int64)
@@ -177,14 +187,14 @@ class Mirrored(Factor):
     def squares(self) -> Integers:
         """The diagonal of F², exactly."""
         lags, reflection = self.reflection.lags(self.kernel), self.reflection
-        first = sum(lag**2 for lag in lags.tolist())
+        first = sum_of_squares(lags)
         require(4 * first < WORD, "strategy: the lags of a mirrored filter are too large")
         if not reflection.sign:
             return np.full(self.cells, first, dtype=np.int64)
         n = self.cells
         column = lags[:n] + reflection.sign * lags[reflection.shift : reflection.shift + n]  # of F
-        bound = int(np.abs(column).sum())
-        column = exact_product(reflection, self.kernel, column[None], bound)[0]
+        sizes = int(np.abs(column).sum()), largest_of(column)
+        column = exact_product(reflection, self.kernel, column[None], *sizes)[0]
         free = np.zeros(reflection.free, dtype=np.int64)  # of F²
         free[0] = first
         if reflection.name == "range":  # column[i] = t(i) − t(i+2): even lags; odd ones are on no diagonal
@@ -215,16 +225,17 @@ class Mirrored(Factor):
             self.extra[:, nearly].T.tolist(),
             strict=True,
         )
-        constant = sum(g**2 for g in self.shift.tolist())
+        constant = sum_of_squares(self.shift)
         return max(d**2 * (s + sum(u**2 for u in rows)) - 2 * d * a for d, s, a, rows in columns) + constant
 
     def _across(self) -> Integers:
         """Return Fg₁ + Uᵀg₂, exactly."""
-        bound = sum(map(abs, self.shift.tolist()))
+        bound = exact_sum(np.abs(self.shift))
         largest = max(largest_of(self.kernel), self._further)
         require(2 * bound * largest < WORD, "strategy: the shift of a mirrored filter is too large")
         first, further = self.shift[: self.cells], self.shift[self.cells :]
-        return exact_product(self.reflection, self.kernel, first[None], bound)[0] + further @ self.extra
+        product = exact_product(self.reflection, self.kernel, first[None], bound, largest_of(first))
+        return product[0] + further @ self.extra
 
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
         whole = tables.T.astype(np.int64)
@@ -281,16 +292,19 @@ class Torus:
         return folded.reshape(len(products), -1)
 
 
-def exact_product(ends: Reflection | Torus, kernel: Integers, tables: Integers, bound: int) -> Integers:
+def exact_product(
+    ends: Reflection | Torus, kernel: Integers, tables: Integers, bound: int, largest: int = WORD
+) -> Integers:
     """Return the filter times tables, along their last axis, exactly.
 
-    The absolute values of each table sum to at most `bound`, and the results are below 2⁶².
+    The absolute values of each table are at most `largest` and sum to at most `bound`. Both are public, and
+    the results are below 2⁶².
     """
-    n = ends.size
+    n, largest = ends.size, min(largest, bound)
     length = 1 << max(3, (ends.padding - 1).bit_length())
-    table_bits, kernel_bits, images = _digits_of_both(ends, kernel, length, bound)
+    table_bits, kernel_bits, images = _digits_of_both(ends, kernel, length, bound, largest)
     result = np.zeros(tables.shape, dtype=np.int64)
-    count = _count(bound, table_bits)
+    count = _count(largest, table_bits)
     step = max(1, CHUNK // length)
     flat, out = tables.reshape(-1, n), result.reshape(-1, n)
     for first in range(0, len(flat), step):
@@ -306,7 +320,7 @@ def exact_product(ends: Reflection | Torus, kernel: Integers, tables: Integers, 
 
 
 def _digits_of_both(
-    ends: Reflection | Torus, kernel: Integers, length: int, bound: int
+    ends: Reflection | Torus, kernel: Integers, length: int, bound: int, largest: int
 ) -> tuple[int, int, list[Image]]:
     """Return the bits per digit of tables and of the filter, with errors below 1/4 and least work.
 
@@ -324,10 +338,10 @@ def _digits_of_both(
         digits = [kernel] if pieces == 1 else _digits(kernel, kernel_bits)
         error = max(_error(digit, gain if pieces == 1 else None) for digit in digits)
         error *= UNIT * (length.bit_length() - 1)
-        for table_bits in range(min(60, max(bound, 1).bit_length() + 1), 1, -1):
+        for table_bits in range(min(60, max(largest, 1).bit_length() + 1), 1, -1):
             digit = 2 ** (table_bits - 1)
             if error * math.sqrt(digit * min(bound, ends.size * digit)) < 0.25:
-                work = _count(bound, table_bits) * (1 + len(digits)) + 2 * len(digits)
+                work = _count(largest, table_bits) * (1 + len(digits)) + 2 * len(digits)
                 if best is None or work < best[0]:
                     best = work, table_bits, kernel_bits
                 break
@@ -352,11 +366,11 @@ def _error(digit: Integers, gain: float | None) -> float:
     return (2 * euclid + gain) * (1 + 2.0**-20)
 
 
-def _count(bound: int, bits: int) -> int:
-    """Return the number of balanced digits of integers of at most `bound` in absolute value."""
+def _count(largest: int, bits: int) -> int:
+    """Return the number of balanced digits of integers of at most `largest` in absolute value."""
     count = 1
-    while bound > 2 ** (bits - 1) - 1:
-        bound = (bound + 2 ** (bits - 1)) >> bits
+    while largest > 2 ** (bits - 1) - 1:
+        largest = (largest + 2 ** (bits - 1)) >> bits
         count += 1
     return count
 

@@ -19,7 +19,7 @@ mirror image. Everything here is ordinary floating point; exact products are tho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,22 +111,21 @@ class Reflection:
 
     def eigenvalues(self, kernel: Array) -> Array:
         """Return the eigenvalues of a filter, given its free lags."""
-        t = self.lags(np.asarray(kernel, dtype=float))
+        t = np.asarray(kernel, dtype=float)
         if self.name == "prefix":  # (−1)^d t(d) has the odd period 2n+1
-            return np.ascontiguousarray(np.fft.rfft(_alternating(t)).real[:0:-1])
+            return np.ascontiguousarray(_even_transform(_alternating(t), self.period[1])[:0:-1])
         first = int(ENDS[self.name][-1])
-        return np.ascontiguousarray(np.fft.rfft(t).real[first : first + self.frequencies])
+        return _even_transform(t, self.period[1])[first : first + self.frequencies].copy()
 
     def kernel(self, eigenvalues: Array) -> Array:
         """Return the free lags of the filter with these eigenvalues."""
         period = self.period[1]
         if self.name == "prefix":
-            image = np.fft.irfft(np.append(eigenvalues, 0.0)[::-1], period)
-            return _alternating(image[: self.free])
+            return _alternating(_even_transform(np.append(eigenvalues, 0.0)[::-1], period) / period)
         image = np.zeros(self.free)
         first = int(ENDS[self.name][-1])
         image[first : first + self.frequencies] = eigenvalues
-        return np.fft.irfft(image, period)[: self.free]
+        return _even_transform(image, period) / period
 
     def diagonal(self, kernel: Entries) -> Entries:
         """Return the diagonal of the filter's matrix."""
@@ -187,9 +186,36 @@ class Reflection:
 
 
 def smooth_length(least: int) -> int:
-    """Return the smallest length from `least` on that is 2^a, 3·2^a or 5·2^a: transforms of it are fast."""
+    """Return the least length from `least` on that is k·2^a, k = 1, 3, 5, 25 or 27: quick to transform."""
     power = 1 << max(0, (least - 1).bit_length())
-    return min(n for n in (power, power * 3 // 4, power * 5 // 8) if n >= least)
+    return min(n for k in (20, 24, 25, 27, 32) if (n := power * k // 32) >= least)
+
+
+def _even_transform(entries: Array, period: int) -> Array:
+    """Return Σ_d x(d)·cos(2πdk/P) over one period of x(P−d) = x(d), at k = 0 … P/2, from x(0) … x(P/2).
+
+    If P has large prime factors, it is a convolution: exp(−2πidk/P) = c(d)·c(k)/c(k−d).
+    """
+    if pow(2 * 3 * 5 * 7 * 11, period.bit_length(), period) == 0:
+        return np.fft.hfft(entries, period)[: entries.size]
+    chirp, image = _chirp(entries.size, period)
+    twice = 2 * entries * chirp
+    twice[0] /= 2
+    if period % 2 == 0:
+        twice[-1] /= 2
+    image = np.fft.fft(twice, image.size) * image
+    return np.asarray((np.fft.ifft(image)[: entries.size] * chirp).real)
+
+
+@lru_cache(maxsize=1)
+def _chirp(count: int, period: int) -> tuple[Spectrum, Spectrum]:
+    """Return c(d) = exp(−iπd²/P) for `count` lags, and the transform of 1/c on both sides of zero."""
+    chirp = np.exp(np.arange(count) ** 2 % (2 * period) * (-1j * np.pi / period))
+    length = smooth_length(2 * count - 1)
+    around = np.zeros(length, dtype=complex)
+    around[:count] = chirp.conj()
+    around[length - count + 1 :] = around[count - 1 : 0 : -1]
+    return chirp, np.fft.fft(around)
 
 
 def _alternating(array: Array) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, require
+from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, require, sum_of_squares
 from querysmasher.privacy.factors.matrix import Partition, Tables
 
 
@@ -160,7 +160,7 @@ class Tree(OnForest, Factor):
     def squared_column(self) -> int:
         fits = 3 * self.largest**2 * len(self.nodes.levels) < 2**62
         m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
-        return int(self.nodes.path_sums(m**2 - 2 * m * g).max()) + sum(a**2 for a in self.shift.tolist())
+        return int(self.nodes.path_sums(m**2 - 2 * m * g).max()) + sum_of_squares(self.shift)
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
         whole = tables.astype(np.int64)
