@@ -38,6 +38,8 @@ class Replan:
     options: Options
     budget: Budget
     max_records: int
+    insufficient: str = "refuse"
+    """What to do if the budget does not suffice for the targets."""
     whole: Wholes | None = None
 
     def __call__(self, workload: Workload, centres: Centres | None = None, precision: float = 1.0) -> Plan:

@@ -46,7 +46,7 @@ class ClassedStrategy(AxisStrategy):
 
     def spread(self, tables: Array) -> Array:
         """Return tables over classes, divided evenly among the values of each."""
-        return np.asarray((tables / self.partition.sizes)[..., self.partition.maps[0]])
+        return np.asarray(self.partition.spread(tables / self.partition.sizes))
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         ((_, rows),) = factors

@@ -258,7 +258,7 @@ class RowsStrategy(Strategy):
 
     def _over_cells(self, columns: Array) -> Array:
         """Return combinations of unit vectors of the columns over all cells."""
-        return (columns / self._roots)[:, self.partition.of_cells()]
+        return self.partition.spread(columns / self._roots)
 
     def written_out(self) -> Array:
         return self.matrix[:, self.partition.of_cells()]

@@ -151,6 +151,10 @@ class Partition:
         """Return the column of every cell, in row-major order."""
         return self.labels[np.ix_(*self.maps)].ravel()
 
+    def spread(self, columns: Tables) -> Tables:
+        """Return what holds for the columns, along the last axis, for every cell."""
+        return columns if not any(self._orders) else columns[..., self.of_cells()]
+
     def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
         """Sum along an axis of the tables, which is axis `which` of the partition, within every class."""
         return _sums(tables, axis, self._orders[which])
