@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
-from querysmasher.planning.grading import are_far_apart, graded_decomposition, is_graded, lengths
+from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
 
@@ -236,8 +236,7 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
     accepted = enough if heavy else 4 * tolerance if wide else tolerance
     if design.gap > accepted and not (wide and heavy):
         design = _on_active_cells(R, evaluate, design, tolerance, True, 8)
-    best = design if isinstance(design, Design) else Design.at(R, design.weights)
-    return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
+    return design if isinstance(design, Design) else Design.at(R, design.weights)
 
 
 def _on_active_cells(
@@ -279,18 +278,6 @@ def _on_active_cells(
         worst = violators[np.argsort(design.leverages[violators])[-per_query * rank :]]
         support = np.flatnonzero(p > (1e-9 if interior else 1e-4) * p.max())
         active = np.union1d(np.union1d(support, worst), pivots)
-    return best
-
-
-def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
-    """Iterate p ← p·v² / Σ without acceleration: many steps, but no scale is too small."""
-    best = design
-    for _ in range(60):
-        if best.gap <= tolerance:
-            break
-        p = np.maximum(design.weights * (design.leverages / design.value) ** 2, np.finfo(float).tiny)
-        design = Design.at(R, p / p.sum())
-        best = min(best, design, key=lambda d: d.gap)
     return best
 
 
