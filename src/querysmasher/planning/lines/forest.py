@@ -40,15 +40,14 @@ def solve_tree(groups: Nested) -> LineSolution:
         raise nothing_to_measure()
     scale = float(groups.weights.max())
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
-    precisions, slopes = best_precisions(tree)
+    precisions, slopes, loss = best_precisions(tree)
     strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    loss = tree.loss(precisions)
     bound = any_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
     return LineSolution(strategy, scale * loss, scale * min(loss, bound))
 
 
-def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
-    """Return the precisions of least loss, with path sums of one, and the slopes there."""
+def best_precisions(tree: WeightedTree) -> tuple[Array, Array, float]:
+    """Return the precisions of least loss, with path sums of one, the slopes there, and the loss."""
     inner = ~tree.nodes.is_leaf
     odds = np.ones(len(tree.nodes))
     exponent, best = 0.5, math.inf
@@ -70,7 +69,7 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, fractions), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)
-    return precisions, slopes
+    return precisions, slopes, best
 
 
 def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:

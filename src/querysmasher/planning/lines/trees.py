@@ -125,10 +125,6 @@ class WeightedTree:
             known[level] = P[level] * (1 - z) + z * z * known[up]
         return P, below, known
 
-    def loss(self, precisions: Array) -> float:
-        """Return Σ_v M_v ω_v σ_v."""
-        return float(self.totals @ self.variances(precisions)[2])
-
     def slopes(self, precisions: Array) -> tuple[float, Array]:
         """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
         nodes = self.nodes
