@@ -336,6 +336,14 @@ class Estimator:
             for measured, parts in self.measured_parts(group, summed=True)
         )
 
+    def contains(self, group: Group) -> bool:
+        """Return whether the only measurement, of whole rows, tells all queries of a group."""
+        assert self.whole_set is not None  # noqa: S101 - for a single one alone
+        attributes, parts = self._unsplit(group, self.whole_set)
+        noises = self.measured.get(attributes, ())
+        inside = (self.strategies[t.blocks[0][1]].contains(t.factors) for n in noises for t in tied(n, parts))
+        return bool(noises) and all(inside)
+
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
         if self.is_single:

@@ -25,7 +25,7 @@ from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.checks import NOTHING
+from querysmasher.planning.checks import check_something
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
@@ -153,6 +153,8 @@ def plan_least(workload: Workload, replan: Replan) -> Plan:
 
 def _least(workload: Workload, replan: Replan) -> Least:
     """Return the plan of least cost that meets all targets, also as measured."""
+    check_something(workload, replan.budget.unit, "all its queries")
+    check_something(aimed_of(workload), replan.budget.unit, "all its queries with targets")
     tried: list[Least] = []
 
     def make(centres: Centres | None) -> Plan:
@@ -172,12 +174,7 @@ def _least(workload: Workload, replan: Replan) -> Least:
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
     """Return the plan of least cost that meets all targets, around given centres or the best ones."""
     aimed, unit = aimed_of(workload), replan.budget
-    try:
-        best = least_largest(aimed, targets_of(aimed), replan, centres)
-    except PlanError as error:
-        if not str(error).endswith(NOTHING) or len(aimed.groups) == len(workload.groups):
-            raise
-        raise PlanError(str(error).replace("all its queries", "all its queries with targets")) from None
+    best = least_largest(aimed, targets_of(aimed), replan, centres)
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
@@ -253,7 +250,7 @@ def _within(
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
-    replan = replace(replan, whole=None if least is None else least.whole)
+    replan = replan if least is None else replace(replan, whole=least.whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(centres, None if least is None else least.multipliers)
     plan = None

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
 from querysmasher.planning.estimator.lifting import subsets
@@ -218,9 +218,7 @@ class VarianceTable:
         estimator = self._of([measured])
         if estimator.is_single and len(self._plan.measured) == 1:
             return {0: self._plan.estimator.variances(group).ravel() / measured.variance}
-        try:
-            estimator.check(group)
-        except OutsideMeasuredSpaceError:
+        if not estimator.is_single or not estimator.contains(group):
             totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
             estimator = CombinedEstimator(totals, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
