@@ -21,7 +21,7 @@ from querysmasher.planning.lines.gram import on_classes
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, is_negligible, squared_lengths
-from querysmasher.privacy.factors import Coarse, Matrix
+from querysmasher.privacy.factors import Coarse
 from querysmasher.privacy.factors.matrix import OnClasses
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
@@ -36,6 +36,10 @@ class ClassedStrategy(OnClasses, AxisStrategy):
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return self.classes.shape
+
+    @property
+    def rank(self) -> int:
+        return self.partition.columns - 1
 
     def means(self, rows: Array) -> Array:
         """Return the mean of rows over the values of every class."""
@@ -80,10 +84,6 @@ class CoarseStrategy(ClassedStrategy):
     """The class of every value, in order."""
     inner: AxisStrategy
 
-    @property
-    def rank(self) -> int:
-        return self.inner.rank
-
     def scaled(self, factor: float) -> Self:
         return replace(self, inner=self.inner.scaled(factor))
 
@@ -118,14 +118,12 @@ class CoarseStrategy(ClassedStrategy):
         return self._in_integers(Coarse(self.classes, factor))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        return self.inner.rounding_loss(_on_classes_alone(rounded))
+        return self.inner.rounding_loss(_coarse(rounded)[1])
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
-        ((_, factor),) = rounded.factors
-        assert isinstance(factor, Coarse)  # noqa: S101 - the registry has seen to it
-        kind = MatrixAxis if isinstance(factor.inner, Matrix) else MirroredStrategy
-        return cls(factor.classes, kind.of_integers(_on_classes_alone(rounded)))
+        factor, inner = _coarse(rounded)
+        return cls(factor.classes, INNER.get(factor.inner.kind, MatrixAxis).of_integers(inner))
 
     # --- files ---
 
@@ -137,8 +135,8 @@ class CoarseStrategy(ClassedStrategy):
         return fits and bool(np.all(np.diff(self.classes) >= 0)) and self.inner.is_sound()
 
 
-def _on_classes_alone(rounded: IntegerStrategy) -> IntegerStrategy:
-    """Return the inner rows in integers, over classes."""
+def _coarse(rounded: IntegerStrategy) -> tuple[Coarse, IntegerStrategy]:
+    """Return the only factor, and its inner rows in integers, over classes."""
     ((axes, factor),) = rounded.factors
     assert isinstance(factor, Coarse)  # noqa: S101 - the registry has seen to it
-    return IntegerStrategy((factor.inner.cells,), ((axes, factor.inner),))
+    return factor, IntegerStrategy((factor.inner.cells,), ((axes, factor.inner),))

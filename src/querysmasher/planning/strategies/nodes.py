@@ -63,10 +63,6 @@ class TreeStrategy(OnForest, ClassedStrategy):
         """The nodes that are measured."""
         return np.flatnonzero(self.precisions)
 
-    @property
-    def rank(self) -> int:
-        return self.nodes.leaves.size - 1
-
     def answers_whole(self, tables: Array) -> Array:
         sums = self.nodes.sums(self.partition.sums(tables.reshape(-1, self.classes.size).T))[self.measured]
         sums *= np.sqrt(self.precisions[self.measured])[:, None]
@@ -79,18 +75,17 @@ class TreeStrategy(OnForest, ClassedStrategy):
     def covariances(self, of_leaves: Array) -> Array:
         """Return the covariances of queries with the counts of all nodes; both along the first axis."""
         nodes, (alone, below, _) = self.nodes, self.passes
-        lead = (slice(None), *[None] * (of_leaves.ndim - 1))
         result = np.zeros((len(nodes), *of_leaves.shape[1:]))
-        result[nodes.leaves] = of_leaves * alone[nodes.leaves][lead]
+        result[nodes.leaves] = of_leaves * alone[nodes.leaves][:, None]
         for depth in range(len(nodes.levels) - 1, 0, -1):
             parents = nodes.families[depth][0]
             factor = 1 / (1 + self.precisions[parents] * below[parents])
-            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[lead]
+            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[:, None]
         above = np.zeros_like(result)
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
-            above[level] = above[up] + self.precisions[up][lead] * result[up]
-            result[level] -= above[level] * alone[level][lead]
+            above[level] = above[up] + self.precisions[up][:, None] * result[up]
+            result[level] -= above[level] * alone[level][:, None]
         return result
 
     def covary_whole(self, rows: Array) -> Array:
