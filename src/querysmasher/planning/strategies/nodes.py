@@ -72,10 +72,10 @@ class TreeStrategy(OnForest, ClassedStrategy):
     def squares(self) -> Array:
         return self.nodes.path_sums(self.precisions)[self.classes]
 
-    def covariances(self, of_leaves: Array) -> Array:
-        """Return the covariances of queries with the counts of all nodes; both along the first axis."""
+    def covary_whole(self, rows: Array) -> Array:
         nodes, (alone, below, _) = self.nodes, self.passes
-        result = np.zeros((len(nodes), *of_leaves.shape[1:]))
+        of_leaves = self.means(rows).reshape(-1, nodes.leaves.size).T
+        result = np.zeros((len(nodes), of_leaves.shape[1]))  # s, for all nodes
         result[nodes.leaves] = of_leaves * alone[nodes.leaves][:, None]
         for depth in range(len(nodes.levels) - 1, 0, -1):
             parents = nodes.families[depth][0]
@@ -86,11 +86,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
             up = nodes.parents[level]
             above[level] = above[up] + self.precisions[up][:, None] * result[up]
             result[level] -= above[level] * alone[level][:, None]
-        return result
-
-    def covary_whole(self, rows: Array) -> Array:
-        of_leaves = self.means(rows).reshape(-1, self.nodes.leaves.size).T
-        return self.spread(self.covariances(of_leaves)[self.nodes.leaves].T).reshape(rows.shape)
+        return self.spread(result[nodes.leaves].T).reshape(rows.shape)
 
     def orthonormal(self) -> TreeStrategy:
         return TreeStrategy(self.classes, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
