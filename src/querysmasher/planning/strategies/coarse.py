@@ -6,7 +6,6 @@ L†V⁻¹(L†)ᵀ: the variance of a query that is constant on classes is that
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from querysmasher.planning.lines.gram import on_classes
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, is_negligible, squared_lengths
-from querysmasher.privacy.factors import Coarse, Matrix, Partition
+from querysmasher.privacy.factors import Coarse, Matrix
 from querysmasher.privacy.factors.matrix import OnClasses
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
@@ -31,13 +30,12 @@ INNER: dict[str, type[AxisStrategy]] = {kind.kind: kind for kind in (MatrixAxis,
 """Kinds of the inner strategy, by name."""
 
 
-class ClassedStrategy(AxisStrategy):
+class ClassedStrategy(OnClasses, AxisStrategy):
     """A strategy on one attribute that may not distinguish all values: it measures sums over classes."""
 
     @property
-    @abstractmethod
-    def partition(self) -> Partition:
-        """Which values share a class."""
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.classes.shape
 
     def means(self, rows: Array) -> Array:
         """Return the mean of rows over the values of every class."""
@@ -50,7 +48,7 @@ class ClassedStrategy(AxisStrategy):
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         ((_, rows),) = factors
-        outside = rows - self.means(rows)[:, self.partition.maps[0]]
+        outside = rows - self.means(rows)[:, self.classes]
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
 
     def contained(self, family: Family) -> Array:
@@ -72,7 +70,7 @@ def _inner(data: Any) -> AxisStrategy:
 
 
 @dataclass(frozen=True, eq=False)
-class CoarseStrategy(OnClasses, ClassedStrategy):
+class CoarseStrategy(ClassedStrategy):
     """A line whose values are classes of the values of an attribute."""
 
     kind = "coarse"
@@ -81,10 +79,6 @@ class CoarseStrategy(OnClasses, ClassedStrategy):
     classes: Integers
     """The class of every value, in order."""
     inner: AxisStrategy
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.classes.shape
 
     @property
     def rank(self) -> int:

@@ -272,7 +272,7 @@ class OnClasses:
     @cached_property
     def partition(self) -> Partition:
         """Which values share a class; refused unless every class has some."""
-        return Partition((self.classes,), np.arange(1 + int(self.classes.max())))
+        return Partition((self.classes,), np.arange(min(int(self.classes.max()) + 1, self.classes.size)))
 
 
 @dataclass(frozen=True, eq=False)
