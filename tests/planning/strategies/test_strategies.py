@@ -83,8 +83,8 @@ def normalised(strategy):
 def tree_rows(strategy):
     """The rows of a tree by its definition, before they are balanced: the values below each node."""
     leaves = np.setdiff1d(np.arange(len(strategy.parents)), strategy.parents)
-    rows = np.zeros((len(strategy.parents), len(strategy.leaf_of)))
-    for value, leaf in enumerate(strategy.leaf_of):
+    rows = np.zeros((len(strategy.parents), len(strategy.classes)))
+    for value, leaf in enumerate(strategy.classes):
         node = leaves[leaf]
         while node >= 0:
             rows[node, value] = math.sqrt(strategy.precisions[node])

@@ -250,7 +250,7 @@ def _within(
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
-    replan = replace(replan, whole=None if least is None else least.whole)
+    replan = replan if least is None else replace(replan, whole=least.whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(centres, None if least is None else least.multipliers)
     plan = None

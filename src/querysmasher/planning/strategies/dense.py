@@ -272,7 +272,7 @@ class RowsStrategy(Strategy):
 
     def _on_columns(self, coarse: Array) -> Array:
         """Return rows over the coarse cells as combinations of unit vectors of the columns."""
-        return self.partition.column_sums(coarse.reshape(len(coarse), -1), 1) / self._roots
+        return self.partition.class_sums(coarse.reshape(len(coarse), -1), 1, -1) / self._roots
 
     def transform(self, rows: Array) -> Array:
         columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))

@@ -156,19 +156,19 @@ class Partition:
         return columns if not any(self._orders) else columns[..., self.of_cells()]
 
     def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
-        """Sum along an axis of the tables, which is axis `which` of the partition, within every class."""
-        return _sums(tables, axis, self._orders[which])
+        """Sum along an axis of the tables, which is axis `which` of the partition, within every class.
 
-    def column_sums(self, tables: Tables, axis: int) -> Tables:
-        """Sum along an axis of the tables, which lists the coarse cells, within every column."""
-        return _sums(tables, axis, self._orders[-1])
+        If `which` is -1, the axis lists the coarse cells, and the sums are those within every column.
+        """
+        order = self._orders[which]
+        return tables if order is None else np.add.reduceat(np.take(tables, order[0], axis), order[1], axis)
 
     def sums(self, tables: Tables) -> Tables:
         """Sum the cells of every column, for tables in columns; in 64-bit integers, by additions alone."""
         result = tables.reshape(*self.shape, -1)
         for axis in range(len(self.maps)):
             result = self.class_sums(result, axis, axis)
-        return self.column_sums(result.reshape(self.labels.size, -1), 0)
+        return self.class_sums(result.reshape(self.labels.size, -1), 0, -1)
 
 
 def _count(what: str, numbers: Integers) -> int:
@@ -185,12 +185,6 @@ def _order(numbers: Integers) -> tuple[Integers, Integers] | None:
     order = np.argsort(numbers, kind="stable")
     starts = np.cumsum(np.bincount(numbers)) - np.bincount(numbers)
     return order, starts
-
-
-def _sums(tables: Tables, axis: int, order: tuple[Integers, Integers] | None) -> Tables:
-    if order is None:
-        return tables
-    return np.add.reduceat(np.take(tables, order[0], axis=axis), order[1], axis=axis)
 
 
 class OnColumns(Factor):
@@ -272,7 +266,7 @@ class OnClasses:
     @cached_property
     def partition(self) -> Partition:
         """Which values share a class; refused unless every class has some."""
-        return Partition((self.classes,), np.arange(1 + int(self.classes.max())))
+        return Partition((self.classes,), np.arange(min(int(self.classes.max()) + 1, self.classes.size)))
 
 
 @dataclass(frozen=True, eq=False)
