@@ -47,9 +47,6 @@ FLOOR = 2e-3
 GROWTH = 1.18
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
-ROUGHEST = 8.0
-"""Maximum gap of the blocks of a plan, in tolerances."""
-
 PROMISED = 0.01
 """The gap that is promised: beyond, the search goes on while plans narrow the gap."""
 
@@ -83,7 +80,7 @@ class Search:
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
-        self._floor, self._weight, self._rough = FLOOR, 0.0, 1.0
+        self._floor, self._weight = FLOOR, 0.0
         self._use(merged(workload, aimed=True) if mean else workload)
 
     def _use(self, workload: Workload) -> None:
@@ -163,10 +160,7 @@ class Search:
     def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
         weighted = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
-        plan = self.replan(weighted, centres, self._rough / (1 + self._weight))
-        if plan.gap > 0:  # a third of the tolerance is close enough for the search
-            near = plan.tolerance / (3 * plan.gap * (1 + self._weight))
-            self._rough = min(max(1.0, self._rough * near), ROUGHEST)
+        plan = self.replan(weighted, centres, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])
