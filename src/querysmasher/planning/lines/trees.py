@@ -99,11 +99,6 @@ class WeightedTree:
             counts[level] *= counts[self.nodes.parents[level]]
         return counts
 
-    @cached_property
-    def totals(self) -> Array:
-        """The sum of the weights of the queries that each stands for."""
-        return self.counts * self.weights
-
     def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
         """Return P, u and σ of every node."""
         nodes = self.nodes
@@ -129,7 +124,8 @@ class WeightedTree:
         """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
         nodes = self.nodes
         P, below, known = self.variances(precisions)
-        by_known, by_P, by_below = self.totals.copy(), np.zeros(len(nodes)), np.zeros(len(nodes))
+        by_known, by_P, by_below = self.counts * self.weights, np.zeros(len(nodes)), np.zeros(len(nodes))
+        loss = float(by_known @ known)
         for depth in range(len(nodes.levels) - 1, 0, -1):
             level, parents = nodes.levels[depth], nodes.families[depth][0]
             up = nodes.parents[level]
@@ -147,7 +143,7 @@ class WeightedTree:
             if depth < len(nodes.levels) - 1:
                 parents = nodes.families[depth + 1][0]
                 by_below[parents] += slopes[parents] / below[parents] ** 2
-        return float(self.totals @ known), slopes
+        return loss, slopes
 
 
 def merge_alike(nodes: Nodes, weights: Array) -> tuple[WeightedTree, Integers]:

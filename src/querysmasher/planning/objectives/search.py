@@ -41,7 +41,7 @@ from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-FLOOR = 2e-3
+FLOOR = 1e-3
 """The least multipliers, as a fraction of their average: a plan says little about weightless queries."""
 
 GROWTH = 1.18
