@@ -301,6 +301,11 @@ def test_an_unknown_kind_is_refused(kind, refuses):
         factor_from_data("coarse", inside)
 
 
+def test_a_factor_of_another_version_is_refused(refuses):
+    with refuses(PrivacyError, ValueError, "another version", "tree"):
+        factor_from_data("tree", {"leaf_of": np.arange(2), "parents": np.array([-1, -1])})
+
+
 @pytest.mark.parametrize(
     "classes", [[0, 0, 2], [0, 0, 0], [0, 1, 2], [0, -1, 1], [0, 1, 2**40], [[0, 0, 1]], []]
 )
