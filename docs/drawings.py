@@ -316,7 +316,7 @@ def trees() -> str:
     own = tree_strategy(geography)
     nodes, errors = own.nodes, np.sqrt(own.passes[2])
     x = np.zeros(len(nodes))
-    x[nodes.leaves] = 150 + 38 * np.argsort(own.leaf_of).astype(float)
+    x[nodes.leaves] = 150 + 38 * np.argsort(own.classes).astype(float)
     for depth in range(len(nodes.levels) - 1, 0, -1):
         parents, level = nodes.families[depth][0], nodes.levels[depth]
         x[parents] = nodes.child_sums(depth, x[level]) / nodes.child_sums(depth, np.ones_like(x[level]))

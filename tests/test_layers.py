@@ -248,7 +248,8 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
     sources = package_sources()
     assert asked_by_kind(sources) == [
         "planning/strategies/__init__: Matrix",  # square ones bring a centre
-        "planning/strategies/dense: Merged",  # a strategy knows its own counterpart in integers
+        "planning/strategies/coarse: Coarse",  # a strategy knows its own counterpart in integers
+        "planning/strategies/dense: Merged",
         "planning/strategies/diagonal: Filter",
         "planning/strategies/mirrored: Mirrored",
         "planning/strategies/nodes: Tree",

@@ -1,4 +1,4 @@
-"""A new kind of strategy, mechanism or family needs one line in one registry."""
+"""A new kind of strategy, mechanism, objective or family needs one line in one registry."""
 
 import math
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 import querysmasher as qs
+from querysmasher.errors import PlanError
 from querysmasher.planning.lines import splitting
 from querysmasher.planning.lines.filters import LineSolution, solve_line, whole_loss
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
+from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
@@ -21,6 +23,7 @@ from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
 from tests.builders import COST, as_lines, has_lines, plan_split
 from tests.planning.lines.test_splitting import check_variances
+from tests.planning.objectives.toy_objective import FAIR
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import query_rows
 
@@ -45,6 +48,32 @@ def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatc
     plan = qs.plan(workload, COST, mechanism="steps")
     assert "steps" in {s.strategy.kind for s in plan.solutions}
     check_through_files(plan, tmp_path)
+
+
+def test_a_new_objective_needs_one_line_in_one_registry(monkeypatch, tmp_path):
+    """Planned, saved, measured, compared and on its page like the others."""
+    monkeypatch.setitem(OBJECTIVES, FAIR.name, FAIR)
+    schema = qs.Schema.of(a=5, b=3)
+    tables = 9.0 * qs.queries(schema, a="prefix"), qs.queries(schema, a="identity", b="identity")
+    workload, alone = sum(tables), [qs.plan(part, COST).worst_std for part in tables]
+
+    def loss(plan):
+        return max(extreme.std / least for extreme, least in zip(plan.extremes, alone, strict=True))
+
+    plan = qs.plan(workload, COST, objective="fair")
+    others = [qs.plan(workload, COST, objective=name) for name in ("mean", "worst")]
+    assert plan.objective == "fair"
+    assert loss(plan) < 0.99 * min(map(loss, others))
+    assert loss(plan) ** 2 == pytest.approx(plan.certificate.value, rel=1e-3)
+    assert plan.gap < 0.01
+    assert ", within" in next(line for line in str(plan).splitlines() if "largest error" in line)
+    page = plan.report(tmp_path / "plan.html").read_text("utf-8")
+    assert "The largest loss of a table of this plan is certified" in page
+    check_through_files(plan, tmp_path)
+    compared = qs.compare(workload, COST, ["querysmasher", "residual"], objective="fair")
+    assert compared.head[1] == "worst query's std"
+    with pytest.raises(PlanError, match="mean, worst, fair"):
+        qs.plan(workload, COST, objective="fear")
 
 
 def check_through_files(plan, folder):

@@ -210,7 +210,7 @@ def test_a_spectrum_of_anything_but_floats_is_refused(tmp_path, kind):
     schema = qs.Schema.of(a=5, b=4)
     plan = qs.plan(qs.all_kway(schema, 2, "prefix"), qs.zCDP(0.5), solver="fourier")
     data = plan_to_data(plan)
-    data["solutions"][0]["spectrum"] = data["solutions"][0]["spectrum"].astype(kind)
+    data["solutions"][0]["weights"] = data["solutions"][0]["weights"].astype(kind)
     write_archive(tmp_path / "plan", "plan", data)
     with pytest.raises(FileError, match="does not contain a complete plan"):
         qs.Plan.load(tmp_path / "plan")

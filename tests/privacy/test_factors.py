@@ -301,7 +301,9 @@ def test_an_unknown_kind_is_refused(kind, refuses):
         factor_from_data("coarse", inside)
 
 
-@pytest.mark.parametrize("classes", [[0, 0, 2], [0, 0, 0], [0, 1, 2], [0, -1, 1], [[0, 0, 1]], []])
+@pytest.mark.parametrize(
+    "classes", [[0, 0, 2], [0, 0, 0], [0, 1, 2], [0, -1, 1], [0, 1, 2**40], [[0, 0, 1]], []]
+)
 def test_classes_that_do_not_fit_their_factor_are_refused(classes):
     with pytest.raises(PrivacyError):
         Coarse(np.array(classes, dtype=np.int64), Matrix(np.eye(2, dtype=np.int64)))

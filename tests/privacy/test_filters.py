@@ -9,6 +9,7 @@ from tests.strategies import integer_arrays
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors import Filter, Mirrored, Reflection
+from querysmasher.privacy.factors.factor import exact_sum, sum_of_squares
 from querysmasher.privacy.factors.filter import exact_product
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
@@ -118,6 +119,27 @@ def test_products_are_exact_at_the_limits_of_64_bits(name, n, kernel_bits, table
     found = exact_product(reflection, kernel, table, bound)[0]
     for place in {0, n - 1, n // 2, n // 3}:
         assert int(found[place]) == exact_row(reflection, kernel, table[0], place)
+    digits = exact_product(reflection, kernel, table, bound, int(np.abs(table).max()))[0]
+    np.testing.assert_array_equal(digits, found)
+
+
+@given(st.lists(st.integers(-(2**62) + 1, 2**62 - 1), min_size=1), st.integers(1, 50))
+def test_sums_of_integers_and_of_their_squares_are_exact(entries, times):
+    array = np.array(entries * times)
+    assert exact_sum(array) == times * sum(entries)
+    assert sum_of_squares(array) == times * sum(entry**2 for entry in entries)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n", [1, 2, 13, 33, 96, 503])  # whose periods may have large prime factors
+def test_eigenvalues_determine_the_lags_and_are_those_of_the_matrix(name, n):
+    reflection = Reflection(name, n)
+    spectrum = np.random.default_rng(n).uniform(1, 2, reflection.frequencies)
+    kernel = reflection.kernel(spectrum)
+    np.testing.assert_allclose(reflection.eigenvalues(kernel), spectrum, rtol=1e-12)
+    for k in {0, reflection.frequencies // 2, reflection.frequencies - 1}:
+        for wave in reflection.waves(k):
+            np.testing.assert_allclose(reflection.apply(kernel, wave), spectrum[k] * wave, atol=1e-12)
 
 
 @pytest.mark.slow

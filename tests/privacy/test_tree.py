@@ -13,7 +13,7 @@ from querysmasher.privacy.factors import Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 SMALL = {
-    "leaf_of": np.array([0, 1, 2]),
+    "classes": np.array([0, 1, 2]),
     "parents": np.array([-1, 0, 0, 1, 1]),
     "multipliers": np.array([4, 0, 3, 5, 6]),
     "shift": np.array([1, 0, -2, 0, 1]),
@@ -73,12 +73,12 @@ def test_negative_tables_are_answered_exactly():
         {"parents": np.array([-1, 1, 1, 1, 1])},
         {"parents": np.array([], dtype=np.int64)},
         {"parents": np.array([-1.0, 0, 0, 1, 1])},
-        {"leaf_of": np.array([0, 1, 1])},
-        {"leaf_of": np.array([0, 1, 3])},
-        {"leaf_of": np.array([0, 1, 2**40])},
-        {"leaf_of": np.array([-1, 0, 1])},
-        {"leaf_of": np.array([[0, 1, 2]])},
-        {"leaf_of": [0, 1, 2]},
+        {"classes": np.array([0, 1, 1])},
+        {"classes": np.array([0, 1, 3])},
+        {"classes": np.array([0, 1, 2**40])},
+        {"classes": np.array([-1, 0, 1])},
+        {"classes": np.array([[0, 1, 2]])},
+        {"classes": [0, 1, 2]},
         {"multipliers": np.array([4, 0, 3, 5, 0])},
         {"multipliers": np.array([4, 0, -3, 5, 6])},
         {"multipliers": np.array([4, 0, 3, 5])},

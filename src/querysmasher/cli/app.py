@@ -302,7 +302,8 @@ def ledger(
 def compare(
     spec: SpecPath = SPEC,
     objective: Annotated[
-        str | None, typer.Option(help="mean or worst, for all mechanisms; by default the spec's.")
+        str | None,
+        typer.Option(help="What all mechanisms minimise, as in the spec, which is the default."),
     ] = None,
     chart: Annotated[Path | None, typer.Option(help="Also write a chart to this file.")] = None,
     rehearsal: Annotated[

@@ -16,8 +16,7 @@ from querysmasher.cli.specs import left_for_answers, opened, promised
 from querysmasher.comparison.chart import chart_format
 from querysmasher.comparison.compare import WEIGHTED
 from querysmasher.demo import run_demo
-from querysmasher.planning.objectives import INSUFFICIENT
-from querysmasher.planning.objectives.objective import aimed_of, check_objective
+from querysmasher.planning.objectives.objective import INSUFFICIENT, aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import FAILED

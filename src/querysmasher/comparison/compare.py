@@ -22,8 +22,7 @@ from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
 from querysmasher.planning.checks import check_arguments
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
-from querysmasher.planning.objectives import INSUFFICIENT
-from querysmasher.planning.objectives.objective import check_objective
+from querysmasher.planning.objectives.objective import INSUFFICIENT, OBJECTIVES, check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -76,7 +75,7 @@ class Comparison:
     budget: Budget
     rows: tuple[Row, ...]
     objective: str = "mean"
-    """What every mechanism minimises, if it can: "mean" or "worst"."""
+    """What every mechanism minimises, if it can, such as "mean" or "worst"."""
     rehearsed: Rehearsal | None = None
     """The errors of estimates on this kind of data, if a rehearsal table was given."""
 
@@ -85,8 +84,13 @@ class Comparison:
         """The names of the columns."""
         worst = "worst error / target" if self.workload.has_targets else "worst query's std"
         mean = "weighted RMSE" if self.is_weighted else "RMSE"
-        errors = (mean, "above best", worst) if self.objective == "mean" else (worst, "above best", mean)
+        errors = (worst, "above best", mean) if self.of_largest else (mean, "above best", worst)
         return ("mechanism", *errors, "seconds", "MB", "limitations")
+
+    @property
+    def of_largest(self) -> bool:
+        """Whether mechanisms are compared by their largest error, not by the mean."""
+        return OBJECTIVES[self.objective].largest
 
     @property
     def is_weighted(self) -> bool:
@@ -105,7 +109,7 @@ class Comparison:
 
     def error(self, row: Row) -> float | None:
         """Return the error by which mechanisms are compared."""
-        return row.rmse if self.objective == "mean" else row.worst
+        return row.worst if self.of_largest else row.rmse
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data, one entry per mechanism."""
@@ -120,7 +124,7 @@ class Comparison:
         queries = count(self.workload.query_count, "query", "queries")
         title = f"{queries} at {', '.join(epsilon_words(self.budget))}"
         mean = "Weighted RMSE" if self.is_weighted else "RMSE"
-        what = mean if self.objective == "mean" else "Largest error"
+        what = "Largest error" if self.of_largest else mean
         return comparison_chart(bars, title, what, path)
 
     def __repr__(self) -> str:
@@ -150,7 +154,7 @@ class Comparison:
             row.title,
             number(error, ",.4g"),
             "-" if error is None else f"{settled(error / best) - 1:.1%}",
-            number(row.worst if self.objective == "mean" else row.rmse, ",.4g"),
+            number(row.rmse if self.of_largest else row.worst, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
             " ".join(filter(None, (row.cannot, row.note))),
@@ -243,7 +247,7 @@ def compare(
     """
     check_arguments(workload, budget)
     check_objective(objective, INSUFFICIENT[0])
-    if workload.has_targets and objective == "mean":  # errors without them are compared: others have none
+    if workload.has_targets and not OBJECTIVES[objective].largest:  # others have no targets
         workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))
     known = {m.name: m for m in COMPARED}
     given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms

@@ -54,7 +54,6 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
-from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 
 AttributeSet = tuple[int, ...]
@@ -202,7 +201,10 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     names = {workload.schema.names[a] for a in lines}
     given = [i for i, group in enumerate(workload) if _is_few(group) and names.isdisjoint(group.attributes)]
     work = most.whole_work if len(given) == count else min(most.whole_work, most.beside_work)
-    merged = merged_groups(workload, range(count), work) if given or _are_light(workload) else None
+    cells = math.prod(workload.schema.sizes[a] for a in _attributes(workload.schema, workload))
+    rows = sum(math.prod(map(height, group.families)) for group in workload)
+    light = work_of(rows, cells) <= most.light_work  # even if all values are distinguished
+    merged = merged_groups(workload, range(count), work) if given or light else None
     if merged is not None and merged.rows.shape[1] == 1:  # all queries ask for the number of records
         given, merged = [], None
     every = []
@@ -232,7 +234,7 @@ class Beside:
         members = [[given[i] for i in cluster] for cluster in clusters]
         whole = {i for cluster in members for i in cluster}
         self.tables = [group for i, group in enumerate(workload) if i not in whole]
-        centred = len(members) > 1 and (not self.tables or (centred and _know_total(self.tables)))
+        centred = len(members) > 1 and (centred or not self.tables)
         self.clusters = self._clusters(workload, members, centred)
         self.split = cache(self._split)
 
@@ -272,7 +274,10 @@ class Beside:
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
     def bound_split(self, best: Plan | None) -> float:
-        """Return a lower bound on the root loss of all queries, if all are split; infinite if slow."""
+        """Return a lower bound on the root loss of all queries, if all are split.
+
+        It is infinite where that takes long: then they are split only if nothing else can be measured.
+        """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf
@@ -291,22 +296,6 @@ def _is_few(group: Group) -> bool:
     entries = group.rows * math.prod(family.cells for family in group.families)
     given = not all(family.closed_form for family in group.families)
     return given and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
-
-
-def _are_light(tables: Workload) -> bool:
-    """Return whether tables, which distinguish all values, take little time to plan whole."""
-    cells = math.prod(tables.schema.shape(sorted({name for group in tables for name in group.attributes})))
-    rows = sum(math.prod(map(height, group.families)) for group in tables)
-    return work_of(rows, cells) <= limits().light_work
-
-
-def _know_total(groups: Iterable[Group]) -> bool:
-    """Return whether the number of records follows from some groups."""
-
-    def counts(family: Family) -> bool:
-        return family.closed_form or bool(np.any(family.answers(np.ones(family.shape))))
-
-    return any(all(map(counts, group.families)) for group in groups)
 
 
 # --- clusters ---

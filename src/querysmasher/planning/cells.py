@@ -196,15 +196,13 @@ def _classes(
 
     Values are in one class if in every family exchanging them exchanges equal columns.
     """
-    sides = [[np.zeros((1, size), dtype=np.int64)] for size in sizes]
-    seen = set()
+    sides = [dict[Hashable, Integers]({(): np.zeros((1, size), dtype=np.int64)}) for size in sizes]
     for family, on in (pair for pairs in placed for pair in pairs):
         for axis, index in enumerate(on):
-            if (index, family.key, axis) not in seen:
-                seen.add((index, family.key, axis))
+            if (family.key, axis) not in sides[index]:
                 labels = np.moveaxis(columns[family.key].labels, axis, -1)
-                sides[index].append(labels.reshape(-1, family.shape[axis]))
-    classes = [_numbered(_column_digest(np.concatenate(by_family))) for by_family in sides]
+                sides[index][family.key, axis] = labels.reshape(-1, family.shape[axis])
+    classes = [_numbered(_column_digest(np.concatenate([*side.values()]))) for side in sides]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
@@ -304,13 +302,9 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
 
 def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number different columns by first appearance; return all columns' numbers, and the first of each."""
-    order = np.lexsort(digest)  # stable, so that the first of equals comes first
-    ahead = digest[:, order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (ahead[:, 1:] != ahead[:, :-1]).any(axis=0)
-    firsts = order[new]
-    ranks = np.empty(len(firsts), dtype=np.int64)
-    ranks[np.argsort(firsts)] = np.arange(len(firsts))
-    labels = np.empty(len(order), dtype=np.int64)
-    labels[order] = ranks[np.cumsum(new) - 1]
-    return labels, np.sort(firsts)
+    keys = np.zeros(digest.shape[1], dtype=np.int64)
+    for row in digest:  # at most two
+        keys = np.unique(row, return_inverse=True)[1] + keys.size * keys
+    _, firsts, labels = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    return np.argsort(order)[labels], firsts[order]

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
@@ -59,8 +59,8 @@ class CentreSearch:
     """The best centres found, and uniform ones."""
 
     uniform: Centres
-    best: tuple[Array, ...]
-    """The weights of every attribute's values, which sum to one; attributes of one role share them."""
+    best: tuple[_RoleStrategy, ...]
+    """The strategy of every attribute, with the weights of its values; attributes of one role share it."""
     overrated: tuple[float, ...]
     """The fraction of every attribute's costs that the model overrates."""
     is_exact: bool
@@ -70,13 +70,14 @@ class CentreSearch:
         """Return centres in ratios of small integers: the best found at 1, further from uniform beyond."""
         shared: dict[int, Centre] = {}
         for even, best, overrated in zip(self.uniform, self.best, self.overrated, strict=True):
-            if np.array_equal(best, even.weights):
+            if np.array_equal(best.centre, even.weights):
                 shared[id(best)] = even
             elif id(best) not in shared:
                 further = 1 + (way - 1) * overrated * (1.4 + FEW / len(even))
-                weights = np.maximum(even.weights + further * (best - even.weights), 0.0)
+                weights = np.maximum(even.weights + further * (best.centre - even.weights), 0.0)
                 finest = min(max(limits().centre_integers, len(even)), limits().largest_centre)
-                shared[id(best)] = Centre.near(weights / weights.sum(), finest)
+                near = Centre.near(weights / weights.sum(), finest)
+                shared[id(best)] = replace(near, start=best.start)
         return tuple(shared[id(best)] for best in self.best)
 
 
@@ -86,13 +87,12 @@ def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     families = {family.key: family for group in workload for family in group.families}
     alike = {key: _looks_alike(family) for key, family in families.items()}
     if all(alike.values()):
-        return CentreSearch(even, tuple(c.weights for c in even), (0.0,) * len(even), is_exact=True)
+        best = tuple(_RoleStrategy(len(centre)) for centre in even)
+        return CentreSearch(even, best, (0.0,) * len(even), is_exact=True)
     with one_core():
         model = _Model(workload, unit)
         overrated = model.search(alike)
-    best, fractions = zip(
-        *((model.axes[role].centre, overrated[role]) for role in model.role_of), strict=True
-    )
+    best, fractions = zip(*((model.axes[role], overrated[role]) for role in model.role_of), strict=True)
     return CentreSearch(even, best, fractions, model.is_exact)
 
 

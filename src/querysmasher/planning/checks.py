@@ -10,8 +10,10 @@ import numpy as np
 from querysmasher.errors import PlanError, TooLargeError, as_given
 from querysmasher.planning.grading import SAFE, lengths
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import is_total
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
 
@@ -90,10 +92,23 @@ def _squares(family: Family) -> tuple[float, float]:
     return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
 
 
-NOTHING = "so there is nothing to measure"
+def check_something(workload: Workload, unit: Unit, which: str) -> None:
+    """Refuse queries that are all zero or, if that is public, all ask only for the number of records."""
+    told = [[_tells(family) for family in group.families] for group in workload]
+    some = [any(varied for _, varied in families) for families in told if all(some for some, _ in families)]
+    if not some or (unit.total_is_public and not any(some)):
+        raise nothing_to_measure(which, public=bool(some))
 
 
-def nothing_to_measure(*, public: bool = False) -> PlanError:
-    """Return an error that says that all queries are zero, or ask only for what is public."""
+def _tells(family: Family) -> tuple[bool, bool]:
+    """Return whether some query of a family is not zero, and whether one distinguishes values."""
+    if family.structure is not Structure.ROWS or family.spans() is not None:
+        return True, family.cells > 1 and not is_total(family)
+    rows = family.matrix()
+    return bool(rows.any()), bool(np.ptp(rows, axis=1).any())
+
+
+def nothing_to_measure(which: str = "all its queries", *, public: bool = False) -> PlanError:
+    """Return an error that says that queries are zero, or ask only for what is public."""
     why = "ask only for the number of records, which these neighbours make public" if public else "are zero"
-    return PlanError(f"workload: all its queries {why}, {NOTHING}")
+    return PlanError(f"workload: {which} {why}, so there is nothing to measure")

@@ -61,7 +61,7 @@ class PlanningLimits:
     """Maximum number of values of a line whose strategy is written out."""
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
-    mixed_values: int = 64
+    mixed_values: int = 40
     """The same for one that several families ask about, if the mean error counts."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""

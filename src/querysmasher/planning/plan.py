@@ -21,9 +21,8 @@ from querysmasher.planning.estimator.whole import estimator_of
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
-from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import Extreme, extremes
-from querysmasher.planning.solution import Certificate, Measured, Solution
+from querysmasher.planning.solution import LEAST, Certificate, Measured, Solution
 from querysmasher.planning.solvers import METHODS
 from querysmasher.planning.strategies import is_line
 from querysmasher.privacy.budget import Budget

@@ -19,9 +19,9 @@ from querysmasher.fields import floats, integers, items, number, text, whole, wh
 from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives import LEAST, OBJECTIVES
+from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
+from querysmasher.planning.solution import LEAST, Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import is_line, strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE, LARGEST, Strategy
 from querysmasher.privacy.budget import Budget

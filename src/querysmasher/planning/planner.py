@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from querysmasher.arrays import one_core
@@ -16,11 +15,10 @@ from querysmasher.planning.lines.splitting import check_cells, large_attributes
 from querysmasher.planning.mechanisms import Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
+    OBJECTIVES,
     check_objective,
     check_written_out,
     plan_least,
-    plan_within,
-    plan_worst,
 )
 from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.plan import Plan
@@ -89,16 +87,15 @@ def plan(
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
-    searched = objective != "mean" or workload.has_targets
+    searched = OBJECTIVES[objective].largest or workload.has_targets
     options = _prepared(workload, options, bases, max_records, progress, searched=searched)
     if purpose == "estimate":
         if not options.keeps_whole or objective != "mean":
             msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
-    within = partial(plan_within, insufficient=insufficient)
-    replan = Replan(options, budget, max_records)
-    return _minimised(plan_worst if objective == "worst" else within, workload, replan)
+    replan = Replan(options, budget, max_records, insufficient)
+    return _minimised(OBJECTIVES[objective].minimise, workload, replan)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -181,8 +178,8 @@ def _prepared(
     return replace(options, bases=chosen, lines=lines, progress=progress)
 
 
-def _minimised(objective: Callable[[Workload, Replan], Plan], workload: Workload, replan: Replan) -> Plan:
+def _minimised(minimise: Callable[[Workload, Replan], Plan], workload: Workload, replan: Replan) -> Plan:
     """Return the best plan. Queries given one by one are planned as one family."""
     with Bar("Planning", None, replan.options.progress):
         joined = Joined.of(workload)
-        return joined.restored(objective(joined.workload, replan))
+        return joined.restored(minimise(joined.workload, replan))

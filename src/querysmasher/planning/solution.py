@@ -45,6 +45,10 @@ class Measured:
     """Indexes of the workload's groups that are measured whole here, not split."""
 
 
+LEAST = "least"
+"""The objective of a plan that meets its targets at the least cost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """A value that a plan reaches, and a lower bound on that of every plan of its kind; both are squares.

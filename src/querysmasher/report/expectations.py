@@ -12,6 +12,7 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, percentage, settled
 from querysmasher.guarantees import equivalents, promise
 from querysmasher.html import notebook, table
+from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.strategies import is_line
@@ -169,7 +170,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
     """
     measured = count(len(plan.measured), "attribute set")
     certified = f", within {percentage(plan.gap)} of {optimum(plan)}"
-    of_mean = certified if plan.objective == "mean" else ""
+    of_mean = "" if largest_counts(plan) else certified
     is_least = said is None and plan.least_cost is not None
     return [
         *purpose(plan),
@@ -206,6 +207,11 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "number of records", f"{first}; the errors shown are for 30,000 records"
 
 
+def largest_counts(plan: Plan) -> bool:
+    """Return whether the plan minimises its largest error, or the cost at which that is small enough."""
+    return plan.least_cost is not None or OBJECTIVES[plan.objective].largest
+
+
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
@@ -219,7 +225,8 @@ def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, s
     if extremes is None:
         return
     worst, aimed = worst_of(extremes), with_targets(extremes)
-    bound = certified if plan.objective == "worst" and not plan.workload.has_targets else ""
+    certified = certified if largest_counts(plan) and plan.least_cost is None else ""
+    bound = "" if plan.workload.has_targets else certified
     yield "largest error", f"{error(factor * worst.std)}, of {worst.query(plan.workload.schema)}{bound}"
     if not aimed:
         return
@@ -231,7 +238,7 @@ def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, s
     else:
         missed = sum(not is_met(factor * extreme.ratio) for extreme in aimed)
         said = f"missed in {count(missed, 'group')}, by up to a factor of {settled(ratio):.4g} ({where})"
-    yield "targets", said + (certified if plan.objective == "worst" else "")
+    yield "targets", said + certified
     if plan.least_cost is not None:
         least = f"every plan of its kind that meets the targets costs at least {plan.least_cost:.4g}"
         yield "cost", f"{plan.privacy_cost:.4g}; certified: {least}"
@@ -260,7 +267,7 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
         )
         yield "note", f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
     extremes = largest_errors(plan)
-    if extremes is None or plan.objective != "mean":
+    if extremes is None or largest_counts(plan):
         return
     huge = max(extremes, key=lambda extreme: extreme.group.rows)
     small = [extreme for extreme in extremes if extreme.group.rows * MUCH_SMALLER <= huge.group.rows]

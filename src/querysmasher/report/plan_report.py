@@ -24,6 +24,7 @@ from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limit import dimension
+from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, PrivacyCost
 from querysmasher.report.charts import CONFIG, budget_bars, cost_curve, error_curve, error_spread
@@ -177,7 +178,8 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
     relative = ", relative to its target," if plan.workload.has_targets else ""
-    what = "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
+    objective = OBJECTIVES[plan.objective if plan.objective in OBJECTIVES else "worst"]
+    what = objective.title + (relative if objective.largest else "")
     certified = f"{what} of this plan is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
     limit_words = "The limit of all matrix mechanisms was not computed for this page."

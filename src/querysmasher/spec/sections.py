@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from querysmasher.planning.estimating import PURPOSES
 from querysmasher.planning.mechanisms import CENTERINGS, MECHANISMS, Mechanism, named
-from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
+from querysmasher.planning.objectives.objective import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.release.outputs import FORMATS

@@ -105,7 +105,7 @@ def test_wild_weights_are_solved_and_certified(spread, most):
     wild = asked.weights * np.exp(rng.uniform(-spread, spread, len(asked.weights)))
     found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild))
     rows = found.strategy.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
-    best = dense_optimum(rows[:, found.strategy.leaf_of])
+    best = dense_optimum(rows[:, found.strategy.classes])
     assert math.sqrt(found.bound) <= best.upper * (1 + 1e-7)
     assert math.sqrt(found.bound) >= best.value * (1 - 1e-3)
     assert math.sqrt(found.loss / found.bound) - 1 < most
@@ -142,7 +142,7 @@ def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     assert len({(p, g) for p, g in zip(parts, groups, strict=True)}) == parts.max() + 1
     small = strategy.pruned(parts)
     assert small.is_sound()
-    rows = data.draw(st.lists(st.integers(-2, 2), min_size=len(small.leaf_of), max_size=len(small.leaf_of)))
+    rows = data.draw(st.lists(st.integers(-2, 2), min_size=len(small.classes), max_size=len(small.classes)))
     query = np.array(rows, dtype=float)[None]
     wide = strategy.variances([((0,), query[:, parts])])
     np.testing.assert_allclose(small.variances([((0,), query)]), wide, rtol=1e-9, atol=1e-12)

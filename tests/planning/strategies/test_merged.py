@@ -141,7 +141,7 @@ def test_large_rows_stay_on_their_lattice_exactly():
         (8,), (np.arange(8),), np.arange(8), rng.standard_normal((3, 3)) @ lattice, lattice
     )
     ((_, factor),) = strategy.rounded([], 40).factors
-    assert exact_rank([*lattice.tolist(), *factor.entries.tolist()]) == 3
+    assert exact_rank([*lattice.tolist(), *factor.matrix.tolist()]) == 3
     assert strategy.rounding_loss(strategy.rounded([], 40)) / strategy.leverage < 1 + 1e-4
 
 
@@ -153,8 +153,8 @@ def test_short_rows_of_a_lattice_make_up_for_the_rounding_of_long_ones():
     strategy = MergedStrategy((3,), (np.arange(3),), np.arange(3), rows, lattice)
     for bits in (30, 33, 36):
         ((_, factor),) = strategy.rounded([], bits).factors
-        scale = np.vdot(factor.entries, rows) / np.vdot(rows, rows)
-        error = np.linalg.norm(factor.entries / scale - rows, axis=1).max() * 2**bits
+        scale = np.vdot(factor.matrix, rows) / np.vdot(rows, rows)
+        error = np.linalg.norm(factor.matrix / scale - rows, axis=1).max() * 2**bits
         assert error < 0.6 * 192243813 * math.sqrt(1.05) + 3
 
 

@@ -83,8 +83,8 @@ def normalised(strategy):
 def tree_rows(strategy):
     """The rows of a tree by its definition, before they are balanced: the values below each node."""
     leaves = np.setdiff1d(np.arange(len(strategy.parents)), strategy.parents)
-    rows = np.zeros((len(strategy.parents), len(strategy.leaf_of)))
-    for value, leaf in enumerate(strategy.leaf_of):
+    rows = np.zeros((len(strategy.parents), len(strategy.classes)))
+    for value, leaf in enumerate(strategy.classes):
         node = leaves[leaf]
         while node >= 0:
             rows[node, value] = math.sqrt(strategy.precisions[node])
@@ -161,7 +161,7 @@ def rows_of_kind(strategy):
     by_kind = {
         "dense": lambda: strategy.matrix,
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
-        "fourier": lambda: circulant(strategy.spectrum),
+        "filter": lambda: circulant(strategy.weights),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "tree": lambda: tree_rows(strategy),
         "line": lambda: strategy.matrix,

@@ -295,22 +295,38 @@ class Estimator:
     # --- variances ---
 
     def variances(self, group: Group) -> Array:
-        """Return the variance of every query of the group, with an axis per family."""
-        result = np.zeros(group.shape)
+        """Return the variance of every query of the group, with an axis per family.
+
+        On most sets they are products of a factor on the first axes and one on the others: all of these take
+        one product of matrices.
+        """
+        shape = group.shape
+        cut = min(range(len(shape) + 1), key=lambda c: math.prod(shape[:c]) + math.prod(shape[c:]))
+        result, first, others = np.zeros(shape), list[Array](), list[Array]()
         for measured, parts in self.measured_parts(group):
-            result += self.variances_on(measured, parts, group).reshape(group.shape)
-        return result
+            factors = list(self._factors(measured, parts, group))
+            before = [factor for factor in factors if math.prod(factor.shape[cut:]) == 1]
+            after = [factor for factor in factors if math.prod(factor.shape[cut:]) == factor.size > 1]
+            if len(before) + len(after) < len(factors):
+                result += np.reshape(math.prod(factors), shape)
+            else:
+                first.append(np.ravel(math.prod(before)))
+                others.append(np.ravel(math.prod(after)))
+        return result + (np.transpose(first) @ np.array(others)).reshape(shape) if first else result
 
     def variances_on(self, measured: Measured, parts: list[QueryPart], group: Group) -> Array:
         """Return the variances of parts on one set."""
-        term = np.full((1,) * len(parts), measured.variance)
+        return np.asarray(math.prod(self._factors(measured, parts, group)))
+
+    def _factors(self, measured: Measured, parts: list[QueryPart], group: Group) -> Iterator[Array]:
+        """Iterate over factors of the variances of parts on one set, each with all axes."""
+        yield np.full((1,) * len(parts), measured.variance)
         for families in tied(measured, parts):
             variances = self.tied_variances(families, group)
             spread = [1] * len(parts)
             for index, size in zip(families.indices, variances.shape, strict=True):
                 spread[index] = size
-            term = term * variances.reshape(spread)
-        return term
+            yield variances.reshape(spread)
 
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, without writing them out."""
@@ -319,6 +335,14 @@ class Estimator:
             * math.prod(float(self.tied_variances(t, group).sum()) for t in tied(measured, parts))
             for measured, parts in self.measured_parts(group, summed=True)
         )
+
+    def contains(self, group: Group) -> bool:
+        """Return whether the only measurement, of whole rows, tells all queries of a group."""
+        assert self.whole_set is not None  # noqa: S101 - for a single one alone
+        attributes, parts = self._unsplit(group, self.whole_set)
+        noises = self.measured.get(attributes, ())
+        inside = (self.strategies[t.blocks[0][1]].contains(t.factors) for n in noises for t in tied(n, parts))
+        return bool(noises) and all(inside)
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
@@ -428,7 +452,7 @@ class Estimator:
 
         `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
         """
-        return lifted(residual, attributes, self.schema.sizes, self.centre)
+        return lifted(residual, attributes, self.schema.sizes, self.centre, self.lines)
 
     def _refusal(self, group: Group) -> OutsideMeasuredSpaceError:
         msg = (

@@ -6,7 +6,7 @@ With r_A the residual on a set A, which sums to zero along each of its axes, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -25,26 +25,36 @@ def lifted(
     attributes: tuple[int, ...],
     sizes: Sequence[int],
     centre: Callable[[int, tuple[int, ...]], Array],
+    lines: Collection[int],
     lead: tuple[int, ...] = (),
 ) -> Array:
     """Return tables over `attributes`, in any order, after the axes `lead`.
 
     `residual` returns the residuals of a set (increasing indexes) with the axes `lead` first, or None;
-    `centre` the centre of an attribute that the set does not keep.
+    `centre` the centre of an attribute that the set does not keep: if it is one of `lines`, it depends on
+    what the set keeps of other attributes and of earlier lines. So these are lifted first, later ones before
+    earlier ones, and sets that differ in them alone are added up before they become larger.
     """
-    ordered = tuple(sorted(attributes))
-    result = np.zeros((*lead, *(sizes[a] for a in ordered)))
-    for kept in subsets(ordered):
-        values = residual(kept)
-        if values is None:
-            continue
-        values = values.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
-        for axis, attribute in enumerate(ordered, start=len(lead)):
-            if attribute not in kept:
-                values = values * along(centre(attribute, kept), axis, result.ndim)
-        result += values
-    order = [len(lead) + ordered.index(a) for a in attributes]
-    return result.transpose([*range(len(lead)), *order])
+    ordered, axes = sorted(attributes), len(lead) + len(attributes)
+
+    def table(kept: tuple[int, ...], left: Sequence[int]) -> Array | None:
+        """Return the sum over the sets of `kept` and some of those `left`, lifted to all of these."""
+        if not left:
+            values = residual(tuple(sorted(kept)))
+            shape = (*lead, *(sizes[a] if a in kept else 1 for a in ordered))
+            return None if values is None else np.array(values, dtype=float).reshape(shape)
+        attribute, *later = left
+        result, without = table((*kept, attribute), later), table(kept, later)
+        if without is None:
+            return result
+        axis = len(lead) + ordered.index(attribute)
+        without = without * along(centre(attribute, kept), axis, axes)
+        return without if result is None else np.add(result, without, out=result)
+
+    result = table((), sorted(attributes, key=lambda a: (a in lines, a)))
+    if result is None:
+        result = np.zeros((*lead, *(sizes[a] for a in ordered)))
+    return result.transpose([*range(len(lead)), *(len(lead) + ordered.index(a) for a in attributes)])
 
 
 def centred(residual: Array, centres: Sequence[Centre], *, first: int = 0) -> Array:

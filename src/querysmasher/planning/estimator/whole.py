@@ -417,7 +417,7 @@ class CombinedEstimator(Estimator):
         for start in range(0, count, step):
             lead = (min(step, count - start),)
             gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
-            tables = lifted(gains.get, attributes, self.schema.sizes, self.centre, lead)
+            tables = lifted(gains.get, attributes, self.schema.sizes, self.centre, self.lines, lead)
             yield np.moveaxis(tables, 0, -1)
 
     # --- tables ---
@@ -451,7 +451,7 @@ class CombinedEstimator(Estimator):
             change = centred(np.asarray(sum(changes)), [self.centres[a] for a in subset])
             return change if noisy is None else noisy + change
 
-        return lifted(corrected, attributes, self.schema.sizes, self.centre)
+        return lifted(corrected, attributes, self.schema.sizes, self.centre, self.lines)
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:

@@ -23,7 +23,6 @@ from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
@@ -223,6 +222,8 @@ class LineSplitter:
     public_total: bool
     _known: dict[Hashable, tuple[AxisStrategy, float]] = field(default_factory=dict)
     """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
+    _answers: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    """What `_dropped_and_left` returned: equal queries recur on many sets."""
     _before: _Pass | None = None
     _now: _Pass = field(default_factory=_Pass)
 
@@ -259,7 +260,7 @@ class LineSplitter:
             if family is None:
                 dropped.append(part)
                 continue
-            square, loss = square_sum(family, strategy.centre), strategy.loss(family)
+            square, loss = self._dropped_and_left(strategy, family)
             for on, factor, bound in (dropped, square, square), (left, loss, loss * quality):
                 on.append(LineQueries(later, part.terms, part.factor * factor, part.bound * bound))
         yield from self._sets(others, kept, dropped, strategies)
@@ -271,12 +272,9 @@ class LineSplitter:
         """Return the strategy on an attribute beside those kept, and (lower bound / loss) of it."""
         weighted, total = self._weights(kept, attribute, queries)
         size = self.schema.sizes[attribute]
-
-        def squares(centre: Array) -> float:
-            return math.fsum(weight * square_sum(family, centre) for family, weight in weighted)
-
         if self.public_total and not others and not kept:
-            total = PUBLIC * squares(np.full(size, 1 / size))
+            even = np.full(size, 1 / size)
+            total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
         scale = math.fsum(weight for _, weight in weighted) or 1.0
         keys = sorted((repr(family.key), f"{weight / scale:.9e}") for family, weight in weighted)
         key = (size, tuple(keys), f"{total / scale:.9e}")
@@ -286,9 +284,17 @@ class LineSplitter:
             unit = 1 - 1 / solution.strategy.total_variance
             self._known[key] = solution.strategy.scaled(1 / unit), solution.bound
         strategy, bound = self._known[key]
-        rest = math.fsum(weight * strategy.loss(family) for family, weight in weighted)
-        least = max(0.0, math.sqrt(bound * scale) - math.sqrt(squares(strategy.balance) + total))
+        sums = [[weight * x for x in self._dropped_and_left(strategy, family)] for family, weight in weighted]
+        dropped, rest = map(math.fsum, zip(*sums, strict=True))
+        least = max(0.0, math.sqrt(bound * scale) - math.sqrt(dropped + total))
         return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
+
+    def _dropped_and_left(self, strategy: AxisStrategy, family: Family) -> tuple[float, float]:
+        """Return the sums of what queries are at a strategy's centre, squared, and of the variances left."""
+        key = strategy, family.key
+        if key not in self._answers:
+            self._answers[key] = square_sum(family, strategy.centre), strategy.loss(family)
+        return self._answers[key]
 
     def _weights(
         self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
@@ -310,8 +316,8 @@ class LineSplitter:
             elif family is not None:
                 last = before.strategies[attribute, kept]
                 weight = part.energy * before.price((*kept, attribute), later)
-                m = square_sum(family, last.centre)
-                loss += weight * last.loss(family)
+                m, left = self._dropped_and_left(last, family)
+                loss += weight * left
                 square += weight * m
                 price += part.energy * before.price(kept, later) * m
             if family is not None:

@@ -99,11 +99,6 @@ class WeightedTree:
             counts[level] *= counts[self.nodes.parents[level]]
         return counts
 
-    @cached_property
-    def totals(self) -> Array:
-        """The sum of the weights of the queries that each stands for."""
-        return self.counts * self.weights
-
     def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
         """Return P, u and σ of every node."""
         nodes = self.nodes
@@ -125,15 +120,12 @@ class WeightedTree:
             known[level] = P[level] * (1 - z) + z * z * known[up]
         return P, below, known
 
-    def loss(self, precisions: Array) -> float:
-        """Return Σ_v M_v ω_v σ_v."""
-        return float(self.totals @ self.variances(precisions)[2])
-
     def slopes(self, precisions: Array) -> tuple[float, Array]:
         """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
         nodes = self.nodes
         P, below, known = self.variances(precisions)
-        by_known, by_P, by_below = self.totals.copy(), np.zeros(len(nodes)), np.zeros(len(nodes))
+        by_known, by_P, by_below = self.counts * self.weights, np.zeros(len(nodes)), np.zeros(len(nodes))
+        loss = float(by_known @ known)
         for depth in range(len(nodes.levels) - 1, 0, -1):
             level, parents = nodes.levels[depth], nodes.families[depth][0]
             up = nodes.parents[level]
@@ -151,7 +143,7 @@ class WeightedTree:
             if depth < len(nodes.levels) - 1:
                 parents = nodes.families[depth + 1][0]
                 by_below[parents] += slopes[parents] / below[parents] ** 2
-        return float(self.totals @ known), slopes
+        return loss, slopes
 
 
 def merge_alike(nodes: Nodes, weights: Array) -> tuple[WeightedTree, Integers]:

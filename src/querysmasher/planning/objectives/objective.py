@@ -1,6 +1,7 @@
 """What a plan minimises: the mean error, also within targets; the largest error; the cost that meets targets.
 
-Each objective is a function of a workload and of the oracle that plans it with any weights (`Replan`).
+Each objective minimises by the oracle that plans a workload with any weights (`Replan`). A new one needs a
+file, and an entry in `OBJECTIVES`.
 
 Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
 the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
@@ -14,7 +15,7 @@ factor. Under a given budget, the targets are tightened by it, and the budget is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,21 +25,23 @@ from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.checks import NOTHING
+from querysmasher.planning.checks import check_something
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers
 from querysmasher.planning.objectives.replan import Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Certificate, Solution
+from querysmasher.planning.solution import LEAST, Certificate, Solution
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.workload.workload import Target, Workload
+
+INSUFFICIENT = ("refuse", "scale")
+"""What to do if a budget does not suffice for the targets."""
 
 MOST_NAMED = 4
 """Maximum number of groups that an error names."""
@@ -106,11 +109,16 @@ def replace_targets(workload: Workload, factor: float) -> Workload:
 def plan_worst(workload: Workload, replan: Replan) -> Plan:
     """Return the plan whose largest standard error, relative to its target if there is one, is least."""
     aims = targets_of(workload)
-    return replan.measurable(lambda centres: _least_largest(workload, aims, replan, centres).plan)
+    return replan.measurable(lambda centres: least_largest(workload, aims, replan, centres).plan)
 
 
-def _least_largest(workload: Workload, aims: Array, replan: Replan, centres: Centres | None) -> Trial:
-    """Return the plan whose largest standard error relative to aims is least, and its multipliers."""
+def least_largest(
+    workload: Workload, aims: Array, replan: Replan, centres: Centres | None, objective: str = "worst"
+) -> Trial:
+    """Return the plan whose largest standard error relative to aims is least, and its multipliers.
+
+    The aims are standard errors, one for every group.
+    """
     search = Search(workload, aims, replan, mean=False)
     best = search.run(centres)
     assert best is not None  # noqa: S101 - without caps, every plan will do
@@ -118,7 +126,7 @@ def _least_largest(workload: Workload, aims: Array, replan: Replan, centres: Cen
     value = best.value
     if isinstance(plan.estimator, CombinedEstimator):  # combined answers are better
         value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
-    return replace(best, plan=replace(plan, certificate=Certificate(value, search.bound, "worst")))
+    return replace(best, plan=replace(plan, certificate=Certificate(value, search.bound, objective)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +137,8 @@ class Least:
     multipliers: Multipliers
     whole: Wholes
     aimed_cost: float
+    bound: float
+    """A lower bound on the cost of every plan of its kind that meets all targets."""
 
 
 def plan_least(workload: Workload, replan: Replan) -> Plan:
@@ -145,6 +155,8 @@ def plan_least(workload: Workload, replan: Replan) -> Plan:
 
 def _least(workload: Workload, replan: Replan) -> Least:
     """Return the plan of least cost that meets all targets, also as measured."""
+    check_something(workload, replan.budget.unit, "all its queries")
+    check_something(aimed_of(workload), replan.budget.unit, "all its queries with targets")
     tried: list[Least] = []
 
     def make(centres: Centres | None) -> Plan:
@@ -156,23 +168,18 @@ def _least(workload: Workload, replan: Replan) -> Least:
         ratio = missed_by(as_measured(plan, replan.max_records))
         if ratio <= MET:
             break
-        more = plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2
-        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
-    return replace(tried[-1], plan=plan)
+        plan = at_cost(plan, plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2)
+    certificate = Certificate(plan.budget.privacy_cost, tried[-1].bound, LEAST)
+    return replace(tried[-1], plan=replace(plan, certificate=certificate))
 
 
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
     """Return the plan of least cost that meets all targets, around given centres or the best ones."""
     aimed, unit = aimed_of(workload), replan.budget
-    try:
-        best = _least_largest(aimed, targets_of(aimed), replan, centres)
-    except PlanError as error:
-        if not str(error).endswith(NOTHING) or len(aimed.groups) == len(workload.groups):
-            raise
-        raise PlanError(str(error).replace("all its queries", "all its queries with targets")) from None
+    best = least_largest(aimed, targets_of(aimed), replan, centres)
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    least = cost / (1 + plan.gap) ** 2
+    bound = cost / (1 + plan.gap) ** 2
     indices = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
@@ -181,9 +188,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, replace(replan, whole=whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    plan = at_cost(plan, cost)
-    certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
-    return Least(replace(plan, certificate=certificate), best.multipliers, whole, aimed_cost)
+    return Least(at_cost(plan, cost), best.multipliers, whole, aimed_cost, bound)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
@@ -196,13 +201,13 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     stds = np.array([max(extreme.std, 1e-9) for extreme in free.extremes or ()])
     aims = targets_of(workload, math.inf)
     aims = np.where(np.isfinite(aims), aims, stds / loose)
-    return _least_largest(workload, aims, replan, plan.centres).plan
+    return least_largest(workload, aims, replan, plan.centres).plan
 
 
 # --- the mean error within targets ---
 
 
-def plan_within(workload: Workload, replan: Replan, insufficient: str) -> Plan:
+def plan_within(workload: Workload, replan: Replan) -> Plan:
     """Return the plan of least mean error that meets all targets, if there are any, also as measured."""
     if not workload.has_targets:
         return replan.first(workload)
@@ -217,7 +222,7 @@ def plan_within(workload: Workload, replan: Replan, insufficient: str) -> Plan:
         least = _least(workload, replace(replan, budget=unit, whole=None))
         cost = least.plan.budget.privacy_cost
         if best is None and cost > budget.privacy_cost:
-            if insufficient == "refuse":
+            if replan.insufficient == "refuse":
                 raise _insufficient_budget(least, budget, missed)
             slack = 1 + SPARE * replan.options.tolerance
             aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
@@ -245,7 +250,7 @@ def _within(
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
-    replan = replace(replan, whole=None if least is None else least.whole)
+    replan = replan if least is None else replace(replan, whole=least.whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(centres, None if least is None else least.multipliers)
     plan = None
@@ -366,3 +371,26 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     spent = math.fsum(plan.budget.unit.change(m.attributes) / m.variance for m in measured)
     budget = with_cost(plan.budget, cost if spent <= cost else spent * (1 + 1e-15))  # by rounding error
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a plan can minimise under a budget."""
+
+    name: str
+    minimise: Callable[[Workload, Replan], Plan]
+    """Returns the plan, whose certificate names the objective."""
+    title: str
+    """What is certified, in words."""
+    largest: bool
+    """Whether it is about the largest error, not about the mean."""
+
+
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (
+        Objective("mean", plan_within, "The weighted error", largest=False),
+        Objective("worst", plan_worst, "The largest error", largest=True),
+    )
+}
+"""The objectives that can be chosen, by name."""

@@ -38,6 +38,8 @@ class Replan:
     options: Options
     budget: Budget
     max_records: int
+    insufficient: str = "refuse"
+    """What to do if the budget does not suffice for the targets."""
     whole: Wholes | None = None
 
     def __call__(self, workload: Workload, centres: Centres | None = None, precision: float = 1.0) -> Plan:
@@ -60,14 +62,16 @@ class Replan:
     def first(self, workload: Workload, *, centred: bool = True) -> Plan:
         """Plan with the best choice of groups that are measured whole.
 
-        If `centred`, these may use the total of the others, which weights of single queries do not bound.
+        If `centred`, these may use the total of the others, and combine with them, which later plans do not.
         """
-        planned = partial(self._beside_whole, workload)
+        planned = partial(self._beside_whole, workload, combined=centred)
         plan, clusters = best_candidate(workload, self.budget, self.options, planned, centred=centred)
         self.whole = [(cluster.groups, cluster.alpha) for cluster in clusters]
         return plan
 
-    def _beside_whole(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+    def _beside_whole(
+        self, workload: Workload, unsplit: Sequence[Unsplit], *, combined: bool
+    ) -> Plan | PlanError:
         """Plan with some groups whole; return a plan that can be measured, or why there is none."""
         rest, tolerance = without(workload, unsplit), self.options.tolerance
 
@@ -77,7 +81,7 @@ class Replan:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
                     split = self._split(rest, positive, tolerance)
-            return beside(split, unsplit, workload, self.budget, self.options)
+            return beside(split, unsplit, workload, self.budget, self.options, combined=combined)
 
         try:
             return self.measurable(around)

@@ -94,6 +94,14 @@ class Sharing:
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
         bounds, best = self.table.most @ x / self.squares, 0.0
+        for numbers, values, terms in self.table.small_peaks(x, MOST):
+            squares = self.squares[numbers, None]
+            ratios = values / squares
+            best = max(best, float(ratios.max()))
+            nearest = ratios > best * (1 - CLOSE)
+            for number, rows, near in zip(numbers.tolist(), terms / squares[:, None], nearest, strict=True):
+                self._join(number, rows[near])
+            bounds[numbers] = -1.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
@@ -101,16 +109,17 @@ class Sharing:
             square = self.squares[number]
             values, _, terms = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            near = np.flatnonzero(values >= least * square)
-            near = near[in_order(-values[near])[:MOST]]
-            fresh = {
-                key: row for row in terms[near] / square if (key := (number, row.tobytes())) not in self._seen
-            }
-            if fresh:
-                self._seen.update(fresh)
-                self._rows.append(np.array(list(fresh.values())))
-                self._classes.append(np.broadcast_to(self.table.classes[number], self._rows[-1].shape))
+            index = np.flatnonzero(values >= least * square)
+            self._join(number, terms[index[in_order(-values[index])[:MOST]]] / square)
         return best
+
+    def _join(self, number: int, rows: Array) -> None:
+        """Let queries of an entry join, given their terms."""
+        fresh = {key: row for row in rows if (key := (number, row.tobytes())) not in self._seen}
+        if fresh:
+            self._seen.update(fresh)
+            self._rows.append(np.array(list(fresh.values())))
+            self._classes.append(np.broadcast_to(self.table.classes[number], self._rows[-1].shape))
 
     def _solved(self, x: Array, losses: Array | None, most: float = math.inf) -> tuple[Array, float]:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
@@ -186,7 +195,8 @@ class _InteriorPoint:
         _, ahead, turn, part = step_to(np.zeros(len(slack)))
         mean = float(slack @ multipliers) / len(slack)
         after = float((slack + part * ahead) @ (multipliers + part * turn)) / len(slack)
-        step, ahead, turn, part = step_to(mean * (after / mean) ** 3 - ahead * turn)
+        least = PRECISION**1.5 * self.price * self.budget / len(slack)  # x may need more steps than slacks
+        step, ahead, turn, part = step_to(max(mean * (after / mean) ** 3, least) - ahead * turn)
         part *= 0.95
         self.x = self.x * (1 + part * step[:-1])
         self.slack, self.multipliers = slack + part * ahead, multipliers + part * turn

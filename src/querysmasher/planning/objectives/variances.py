@@ -17,6 +17,7 @@ others, its variances are no larger.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
 from querysmasher.planning.estimator.lifting import subsets
@@ -127,23 +128,23 @@ class VarianceTable:
 
     def after(self, plan: Plan) -> VarianceTable:
         """Return the table of another plan of the workload; if it splits alike, only columns are new."""
-        made, before = copy(self), self._plan
-        made.take(plan)
-        alike = (
-            plan.centres == before.centres
-            and made.sets == self.sets
-            and all(
-                (new.attributes, new.blocks) == (old.attributes, old.blocks)
-                for new, old in zip(plan.measured, before.measured, strict=True)
-            )
-        )
-        if not alike or plan.whole or self.estimator.lines:
+        noise = ([plan.measured[index].variance for index in indices] for indices in self.sets)
+        now, before = ([(m.attributes, m.blocks) for m in p.measured] for p in (plan, self._plan))
+        if (
+            plan.whole
+            or self.estimator.lines
+            or plan.centres != self._plan.centres
+            or now != before
+            or any(max(each) > min(each) * (1 + 10 * plan.tolerance) for each in noise)
+        ):
             return VarianceTable(plan, self._scopes)
+        made = copy(self)
+        made.take(plan, self.sets)
         made.columns = [made.values(*inside) for inside in self._inside]
         return made
 
-    def take(self, plan: Plan) -> None:
-        """Take a plan, and number its classes: sets with equal strategies, and noise within a tolerance."""
+    def take(self, plan: Plan, sets: list[list[int]] | None = None) -> None:
+        """Take a plan, and number its classes: `sets`, or those of equal strategies and like noise."""
         vars(self).pop("most", None)
         self._plan = plan
         self.columns: list[Array] = []
@@ -156,7 +157,7 @@ class VarianceTable:
         for index, m in enumerate(plan.measured):
             noise = round(math.log(m.variance) / plan.tolerance)
             classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
-        self.sets = list(classes.values())
+        self.sets = sets or list(classes.values())
         """The indices of the measured sets of every class."""
         self._class_of = {id(plan.measured[i]): n for n, indices in enumerate(self.sets) for i in indices}
         self._class_on = {m.attributes: self._class_of[id(m)] for m in plan.measured if not m.whole}
@@ -217,9 +218,7 @@ class VarianceTable:
         estimator = self._of([measured])
         if estimator.is_single and len(self._plan.measured) == 1:
             return {0: self._plan.estimator.variances(group).ravel() / measured.variance}
-        try:
-            estimator.check(group)
-        except OutsideMeasuredSpaceError:
+        if not estimator.is_single or not estimator.contains(group):
             totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
             estimator = CombinedEstimator(totals, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
@@ -315,6 +314,32 @@ class VarianceTable:
         terms = np.zeros((len(values), self.classes.shape[1]))
         terms[:, :count] = math.prod(matrix[i] for (_, matrix), i in zip(fronts, chosen, strict=True))
         return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)], terms
+
+    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Array]]:
+        """Return the `most` largest variances of small entries of one cluster at once, and their terms.
+
+        The entries have equally many queries. Variances that are equal within `TIE` are in order.
+        """
+        noise, sizes = np.append(variances, 0.0)[self.classes], defaultdict(list)
+        for number, entry in enumerate(self.entries):
+            if len(entry.clusters) == 1:
+                sizes[len(self.columns[entry.terms[0][1][0]])].append(number)
+        for size, members in sizes.items():
+            if len(members) * size > CHUNK:
+                continue
+            numbers = np.array(members)
+            used, index = np.unique(self._column_of[numbers, 0], return_inverse=True)
+            index, each = index.reshape(len(numbers), -1), np.arange(len(numbers))[:, None]
+            columns = np.stack([self.columns[c] if c < len(self.columns) else np.zeros(size) for c in used])
+            weights = np.zeros((len(numbers), len(used)))
+            np.add.at(weights, (each, index), noise[numbers])
+            values = weights @ columns
+            left = np.round(values / (float(values.max()) or 1.0), 9)
+            chosen = np.empty((len(numbers), min(most, size)), dtype=np.intp)
+            for rank in range(chosen.shape[1]):
+                chosen[:, rank] = left.argmax(axis=1)
+                left[each[:, 0], chosen[:, rank]] = -1.0
+            yield numbers, values[each, chosen], columns[index[:, None, :], chosen[:, :, None]]
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""

@@ -46,6 +46,7 @@ METHODS = {
     "line": "several families use the attribute, so it has a separate centre on every attribute set",
     "mirrored": "the attribute has too many values for a matrix, so it is measured by a filter that reflects "
     "at its ends",
+    "coarse": "no query distinguishes some values of the attribute, so only their sums are measured",
     "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
     "counted with one precision each",
 }

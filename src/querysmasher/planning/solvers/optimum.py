@@ -22,7 +22,7 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
-from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_graded, lengths
+from querysmasher.planning.grading import GRADED, LOST, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
@@ -128,9 +128,32 @@ def block_root(block: Block) -> Array:
     if is_thin(block):
         return independent_root(terms_rows(block.terms))
     inside = [complement(centre.weights) for centre in block.centres]  # the residual space has full rank
-    root = independent_root(terms_rows(block.terms, [basis.T for basis in inside]))
+    maps = [basis.T for basis in inside]
+    root = _triangle(reduce(np.add, (_gram(term, maps) for term in block.terms)))
+    if root is None:
+        root = independent_root(terms_rows(block.terms, maps))
     folded = root.reshape(-1, *(len(basis) for basis in inside))
     return np.ascontiguousarray(along_axes(folded, 1, inside).reshape(len(root), -1))
+
+
+def _triangle(gram: Array) -> Array | None:
+    """Return the Cholesky root of a Gram matrix, or None if its rank is not clearly full."""
+    try:
+        root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = np.diagonal(root)
+    return root if pivots.min() > GRADED * pivots.max() else None
+
+
+def _gram(term: Term, maps: Sequence[Array]) -> Array:
+    """Return the Gram matrix of a term in coordinates given by a matrix per axis."""
+    tensors = []
+    for axes, part in ((piece.axes, piece.part) for piece in term.pieces):
+        tensor = along_axes(part.gram.reshape(part.shape * 2), 0, [maps[a] for a in axes * 2])
+        tensors.append((tensor, [*axes, *(len(maps) + a for a in axes)]))
+    product = term.coefficient * outer_product(tensors)
+    return product.reshape(math.prod(product.shape[: len(maps)]), -1)
 
 
 def terms_rows(terms: Iterable[Term], maps: Sequence[Array] | None = None) -> Array:
@@ -180,10 +203,10 @@ def best_rows(
 
 
 def axis_weights(block: Block) -> list[Array]:
-    """Return good weights of every axis: the centre of a single one; else the best for traced queries."""
+    """Return good weights of every axis: those of its centre; of several, the best for traced queries."""
     starts = [np.ones(size) for size in block.shape]
     if all(piece.part.centres for piece in block.terms[0].pieces):  # queries are split
-        starts = [np.abs(centre.weights) + ROUNDING for centre in block.centres]
+        starts = [np.abs(c.weights) + ROUNDING if c.start is None else c.start for c in block.centres]
     if len(starts) == 1:
         return starts
     roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(starts)))

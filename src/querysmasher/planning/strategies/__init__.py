@@ -14,7 +14,7 @@ from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_l
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
-from querysmasher.privacy.factors import Coarse, Filter, Matrix, Merged, Mirrored, Tree
+from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
@@ -30,16 +30,7 @@ KINDS: dict[str, type[Strategy]] = {
         CoarseStrategy,
     )
 }
-"""Kinds by name, as in files."""
-
-OF_FACTORS: dict[str, type[Strategy]] = {
-    Filter.kind: FourierStrategy,
-    Merged.kind: MergedStrategy,
-    Mirrored.kind: MirroredStrategy,
-    Tree.kind: TreeStrategy,
-    Coarse.kind: CoarseStrategy,
-}
-"""The strategy for integer rows that are one factor on all axes, by its kind; dense for other kinds."""
+"""Kinds by name, as in files. Integer rows of one factor on all axes have the same name, unless dense."""
 
 _known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
 
@@ -73,7 +64,7 @@ def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
     """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
     if rounded not in _known:
         axes, factor = rounded.factors[0]
-        kind = OF_FACTORS.get(factor.kind, DenseStrategy)
+        kind = KINDS.get(factor.kind, DenseStrategy)
         if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
             kind = DiagonalStrategy
         elif isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:

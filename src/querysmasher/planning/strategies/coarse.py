@@ -6,7 +6,6 @@ L†V⁻¹(L†)ᵀ: the variance of a query that is constant on classes is that
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from querysmasher.planning.lines.gram import on_classes
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, is_negligible, squared_lengths
-from querysmasher.privacy.factors import Coarse, Matrix, Partition
+from querysmasher.privacy.factors import Coarse
 from querysmasher.privacy.factors.matrix import OnClasses
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
@@ -31,13 +30,16 @@ INNER: dict[str, type[AxisStrategy]] = {kind.kind: kind for kind in (MatrixAxis,
 """Kinds of the inner strategy, by name."""
 
 
-class ClassedStrategy(AxisStrategy):
+class ClassedStrategy(OnClasses, AxisStrategy):
     """A strategy on one attribute that may not distinguish all values: it measures sums over classes."""
 
     @property
-    @abstractmethod
-    def partition(self) -> Partition:
-        """Which values share a class."""
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.classes.shape
+
+    @property
+    def rank(self) -> int:
+        return self.partition.columns - 1
 
     def means(self, rows: Array) -> Array:
         """Return the mean of rows over the values of every class."""
@@ -46,11 +48,11 @@ class ClassedStrategy(AxisStrategy):
 
     def spread(self, tables: Array) -> Array:
         """Return tables over classes, divided evenly among the values of each."""
-        return np.asarray((tables / self.partition.sizes)[..., self.partition.maps[0]])
+        return np.asarray(self.partition.spread(tables / self.partition.sizes))
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         ((_, rows),) = factors
-        outside = rows - self.means(rows)[:, self.partition.maps[0]]
+        outside = rows - self.means(rows)[:, self.classes]
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
 
     def contained(self, family: Family) -> Array:
@@ -72,7 +74,7 @@ def _inner(data: Any) -> AxisStrategy:
 
 
 @dataclass(frozen=True, eq=False)
-class CoarseStrategy(OnClasses, ClassedStrategy):
+class CoarseStrategy(ClassedStrategy):
     """A line whose values are classes of the values of an attribute."""
 
     kind = "coarse"
@@ -81,14 +83,6 @@ class CoarseStrategy(OnClasses, ClassedStrategy):
     classes: Integers
     """The class of every value, in order."""
     inner: AxisStrategy
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.classes.shape
-
-    @property
-    def rank(self) -> int:
-        return self.inner.rank
 
     def scaled(self, factor: float) -> Self:
         return replace(self, inner=self.inner.scaled(factor))
@@ -124,14 +118,12 @@ class CoarseStrategy(OnClasses, ClassedStrategy):
         return self._in_integers(Coarse(self.classes, factor))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        return self.inner.rounding_loss(_on_classes_alone(rounded))
+        return self.inner.rounding_loss(_coarse(rounded)[1])
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
-        ((_, factor),) = rounded.factors
-        assert isinstance(factor, Coarse)  # noqa: S101 - the registry has seen to it
-        kind = MatrixAxis if isinstance(factor.inner, Matrix) else MirroredStrategy
-        return cls(factor.classes, kind.of_integers(_on_classes_alone(rounded)))
+        factor, inner = _coarse(rounded)
+        return cls(factor.classes, INNER.get(factor.inner.kind, MatrixAxis).of_integers(inner))
 
     # --- files ---
 
@@ -143,8 +135,8 @@ class CoarseStrategy(OnClasses, ClassedStrategy):
         return fits and bool(np.all(np.diff(self.classes) >= 0)) and self.inner.is_sound()
 
 
-def _on_classes_alone(rounded: IntegerStrategy) -> IntegerStrategy:
-    """Return the inner rows in integers, over classes."""
+def _coarse(rounded: IntegerStrategy) -> tuple[Coarse, IntegerStrategy]:
+    """Return the only factor, and its inner rows in integers, over classes."""
     ((axes, factor),) = rounded.factors
     assert isinstance(factor, Coarse)  # noqa: S101 - the registry has seen to it
-    return IntegerStrategy((factor.inner.cells,), ((axes, factor.inner),))
+    return factor, IntegerStrategy((factor.inner.cells,), ((axes, factor.inner),))

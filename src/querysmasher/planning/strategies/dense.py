@@ -258,7 +258,7 @@ class RowsStrategy(Strategy):
 
     def _over_cells(self, columns: Array) -> Array:
         """Return combinations of unit vectors of the columns over all cells."""
-        return (columns / self._roots)[:, self.partition.of_cells()]
+        return self.partition.spread(columns / self._roots)
 
     def written_out(self) -> Array:
         return self.matrix[:, self.partition.of_cells()]
@@ -272,7 +272,7 @@ class RowsStrategy(Strategy):
 
     def _on_columns(self, coarse: Array) -> Array:
         """Return rows over the coarse cells as combinations of unit vectors of the columns."""
-        return self.partition.column_sums(coarse.reshape(len(coarse), -1), 1) / self._roots
+        return self.partition.class_sums(coarse.reshape(len(coarse), -1), 1, -1) / self._roots
 
     def transform(self, rows: Array) -> Array:
         columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))

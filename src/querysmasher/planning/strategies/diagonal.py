@@ -198,23 +198,19 @@ class DiagonalStrategy(BasisStrategy):
 class FourierStrategy(BasisStrategy):
     """A filter: each row is the same weighted sum of the cells around one cell, wrapping at the ends.
 
-    V is diagonal in the Fourier basis, with entries `spectrum`, and B its root: the convolution with one
+    V is diagonal in the Fourier basis, with entries `weights`, and B its root: the convolution with one
     real filter. Fast Fourier transforms do all the work; no matrix is written out.
     """
 
-    kind = "fourier"
-    stored: ClassVar = {"spectrum": floats}
+    kind = "filter"
+    stored: ClassVar = {"weights": floats}
 
-    spectrum: Array
+    weights: Array
     """|filter's Fourier transform|², zero wherever a frequency is zero along some axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.spectrum.shape
-
-    @property
-    def weights(self) -> Array:  # type: ignore[override]
-        return self.spectrum
+        return self.weights.shape
 
     def _analysed(self, rows: Array, lead: int) -> Array:
         """Return Hartley's transform: real and orthonormal, with the energy of Fourier's."""
@@ -228,21 +224,19 @@ class FourierStrategy(BasisStrategy):
         return np.abs(np.fft.fftn(rows, axes=range(1, rows.ndim), norm="ortho")) ** 2
 
     def orthonormal(self) -> FourierStrategy:
-        return FourierStrategy((self.spectrum > 0).astype(float))
+        return FourierStrategy((self.weights > 0).astype(float))
 
     def written_out(self) -> Array:
-        cells = self.spectrum.size
-        every = np.eye(cells).reshape(cells, *self.shape)
-        axes = range(1, every.ndim)
-        image = np.fft.ifftn(np.fft.fftn(every, axes=axes) * np.sqrt(self.spectrum), axes=axes).real
-        return np.ascontiguousarray(image.reshape(cells, cells).T)
+        cells = self.weights.size
+        image = self._analysed(np.eye(cells).reshape(cells, *self.shape), 1)
+        return self._combined(image * np.sqrt(self.weights), 1).reshape(cells, cells)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Round the filter with the roots of the spectrum as amplitudes; it sums to zero along every axis."""
-        kernel = np.fft.ifftn(np.sqrt(self.spectrum)).real.reshape(1, -1)
+        kernel = np.fft.ifftn(np.sqrt(self.weights)).real.reshape(1, -1)
         ones = [np.ones(n, dtype=np.int64) for n in self.shape]
         made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
-        if np.any((_spectrum(made) == 0) & (self.spectrum > 0)):
+        if np.any((_spectrum(made) == 0) & (self.weights > 0)):
             raise PlanError(
                 "max_records: it leaves too few bits for exact integer answers; lower max_records"
             )
@@ -256,10 +250,10 @@ class FourierStrategy(BasisStrategy):
 
     @property
     def leverage(self) -> float:
-        return float(self.spectrum.mean())
+        return float(self.weights.mean())
 
     def is_sound(self) -> bool:
-        spectrum = self.spectrum
+        spectrum = self.weights
         if not spectrum.ndim or not spectrum.any() or spectrum.min() < 0 or spectrum.max() > LARGEST:
             return False
         mirrored = spectrum[np.ix_(*(-np.arange(n) % n for n in spectrum.shape))]

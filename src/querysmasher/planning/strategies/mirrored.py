@@ -233,11 +233,10 @@ class MirroredStrategy(LineStrategy):
         return cache(lambda bits: self._in_integers(self._round(bits)))
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return self._rounded(bits)
+        return self._rounded(max(bits, (bits + 12) // 2))  # filters need more than others, if there are few
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
-        bits = max(bits, (bits + 12) // 2)  # with few bits, filters need more than other strategies
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
         finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))

@@ -38,12 +38,12 @@ class TreeStrategy(OnForest, ClassedStrategy):
 
     kind = "tree"
     stored: ClassVar = {
-        "leaf_of": partial(integers, ndim=1),
+        "classes": partial(integers, ndim=1),
         "parents": partial(integers, ndim=1),
         "precisions": partial(floats, ndim=1),
     }
 
-    leaf_of: Integers
+    classes: Integers
     parents: Integers
     precisions: Array
     """a: positive for leaves, zero for nodes that are not measured."""
@@ -51,10 +51,6 @@ class TreeStrategy(OnForest, ClassedStrategy):
 
     def scaled(self, factor: float) -> Self:
         return replace(self, precisions=self.precisions * factor)
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.leaf_of.shape
 
     @cached_property
     def passes(self) -> tuple[Array, Array, Array]:
@@ -67,42 +63,33 @@ class TreeStrategy(OnForest, ClassedStrategy):
         """The nodes that are measured."""
         return np.flatnonzero(self.precisions)
 
-    @property
-    def rank(self) -> int:
-        return self.nodes.leaves.size - 1
-
     def answers_whole(self, tables: Array) -> Array:
-        sums = self.nodes.sums(self.partition.sums(tables.reshape(-1, self.leaf_of.size).T))[self.measured]
+        sums = self.nodes.sums(self.partition.sums(tables.reshape(-1, self.classes.size).T))[self.measured]
         sums *= np.sqrt(self.precisions[self.measured])[:, None]
         return sums.T.reshape(*tables.shape[:-1], self.measured.size)
 
     @property
     def squares(self) -> Array:
-        return self.nodes.path_sums(self.precisions)[self.leaf_of]
+        return self.nodes.path_sums(self.precisions)[self.classes]
 
-    def covariances(self, of_leaves: Array) -> Array:
-        """Return the covariances of queries with the counts of all nodes; both along the first axis."""
+    def covary_whole(self, rows: Array) -> Array:
         nodes, (alone, below, _) = self.nodes, self.passes
-        lead = (slice(None), *[None] * (of_leaves.ndim - 1))
-        result = np.zeros((len(nodes), *of_leaves.shape[1:]))
-        result[nodes.leaves] = of_leaves * alone[nodes.leaves][lead]
+        of_leaves = self.means(rows).reshape(-1, nodes.leaves.size).T
+        result = np.zeros((len(nodes), of_leaves.shape[1]))  # s, for all nodes
+        result[nodes.leaves] = of_leaves * alone[nodes.leaves][:, None]
         for depth in range(len(nodes.levels) - 1, 0, -1):
             parents = nodes.families[depth][0]
             factor = 1 / (1 + self.precisions[parents] * below[parents])
-            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[lead]
+            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[:, None]
         above = np.zeros_like(result)
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
-            above[level] = above[up] + self.precisions[up][lead] * result[up]
-            result[level] -= above[level] * alone[level][lead]
-        return result
-
-    def covary_whole(self, rows: Array) -> Array:
-        of_leaves = self.means(rows).reshape(-1, self.nodes.leaves.size).T
-        return self.spread(self.covariances(of_leaves)[self.nodes.leaves].T).reshape(rows.shape)
+            above[level] = above[up] + self.precisions[up][:, None] * result[up]
+            result[level] -= above[level] * alone[level][:, None]
+        return self.spread(result[nodes.leaves].T).reshape(rows.shape)
 
     def orthonormal(self) -> TreeStrategy:
-        return TreeStrategy(self.leaf_of, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
+        return TreeStrategy(self.classes, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
 
     # --- variances ---
 
@@ -133,8 +120,8 @@ class TreeStrategy(OnForest, ClassedStrategy):
     def _of_leaves(self, groups: Integers) -> Integers | None:
         """Return the group of every leaf; None if a group separates values that the strategy does not."""
         of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
-        of_leaves[self.leaf_of] = groups
-        return of_leaves if np.array_equal(of_leaves[self.leaf_of], groups) else None
+        of_leaves[self.classes] = groups
+        return of_leaves if np.array_equal(of_leaves[self.classes], groups) else None
 
     # --- fewer values ---
 
@@ -144,7 +131,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
         if of_leaves is None:
             return np.arange(self.shape[0])
         tops = parts_of_groups(self.nodes, of_leaves)
-        return np.unique(tops, return_inverse=True)[1].reshape(-1)[self.leaf_of]
+        return np.unique(tops, return_inverse=True)[1].reshape(-1)[self.classes]
 
     def pruned(self, parts: Integers) -> TreeStrategy:
         """Return the strategy over parts of the values, each a node, that knows as much.
@@ -178,11 +165,11 @@ class TreeStrategy(OnForest, ClassedStrategy):
         multipliers[leaves] = 0
         left = self.nodes.path_sums(self.precisions * scale**2) - self.nodes.path_sums(multipliers**2)
         multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
-        whole = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
+        whole = TreeStrategy(self.classes, self.parents, multipliers**2)
         shift = np.zeros_like(multipliers)
         shift[whole.measured] = np.rint(whole.answers_whole(whole.balance))
         rounded = multipliers.astype(np.int64), shift.astype(np.int64)
-        return self._in_integers(Tree(self.leaf_of, self.parents, *rounded))
+        return self._in_integers(Tree(self.classes, self.parents, *rounded))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ratios = self.of_integers(rounded).passes[2] / self.passes[2]
@@ -192,7 +179,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Tree)  # noqa: S101 - the registry has seen to it
-        whole = cls(factor.leaf_of, factor.parents, factor.multipliers.astype(float) ** 2)
+        whole = cls(factor.classes, factor.parents, factor.multipliers.astype(float) ** 2)
         return whole.around_shift(factor, factor.shift[factor.measured])
 
     def is_sound(self) -> bool:

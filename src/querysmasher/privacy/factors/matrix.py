@@ -35,15 +35,26 @@ Tables = NDArray[Any]
 """Tables of 64-bit integers or doubles; sums have the same type."""
 
 
-class Columns(Factor):
-    """Rows of integers, by their columns."""
+@dataclass(frozen=True, eq=False)
+class Matrix(Factor):
+    """Any rows of integers over the cells of its axes."""
+
+    kind = "matrix"
+    stored: ClassVar = {"entries": given}
 
     entries: Integers
-    """Every column (rows × columns)."""
+
+    def __post_init__(self) -> None:
+        """Check that the entries are 64-bit integers, and keep a read-only copy."""
+        self._keep(entries=2)
 
     @property
     def rows(self) -> int:
         return len(self.entries)
+
+    @property
+    def cells(self) -> int:
+        return self.entries.shape[1]
 
     @cached_property
     def largest(self) -> int:  # cached, as every attribute set needs it
@@ -58,8 +69,7 @@ class Columns(Factor):
             return max(sum(int(b) ** 2 for b in column) for column in self.entries.T[longest])
         return int((self.entries**2).sum(axis=0).max())
 
-    def _products(self, tables: Numbers, bound: int) -> Numbers:
-        """Return the products with tables over the columns, exactly, as `exact_answers` does."""
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
         if bound * self.largest < EXACT:
             return np.matmul(self.entries.astype(np.float64), tables.astype(np.float64))
         digit = EXACT.bit_length() - 1 - bound.bit_length()
@@ -75,27 +85,6 @@ class Columns(Factor):
             if last:
                 return result
             matrix, shift = (matrix - low) >> digit, shift + digit
-
-
-@dataclass(frozen=True, eq=False)
-class Matrix(Columns):
-    """Any rows of integers over the cells of its axes."""
-
-    kind = "matrix"
-    stored: ClassVar = {"entries": given}
-
-    entries: Integers
-
-    def __post_init__(self) -> None:
-        """Check that the entries are 64-bit integers, and keep a read-only copy."""
-        self._keep(entries=2)
-
-    @property
-    def cells(self) -> int:
-        return self.entries.shape[1]
-
-    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
-        return self._products(tables, bound)
 
     def transposed(self, answers: Array) -> Array:
         return np.matmul(self.entries.T.astype(float), answers)
@@ -162,20 +151,24 @@ class Partition:
         """Return the column of every cell, in row-major order."""
         return self.labels[np.ix_(*self.maps)].ravel()
 
-    def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
-        """Sum along an axis of the tables, which is axis `which` of the partition, within every class."""
-        return _sums(tables, axis, self._orders[which])
+    def spread(self, columns: Tables) -> Tables:
+        """Return what holds for the columns, along the last axis, for every cell."""
+        return columns if not any(self._orders) else columns[..., self.of_cells()]
 
-    def column_sums(self, tables: Tables, axis: int) -> Tables:
-        """Sum along an axis of the tables, which lists the coarse cells, within every column."""
-        return _sums(tables, axis, self._orders[-1])
+    def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
+        """Sum along an axis of the tables, which is axis `which` of the partition, within every class.
+
+        If `which` is -1, the axis lists the coarse cells, and the sums are those within every column.
+        """
+        order = self._orders[which]
+        return tables if order is None else np.add.reduceat(np.take(tables, order[0], axis), order[1], axis)
 
     def sums(self, tables: Tables) -> Tables:
         """Sum the cells of every column, for tables in columns; in 64-bit integers, by additions alone."""
         result = tables.reshape(*self.shape, -1)
         for axis in range(len(self.maps)):
             result = self.class_sums(result, axis, axis)
-        return self.column_sums(result.reshape(self.labels.size, -1), 0)
+        return self.class_sums(result.reshape(self.labels.size, -1), 0, -1)
 
 
 def _count(what: str, numbers: Integers) -> int:
@@ -194,24 +187,49 @@ def _order(numbers: Integers) -> tuple[Integers, Integers] | None:
     return order, starts
 
 
-def _sums(tables: Tables, axis: int, order: tuple[Integers, Integers] | None) -> Tables:
-    if order is None:
-        return tables
-    return np.add.reduceat(np.take(tables, order[0], axis=axis), order[1], axis=axis)
+class OnColumns(Factor):
+    """A factor over the columns of a partition of the cells."""
 
+    partition: Partition
+    """Which cells share a column."""
+    inner: Factor
+    """The factor over columns."""
 
-def _listed(maps: Any) -> tuple[Any, ...]:
-    """Return the maps that a file lists."""
-    require(type(maps) is list, "strategy: expected a list of maps in a merged matrix")
-    return tuple(maps)
+    @property
+    def rows(self) -> int:
+        return self.inner.rows
+
+    @property
+    def cells(self) -> int:
+        return self.partition.cells
+
+    @property
+    def largest(self) -> int:
+        return self.inner.largest
+
+    def fits(self, sizes: tuple[int, ...]) -> bool:
+        return self.partition.shape == sizes
+
+    def squared_column(self) -> int:
+        return self.inner.squared_column()
+
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+        return self.inner.exact_answers(self.partition.sums(tables.astype(np.int64)), bound)
+
+    def transposed(self, answers: Array) -> Array:
+        return self.inner.transposed(answers)[self.partition.of_cells()]
 
 
 @dataclass(frozen=True, eq=False)
-class Merged(Columns):
+class Merged(OnColumns):
     """Rows of integers over cells of which many share a column: column matrix[:, labels[maps…]] at a cell."""
 
     kind = "merged"
-    stored: ClassVar = {"maps": _listed, "labels": given, "matrix": given}
+    stored: ClassVar = {
+        "maps": lambda maps: tuple(maps) if type(maps) is list else None,
+        "labels": given,
+        "matrix": given,
+    }
 
     maps: tuple[Integers, ...]
     """The class of every value, by axis."""
@@ -222,33 +240,11 @@ class Merged(Columns):
 
     def __post_init__(self) -> None:
         """Check that the labels are those of the columns; keep read-only copies."""
-        self._keep(matrix=2)
-        object.__setattr__(self, "maps", self.partition.maps)
-        object.__setattr__(self, "labels", self.partition.labels)
-        fits = self.maps and self.matrix.shape[1] == self.partition.columns
+        partition, inner = Partition(self.maps, self.labels), Matrix(self.matrix)
+        fits = partition.maps and inner.cells == partition.columns
         require(fits, "strategy: expected as many columns in a merged matrix as its labels name")
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Which cells share a column."""
-        return Partition(self.maps, self.labels)
-
-    @property
-    def entries(self) -> Integers:  # type: ignore[override]
-        return self.matrix
-
-    @property
-    def cells(self) -> int:
-        return self.partition.cells
-
-    def fits(self, sizes: tuple[int, ...]) -> bool:
-        return self.partition.shape == sizes
-
-    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
-        return self._products(self.partition.sums(tables.astype(np.int64)), bound)
-
-    def transposed(self, answers: Array) -> Array:
-        return np.matmul(self.matrix.T.astype(float), answers)[self.partition.of_cells()]
+        vars(self).update(partition=partition, maps=partition.maps, labels=partition.labels)
+        vars(self).update(inner=inner, matrix=inner.entries)
 
 
 INNER: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Mirrored)}
@@ -270,11 +266,11 @@ class OnClasses:
     @cached_property
     def partition(self) -> Partition:
         """Which values share a class; refused unless every class has some."""
-        return Partition((self.classes,), np.arange(1 + int(self.classes.max())))
+        return Partition((self.classes,), np.arange(min(int(self.classes.max()) + 1, self.classes.size)))
 
 
 @dataclass(frozen=True, eq=False)
-class Coarse(OnClasses, Factor):
+class Coarse(OnClasses, OnColumns):  # type: ignore[override]
     """A factor over classes of the values of one attribute."""
 
     kind = "coarse"
@@ -289,24 +285,3 @@ class Coarse(OnClasses, Factor):
         self._keep(classes=1)
         fits = type(self.inner) in INNER.values() and self.inner.cells == self.partition.columns
         require(fits, "strategy: expected a matrix or a mirrored filter over the classes of a coarse factor")
-
-    @property
-    def rows(self) -> int:
-        return self.inner.rows
-
-    @property
-    def cells(self) -> int:
-        return self.classes.size
-
-    @property
-    def largest(self) -> int:
-        return self.inner.largest
-
-    def squared_column(self) -> int:
-        return self.inner.squared_column()
-
-    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
-        return self.inner.exact_answers(self.partition.sums(tables.astype(np.int64)), bound)
-
-    def transposed(self, answers: Array) -> Array:
-        return self.inner.transposed(answers)[self.classes]

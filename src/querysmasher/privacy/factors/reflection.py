@@ -186,9 +186,9 @@ class Reflection:
 
 
 def smooth_length(least: int) -> int:
-    """Return the smallest length from `least` on that is 2^a, 3·2^a or 5·2^a: transforms of it are fast."""
+    """Return the least length from `least` on that is k·2^a, k = 1, 3, 5, 25 or 27: quick to transform."""
     power = 1 << max(0, (least - 1).bit_length())
-    return min(n for n in (power, power * 3 // 4, power * 5 // 8) if n >= least)
+    return min(n for k in (20, 24, 25, 27, 32) if (n := power * k // 32) >= least)
 
 
 def _even_transform(entries: Array, period: int) -> Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, require, sum_of_squares
-from querysmasher.privacy.factors.matrix import Partition, Tables
+from querysmasher.privacy.factors.matrix import OnClasses, Tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +95,9 @@ class Nodes:
         return result[self.leaves]
 
 
-class OnForest:
-    """What has nodes of a forest over the values of an attribute."""
+class OnForest(OnClasses):
+    """What has nodes of a forest over the values of an attribute: every class is a node without children."""
 
-    leaf_of: Integers
-    """The number of every value's leaf, among the nodes without children: each is used."""
     parents: Integers
     """The parent of every node, -1 for a root, level by level."""
 
@@ -108,21 +106,16 @@ class OnForest:
         """The forest."""
         return Nodes(self.parents)
 
-    @cached_property
-    def partition(self) -> Partition:
-        """Which values share a leaf; refused unless every leaf has some."""
-        return Partition((self.leaf_of,), np.arange(self.nodes.leaves.size))
-
 
 @dataclass(frozen=True, eq=False)
 class Tree(OnForest, Factor):
     """Row k is multipliers[v] times the sum over the values below node v, for the k-th node measured."""
 
     kind = "tree"
-    stored = dict.fromkeys(("leaf_of", "parents", "multipliers", "shift"), given)
+    stored = dict.fromkeys(("classes", "parents", "multipliers", "shift"), given)
     stands_alone = True
 
-    leaf_of: Integers
+    classes: Integers
     parents: Integers
     multipliers: Integers
     """A positive integer for every leaf, zero for a node that is not measured."""
@@ -131,7 +124,7 @@ class Tree(OnForest, Factor):
 
     def __post_init__(self) -> None:
         """Check that the arrays describe a forest over the values; keep read-only copies."""
-        self._keep(leaf_of=1, parents=1, multipliers=1, shift=1)
+        self._keep(classes=1, parents=1, multipliers=1, shift=1)
         nodes, multipliers, shift = self.nodes, self.multipliers, self.shift
         fits = len(nodes) == multipliers.size and self.partition.columns == nodes.leaves.size
         require(fits, "strategy: expected a multiplier for every node of a tree")
@@ -175,4 +168,4 @@ class Tree(OnForest, Factor):
         weighted = np.zeros((len(self.nodes), answers.shape[1]))
         weighted[self.measured] = answers * self.multipliers[self.measured].astype(float)[:, None]
         shifted = self.shift[self.measured].astype(float) @ answers
-        return self.nodes.path_sums(weighted)[self.leaf_of] - shifted
+        return self.nodes.path_sums(weighted)[self.classes] - shifted
