@@ -251,7 +251,7 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     columns, back = equal_columns(R[long])
     first = solve_design(R[long][:, columns], np.bincount(back, start).astype(float), tolerance / 2)
     rest = solve_design(R[~long], start, tolerance / 2)
-    near, ratio = rest.weights + ROUNDING / len(start), rest.value / first.value
+    near, ratio = rest.weights + 0.01 * start / start.sum(), rest.value / first.value
     spared = np.maximum(1 - first.leverages / first.value, ROUNDING)
     shared = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
     more = np.minimum(2 * ratio**2 / spared**8, max(ratio, tolerance / 4))
