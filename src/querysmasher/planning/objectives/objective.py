@@ -137,6 +137,8 @@ class Least:
     multipliers: Multipliers
     whole: Wholes
     aimed_cost: float
+    bound: float
+    """A lower bound on the cost of every plan of its kind that meets all targets."""
 
 
 def plan_least(workload: Workload, replan: Replan) -> Plan:
@@ -166,9 +168,9 @@ def _least(workload: Workload, replan: Replan) -> Least:
         ratio = missed_by(as_measured(plan, replan.max_records))
         if ratio <= MET:
             break
-        more = plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2
-        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
-    return replace(tried[-1], plan=plan)
+        plan = at_cost(plan, plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2)
+    certificate = Certificate(plan.budget.privacy_cost, tried[-1].bound, LEAST)
+    return replace(tried[-1], plan=replace(plan, certificate=certificate))
 
 
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
@@ -177,7 +179,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     best = least_largest(aimed, targets_of(aimed), replan, centres)
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    least = cost / (1 + plan.gap) ** 2
+    bound = cost / (1 + plan.gap) ** 2
     indices = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
@@ -186,9 +188,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, replace(replan, whole=whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    plan = at_cost(plan, cost)
-    certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
-    return Least(replace(plan, certificate=certificate), best.multipliers, whole, aimed_cost)
+    return Least(at_cost(plan, cost), best.multipliers, whole, aimed_cost, bound)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
