@@ -47,7 +47,8 @@ from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
-from querysmasher.planning.solvers.optimum import equal_columns, independent_root, root_diagonal, terms_rows
+from querysmasher.planning.solvers.design import equal_columns
+from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
 from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.privacy.budget import Budget
