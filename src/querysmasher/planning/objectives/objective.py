@@ -29,7 +29,7 @@ from querysmasher.planning.checks import check_something
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.multipliers import Multipliers
+from querysmasher.planning.objectives.multipliers import Multipliers, targets_of
 from querysmasher.planning.objectives.replan import Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.variances import Extreme
@@ -92,11 +92,6 @@ def aimed_of(workload: Workload) -> Workload:
     return Workload(workload.schema, tuple(g for g in workload if g.target is not None))
 
 
-def targets_of(workload: Workload, default: float = 1.0) -> Array:
-    """Return the target of every group, and a default where there is none."""
-    return np.array([default if g.target is None else g.target.std for g in workload])
-
-
 def replace_targets(workload: Workload, factor: float) -> Workload:
     """Return the workload with multiples of its targets, as standard errors."""
     groups = (g if g.target is None else replace(g, target=Target(g.target.std * factor)) for g in workload)
@@ -119,7 +114,7 @@ def least_largest(
 
     The aims are standard errors, one for every group.
     """
-    search = Search(workload, aims, replan, mean=False)
+    search = Search(workload, replan, aims)
     best = search.run(centres)
     assert best is not None  # noqa: S101 - without caps, every plan will do
     plan = replace(best.plan, workload=workload)
@@ -137,6 +132,8 @@ class Least:
     multipliers: Multipliers
     whole: Wholes
     aimed_cost: float
+    bound: float
+    """A lower bound on the cost of the plan."""
 
 
 def plan_least(workload: Workload, replan: Replan) -> Plan:
@@ -166,9 +163,9 @@ def _least(workload: Workload, replan: Replan) -> Least:
         ratio = missed_by(as_measured(plan, replan.max_records))
         if ratio <= MET:
             break
-        more = plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2
-        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
-    return replace(tried[-1], plan=plan)
+        plan = at_cost(plan, plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2)
+    certificate = Certificate(plan.budget.privacy_cost, tried[-1].bound, LEAST)
+    return replace(tried[-1], plan=replace(plan, certificate=certificate))
 
 
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
@@ -177,7 +174,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     best = least_largest(aimed, targets_of(aimed), replan, centres)
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    least = cost / (1 + plan.gap) ** 2
+    bound = cost / (1 + plan.gap) ** 2
     indices = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
@@ -186,9 +183,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, replace(replan, whole=whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    plan = at_cost(plan, cost)
-    certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
-    return Least(replace(plan, certificate=certificate), best.multipliers, whole, aimed_cost)
+    return Least(at_cost(plan, cost), best.multipliers, whole, aimed_cost, bound)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
@@ -236,8 +231,7 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
             break
         factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
         tighter = replace_targets(aimed, 1 / factor)
-        search = Search(tighter, targets_of(tighter, math.inf), replan, mean=True)
-        shared = search.shared_anew(best) or _within(tighter, replan, best.centres, least)
+        shared = Search(tighter, replan).shared_anew(best) or _within(tighter, replan, best.centres, least)
         best = replace(shared or best, workload=aimed)
     # tighter targets have a higher bound, which does not hold for these
     return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
@@ -251,7 +245,7 @@ def _within(
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
     replan = replan if least is None else replace(replan, whole=least.whole)
-    search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
+    search = Search(workload, replan)
     best = search.run(centres, None if least is None else least.multipliers)
     plan = None
     if best is not None:
