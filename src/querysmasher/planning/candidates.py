@@ -273,7 +273,10 @@ class Beside:
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
     def bound_split(self, best: Plan | None) -> float:
-        """Return a lower bound on the root loss of all queries, if all are split; infinite if slow."""
+        """Return a lower bound on the root loss of all queries, if all are split.
+
+        It is infinite where that takes long: then they are split only if nothing else can be measured.
+        """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
             return math.inf

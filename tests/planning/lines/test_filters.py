@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.lines.filters import solve_line, window_bound
+from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.gram import LineGram
+from querysmasher.planning.solvers.bounds import window_bound
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range

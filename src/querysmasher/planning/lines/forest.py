@@ -1,4 +1,4 @@
-"""Hierarchies of very many values: the best precisions of their nodes, and bounds on any strategy.
+"""Hierarchies of very many values: the best precisions of their nodes.
 
 Among strategies V = Σ_v a_v 1_v1_vᵀ with path sums of one, the loss f is convex, and homogeneous of degree
 -1. Write a_v as a fraction s_v of what is left on the path above v; leaves take the rest. With slopes
@@ -8,14 +8,9 @@ g_v = -∂f/∂a_v and R_v = s_v g_v + (1 − s_v) Σ_c R_c, the minimum has g_v
 
 is exact for two nodes on a path and converges in a few steps for most trees.
 
-Bounds. For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss
-below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. Against any strategy
-whatsoever, with p a distribution on the leaves and X = P^½ G P^½, the root of the loss is at least tr X^½,
-and
-
-    tr X^½ = (2/π) ∫ tr X (X + t²)⁻¹ dt = (2/π) ∫ f(ω + [t²/p at leaves]) dt,
-
-the same passes again. p ∝ g at the leaves is nearly the best, and p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
+For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss below f²/M,
+with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. `solvers.bounds` has a bound on any
+strategy whatsoever.
 """
 
 from __future__ import annotations
@@ -27,9 +22,10 @@ import numpy as np
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.checks import nothing_to_measure
-from querysmasher.planning.lines.filters import LineSolution, whole_loss
-from querysmasher.planning.lines.gram import LineGram, is_implicit, trace_bound
+from querysmasher.planning.lines.filters import LineSolution
+from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, merge_alike, nested
+from querysmasher.planning.solvers.bounds import tree_bound
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
@@ -42,7 +38,7 @@ def solve_tree(groups: Nested) -> LineSolution:
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes, loss = best_precisions(tree)
     strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    bound = any_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
+    bound = tree_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
     return LineSolution(strategy, scale * loss, scale * min(loss, bound))
 
 
@@ -72,20 +68,6 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array, float]:
     return precisions, slopes, best
 
 
-def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
-    """Return a lower bound on the root of the loss of any strategy; it need not be above `enough`."""
-    leaf = tree.nodes.is_leaf
-    counts = tree.counts[leaf]
-
-    def terms(p: Array, t: float) -> tuple[float, Array]:
-        precisions = tree.weights.astype(float)
-        precisions[leaf] += t * t * counts / p
-        value, g = tree.slopes(precisions)
-        return value, g[leaf] * t * t * counts / p**2
-
-    return trace_bound(terms, slopes[leaf], math.log(enough / float(counts.sum())), enough)
-
-
 def _allocated(tree: WeightedTree, fractions: Array) -> Array:
     """Return the precisions with these fractions: path sums are one."""
     left = np.ones(len(fractions))
@@ -98,13 +80,12 @@ def _allocated(tree: WeightedTree, fractions: Array) -> Array:
 def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) -> Array:
     """Return Σ_c R_c for every node, or Σ_c M_c if no fractions are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        level = nodes.levels[depth]
+    for level, parents, starts in nodes.families[:0:-1]:
         g, rest = slopes[level], below[level]
         best = (
             np.maximum(g, rest) if fractions is None else fractions[level] * g + (1 - fractions[level]) * rest
         )
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
+        below[parents] = np.add.reduceat(best, starts)
     return below
 
 
@@ -126,5 +107,5 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
         )
         raise TooLargeError(msg)
     solution = solve_tree(groups)
-    loss = whole_loss(gram, solution.strategy)
+    loss = solution.strategy.whole_loss(gram)
     return LineSolution(solution.strategy, loss, min(solution.bound, loss))

@@ -1,26 +1,20 @@
-"""The Gram matrix of queries about one attribute of very many values, never written out, and its bounds.
+"""The Gram matrix of queries about one attribute of very many values, never written out.
 
-The inverse T of the Gram matrix G₀ of weighted prefixes is the Laplacian of a path: conductance 1/ω_j
-between values j and j+1, and 1/ω_{n−1} from the last value to the ground. Single values add a diagonal μ.
-All ranges and all circular ranges are prefixes too, up to a matrix QJQᵀ of rank three: with ℓ_j = n − j,
+Weighted prefixes and single values take running sums. All ranges and all circular ranges are prefixes too, up
+to a matrix QJQᵀ of rank three: with ℓ_j = n − j,
 
     ranges    (min+1)(n−max) = (n+1)·(n−max) − ℓ_i ℓ_j
     circular  d² − nd + n(n+1)/2 = 2n·(n−max) + (i² + ni) + (j² + nj) − 2ij + n(n+1)/2 − 2n²,   d = |i − j|
 
-For any distribution p, with P = diag(p) and H = P^½GP^½, no strategy has a loss below (tr H^½)². With
-E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹, of a tridiagonal matrix, and G = G₀ + μ:
-
-    tr H^½ = (2/π) ∫ tr H(H + t²)⁻¹ dt = (2/π) ∫ Σ_j [μ_j/E_j + (t²/p_j) R_jj/E_j²] dt,
-
-positive terms only. The diagonal of R follows from the pivots in both directions. The terms of rank three
-add (2/π) ∫ t²P^{-½}YCYᵀP^{-½} dt to the root, with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J.
-p ← p·v with v_j = (H^½)_jj/p_j increases the bound.
+Ranges of given lengths, as in moving sums, are filters in the cosine basis. Let value j stand at j + ½. In
+the cosine basis, a range of length l around x has the coefficients D_l(θ)·cos θx with
+D_l(θ) = sin(lθ/2)/sin(θ/2). Cosines at all n positions x are orthogonal. So ranges of length l at all
+positions, reflected where they pass an end, have a Gram matrix that is a filter, with eigenvalues D_l².
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,85 +27,8 @@ from querysmasher.workload.family import Family, Indexes, Structure
 WeightedFamily = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
 
-STEP = 0.6
-"""Step in log t of the trapezium rule."""
-
-SMALL = 1e-7
-"""Terms of the trapezium rule below this fraction of the sum end it."""
-
-GAIN = 1e-4
-"""A bound that rises by less than this fraction rises no more."""
-
-EASY = 1e-10
-"""Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
-
 ROUGH = 1e-3
 """Minimum of local weights, as a fraction of their mean."""
-
-
-def trace_bound(
-    terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float
-) -> float:
-    """Return a lower bound on the largest tr X^½ of any distribution p; it need not be above `enough`.
-
-    For a distribution and t, `terms` returns tr X(X + t²)⁻¹ and, up to a factor, what each p gains by
-    growing. Most terms are about e^middle. In log t, the integrand of each eigenvalue is a hyperbolic secant,
-    for which the trapezium rule of step h is too large by at most a factor 1 + 2 Σ_k sech(kπ²/h) (Poisson's
-    summation formula); leaving terms out only lowers the sum. So the bound is certified.
-    """
-    excess, best = 1 + 4.4 * sum(math.exp(-k * math.pi**2 / STEP) for k in (1, 2)), 0.0
-    for _ in range(12):
-        p = p / p.sum()
-        total, gains = 0.0, np.zeros(p.size)
-        for sign in (1, -1):
-            for step in range(sign < 0, 2_000):
-                t = math.exp(middle + sign * step * STEP)
-                term, gain = terms(p, t)
-                total += t * term
-                gains += t * gain
-                if t * term <= SMALL * total:
-                    break
-        value = 2 / math.pi * STEP * total / excess
-        done = value <= best * (1 + GAIN)
-        best, p = max(best, value), p * gains**1.5
-        if done or best >= enough:
-            break
-    return best
-
-
-def path_bound(gram: LineGram, start: Array, enough: float) -> float:
-    """Return a lower bound on the loss of the families with a closed form, near `enough` if it can be.
-
-    Prefixes of too little weight get more. That adds at most the root of the least loss of what is added,
-    as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
-    """
-    path, rows, middle = gram.path
-    weights, values = np.append(path[:-1], path[-1] + gram.total), gram.values
-    if not weights.any():
-        return float(values.sum())
-    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
-    least = EASY * weights.max()
-    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
-    weights = np.maximum(weights, least)
-    image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ
-    laplacian, beside = 1 / weights, -1 / weights[:-1]  # T
-    laplacian[1:] -= beside
-
-    def terms(p: Array, t: float) -> tuple[float, Array]:
-        inverse = p / (t**2 + values * p)  # E⁻¹
-        diagonal = laplacian + inverse
-        ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
-        back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
-        result = t**2 * inverse**2 / (ahead + back - diagonal) / p + values * inverse
-        if len(rows):
-            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
-            inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
-            result += t**2 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
-        return float(result.sum()), result / p
-
-    root = math.sqrt(enough)
-    return max(0.0, trace_bound(terms, start, math.log(root / gram.size), root) - surplus) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +160,15 @@ def square_sum(family: Family, centre: Array) -> float:
     """Return the sum over the family's queries q of weight × (q·centre)², without listing all queries."""
     gram = LineGram.of(centre.size, [(family, 1.0)])
     return float(gram.times(centre[None])[0] @ centre)
+
+
+def length_spectrum(by_length: Array) -> Array:
+    """Return Σ c_l D_l(θ)² at every frequency, for the weights c_l of lengths below twice the size."""
+    size = len(by_length) // 2
+    angles = np.arange(1, size) * (np.pi / (2 * size))
+    waves = 2 * (by_length.sum() - np.fft.rfft(by_length).real[1:size])  # Σ c_l (2 sin(lθ/2))²
+    squares = np.square(np.arange(2 * size))
+    return np.append(by_length @ squares, np.maximum(waves, 0.0) / (4 * np.sin(angles) ** 2))
 
 
 def _boundaries(family: Family) -> Array:

@@ -133,7 +133,7 @@ class Least:
     whole: Wholes
     aimed_cost: float
     bound: float
-    """A lower bound on the cost of the plan."""
+    """A lower bound on the cost of every plan of its kind that meets all targets."""
 
 
 def plan_least(workload: Workload, replan: Replan) -> Plan:

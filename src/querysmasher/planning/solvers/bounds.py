@@ -1,10 +1,16 @@
-"""Lower bounds on the loss of every strategy for some rows, or for a block that is not solved to optimality.
+"""Lower bounds on the loss of every strategy for rows, blocks, lines and trees.
 
 All are of one quantity. For queries with weighted rows W and any weights p ≥ 0 of the cells, Σp = 1, no
 strategy of unit cost has a root loss below the nuclear norm of W P^½, the sum of its singular values
-(`design`).
+(`design`). With the Gram matrix G = WᵀW it is tr M^½, M = P^½GP^½.
 
-Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear norm at p ∝ s² is at least ‖s‖.
+*One square root.* ‖WP^½‖_* ≥ tr UᵀWP^½ for every U of norm one at most. With the polar factor W = US that is
+Σ_j s_j √p_j, s the diagonal of S = G^½, and p ∝ s² is best: ‖s‖.
+
+*One integral.* tr M^½ = (2/π) ∫ tr M(M + t²)⁻¹ dt, t from 0 to ∞. In log t, the integrand of each eigenvalue
+is a hyperbolic secant, for which the trapezium rule of step h is wrong by a factor of at most 1 ± ε,
+ε = 2 Σ_k sech(kπ²/h) (Poisson's summation formula). All terms are positive: leaving some out only lowers the
+sum. So a bound is certified.
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition:
@@ -33,12 +39,31 @@ which is exact if Q diagonalises all terms, and never below the root of the sum 
 
 With one product and few rows: in the product's eigenbasis M = D + UᵀU, D diagonal and U as many rows as T:
 
-    tr M^½ = tr D^½ + (2/π) ∫ t² tr[EUᵀ(I + UEUᵀ)⁻¹UE] dt,  E = (D + t²)⁻¹,  t from 0 to ∞,
+    tr M^½ = tr D^½ + (2/π) ∫ t² tr[EUᵀ(I + UEUᵀ)⁻¹UE] dt,  E = (D + t²)⁻¹,
 
-the difference of (2/π) ∫ tr M(M + t²)⁻¹ dt and the same for D. By the trapezium rule of step h in log t, both
-are wrong by a factor of at most 1 ± ε, ε = 2 Σ_k sech(kπ²/h) (`lines.forest`). All terms are positive:
-leaving some out only lowers the bound. Of several products one is treated so, and the squared bound of the
-others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
+the difference of the integrals for M and for D: its terms are positive too. Of several products one is
+treated so, and the squared bound of the others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
+
+*Lines.* If queries are a filter in some basis (`lines.filters`), ‖s‖ takes a few transforms.
+Ranges of given lengths at all positions, reflected where they pass an end, are a filter with the root F²
+(`lines.gram`), and so are single values and the total. Let W have the rows that lie inside, and E those that
+pass an end. The polar factor U of all, restricted to the rows of W, has norm one at most:
+tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and the best p gives Σ_j (F² − F⁻²EᵀE)_jj². Only the first cells of E
+matter.
+
+Otherwise the integral takes a recurrence. The inverse T of the Gram matrix G₀ of weighted prefixes is the
+Laplacian of a path: conductance 1/ω_j between values j and j+1, and 1/ω_{n−1} from the last value to the
+ground. Single values add a diagonal μ. With G = G₀ + μ, E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹,
+
+    tr M(M + t²)⁻¹ = Σ_j [μ_j/E_j + (t²/p_j) R_jj/E_j²].
+
+T + E⁻¹ is tridiagonal: the diagonal of R follows from the pivots in both directions. All ranges, and all
+circular ranges, add QJQᵀ of rank three to G₀ (`lines.gram`), and t²P^{-½}YCYᵀP^{-½} to M(M + t²)⁻¹, with
+Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. p ← p·v with v_j = (M^½)_jj/p_j increases the bound.
+
+*Trees.* M(M + t²)⁻¹ has the trace of G(G + t²P⁻¹)⁻¹: the loss of the strategy that measures the nodes with
+their weights as precisions, and leaves with t²/p more (`lines.trees`). p ∝ the slopes of the best strategy at
+the leaves is nearly the best, and p_j ← p_j · ∂(tr M^½)/∂p_j raises it.
 """
 
 from __future__ import annotations
@@ -46,7 +71,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from weakref import WeakKeyDictionary
 
@@ -57,6 +82,8 @@ from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.grading import is_graded
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import LineGram, length_spectrum
+from querysmasher.planning.lines.trees import WeightedTree
 from querysmasher.planning.solvers.design import Design, Iterate
 from querysmasher.planning.solvers.optimum import (
     RANK,
@@ -69,9 +96,19 @@ from querysmasher.planning.solvers.optimum import (
     terms_rows,
 )
 from querysmasher.planning.split import Block, Part
+from querysmasher.privacy.factors import Reflection
 
-STEP = 0.8
-"""h: the rule is wrong by at most 2e-5."""
+STEP, FINER = 0.8, 0.6
+"""h for blocks, and for lines and trees: the rule is wrong by at most 2e-5, and by 3e-7."""
+
+SMALL = 1e-7
+"""Terms of the trapezium rule below this fraction of the sum end it."""
+
+GAIN = 1e-4
+"""A bound that rises by less than this fraction rises no more."""
+
+EASY = 1e-10
+"""Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
 
 
 def least_root(root: Array) -> float:
@@ -316,3 +353,145 @@ def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape:
         total += t**3 * float(np.trace(np.linalg.solve(np.eye(len(U)) + scaled @ U.T, scaled @ scaled.T)))
     error = 4.1 * math.exp(-(math.pi**2) / STEP)
     return ((1 - error) * float(np.sqrt(D).sum()) + 2 / math.pi * STEP * total) / (1 + error)
+
+
+# --- lines and trees ---
+
+
+def _trace_bound(
+    terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float
+) -> float:
+    """Return a lower bound on the largest tr M^½ of any distribution p; it need not be above `enough`.
+
+    For a distribution and t, `terms` returns tr M(M + t²)⁻¹ and, up to a factor, what each p gains by
+    growing. Most terms are about e^middle.
+    """
+    best = 0.0
+    for _ in range(12):
+        p = p / p.sum()
+        total, gains = 0.0, np.zeros(p.size)
+        for sign in (1, -1):
+            for step in range(sign < 0, 2_000):
+                t = math.exp(middle + sign * step * FINER)
+                term, gain = terms(p, t)
+                total += t * term
+                gains += t * gain
+                if t * term <= SMALL * total:
+                    break
+        value = 2 / math.pi * FINER * total / (1 + 4.1 * math.exp(-(math.pi**2) / FINER))
+        done = value <= best * (1 + GAIN)
+        best, p = max(best, value), p * gains**1.5
+        if done or best >= enough:
+            break
+    return best
+
+
+def path_bound(gram: LineGram, start: Array, enough: float) -> float:
+    """Return a lower bound on the loss; that of families with a closed form need not be above `enough`.
+
+    Prefixes of too little weight get more, which adds at most the root of the least loss of what is added,
+    as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
+    """
+    path, rows, middle = gram.path
+    weights, values = np.append(path[:-1], path[-1] + gram.total), gram.values
+    if not weights.any():
+        return float(values.sum()) + _bound_on_others(gram)
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+    least = EASY * weights.max()
+    surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
+    weights = np.maximum(weights, least)
+    image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ
+    laplacian, beside = 1 / weights, -1 / weights[:-1]  # T
+    laplacian[1:] -= beside
+
+    def terms(p: Array, t: float) -> tuple[float, Array]:
+        inverse = p / (t**2 + values * p)  # E⁻¹
+        diagonal = laplacian + inverse
+        ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
+        back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
+        result = t**2 * inverse**2 / (ahead + back - diagonal) / p + values * inverse
+        if len(rows):
+            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
+            inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
+            result += t**2 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
+        return float(result.sum()), result / p
+
+    root = math.sqrt(enough)
+    bound = max(0.0, _trace_bound(terms, start, math.log(root / gram.size), root) - surplus) ** 2
+    return bound + _bound_on_others(gram)
+
+
+def even_bound(gram: LineGram, ends: str) -> float:
+    """Return Σ_j S_jj² for what is diagonal in a basis and no larger than G, and bounds for the rest."""
+    n, least = gram.size, float(gram.values.min())
+    rest = float((gram.values - least).sum())
+    if ends == "cosine":
+        return window_bound(gram) + rest
+    reflection = Reflection(ends, n)
+    even = {"prefix": gram.prefixes.min(), "range": (n + 1) * gram.ranges, "circular": 2 * n * gram.circular}
+    square = reflection.second_differences
+    eigenvalues = least + even[ends] / np.where(square > 0, square, 1.0)
+    if ends == "circular":
+        eigenvalues[0] = least + gram.circular * (n**2 + n * (n - 1) * (2 * n - 1) / 6) + n * gram.total
+    else:
+        rest += gram.total
+    diagonal = reflection.diagonal(reflection.kernel(np.sqrt(eigenvalues)))
+    return float(diagonal @ diagonal) + rest + _bound_on_others(gram)
+
+
+def _bound_on_others(gram: LineGram) -> float:
+    """Return the sum of lower bounds for each query without a closed form."""
+    bound = 0.0
+    for family, coefficient in gram.others:
+        if family.spans() is not None:
+            bound += coefficient * float(family.query_weights().sum())
+        elif family.fits_memory:  # leaving the others out only lowers the bound
+            bound += coefficient * float(family.query_weights() @ np.abs(family.matrix()).max(axis=1) ** 2)
+    return bound
+
+
+def window_bound(gram: LineGram) -> float:
+    """Return a lower bound on the loss of ranges of given lengths, single values and the total, at unit cost.
+
+    Only the least weight of the ranges of a length counts, if they are queries at all positions. Ranges too
+    long for a matrix of that size are left out.
+    """
+    size, (first, lengths, weights) = gram.size, gram.windows
+    by_length = np.zeros(2 * size)
+    for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
+        if length <= min(limits().dense_values, size // 2) and count > size - length:
+            chosen = lengths == length
+            by_length[length] = np.bincount(first[chosen], weights[chosen], size - length + 1).min()
+    reflection = Reflection("cosine", size)
+    eigenvalues = gram.values.min() + length_spectrum(by_length)
+    eigenvalues[0] += size * gram.total
+    seen = eigenvalues > ROUNDING * eigenvalues.max()
+    roots = np.where(seen, np.sqrt(eigenvalues), 0.0)
+    squares = reflection.diagonal(reflection.kernel(roots))
+    inverse = reflection.lags(reflection.kernel(np.where(seen, 1 / np.where(seen, roots, 1.0), 0.0)))
+    for length in np.flatnonzero(by_length).tolist():
+        cell = np.arange(length)
+        corner = inverse[np.abs(np.subtract.outer(cell, cell))] + inverse[np.add.outer(cell, cell) + 1]
+        before = np.arange(1, length // 2 + 1)[:, None]  # ranges that pass the first value, reflected there
+        rows = (cell < length - before) + 1.0 * (cell < before)
+        if length % 2 == 0:
+            rows[-1] /= np.sqrt(2)  # the range around the end itself, half of which belongs to either side
+        lost = by_length[length] * np.einsum("ij,ij->j", rows, rows @ corner)
+        squares[:length] -= lost
+        squares[size - length :] -= lost[::-1]
+    return float(np.square(np.maximum(squares, 0.0)).sum())
+
+
+def tree_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
+    """Return a lower bound on the root of the loss of any strategy; it need not be above `enough`."""
+    leaf = tree.nodes.is_leaf
+    counts = tree.counts[leaf]
+
+    def terms(p: Array, t: float) -> tuple[float, Array]:
+        precisions = tree.weights.astype(float)
+        precisions[leaf] += t * t * counts / p
+        value, g = tree.slopes(precisions)
+        return value, g[leaf] * t * t * counts / p**2
+
+    return _trace_bound(terms, slopes[leaf], math.log(enough / float(counts.sum())), enough)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import reduce
 from typing import ClassVar, Self
 
 import numpy as np
@@ -39,9 +40,6 @@ class Strategy(Stored, ABC):
 
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
-
-    determines_centre: ClassVar[bool] = False
-    """Whether it determines the centre of its attribute on its set."""
 
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
@@ -144,10 +142,7 @@ def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:
     """Return the squared length of every product of one row per factor."""
-    result = np.ones(())
-    for _, rows in factors:
-        result = np.multiply.outer(result, np.einsum("ij,ij->i", rows, rows))
-    return result
+    return reduce(np.multiply.outer, (np.einsum("ij,ij->i", rows, rows) for _, rows in factors))
 
 
 def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:

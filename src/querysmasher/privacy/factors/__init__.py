@@ -45,4 +45,6 @@ def factor_from_data(kind: object, data: Mapping[str, Any]) -> Factor:
     """Rebuild a factor of the named kind from what its `to_data` returned."""
     if not isinstance(kind, str) or kind not in KINDS:
         raise PrivacyError(f"factor: expected one of the kinds {', '.join(KINDS)}")
+    if not data.keys() >= KINDS[kind].stored.keys():
+        raise PrivacyError(f"another version of querysmasher wrote its {kind} factor: read it with that one")
     return KINDS[kind].from_data(data)
