@@ -317,9 +317,8 @@ def trees() -> str:
     nodes, errors = own.nodes, np.sqrt(own.passes[2])
     x = np.zeros(len(nodes))
     x[nodes.leaves] = 150 + 38 * np.argsort(own.classes).astype(float)
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        parents, level = nodes.families[depth][0], nodes.levels[depth]
-        x[parents] = nodes.child_sums(depth, x[level]) / nodes.child_sums(depth, np.ones_like(x[level]))
+    for level, parents, starts in nodes.families[:0:-1]:
+        x[parents] = np.add.reduceat(x[level], starts) / np.add.reduceat(np.ones_like(x[level]), starts)
     height = np.zeros(len(nodes))
     for depth, level in enumerate(nodes.levels):
         height[level] = depth

@@ -124,3 +124,25 @@ def test_attributes_of_one_value_change_nothing():
     asked = qs.plan(qs.queries(one, a="identity", b="prefix"), qs.PrivacyCost(1.0)).limit()
     same = qs.plan(qs.queries(none, b="prefix"), qs.PrivacyCost(1.0)).limit()
     assert asked.rmse == pytest.approx(same.rmse, rel=1e-5)
+
+
+def test_limits_of_other_objectives_are_those_of_the_mean_error(limit_planning):
+    """The certificate of a largest error, or of targets, says nothing about the least mean error."""
+
+    def plans(size, mechanism):
+        schema = qs.Schema.of(a=size)
+        prefixes, values = qs.queries(schema, a="prefix"), 1000 * qs.queries(schema, a="identity")
+        least = qs.plan(prefixes + values, COST, mechanism=mechanism)
+        yield least
+        yield qs.plan(prefixes + values, COST, mechanism=mechanism, objective="worst")
+        yield qs.plan(prefixes.within(0.7 * least.worst) + values, COST, mechanism=mechanism)
+
+    least, *others = plans(20, "whole")
+    for plan in (least, *others):
+        limit = plan.limit()
+        assert least.weighted_rmse * 0.99 < limit.rmse <= least.weighted_rmse * (1 + 1e-9)
+        assert limit.excess == pytest.approx(plan.weighted_rmse / limit.rmse - 1, abs=1e-6)
+    least, *others = plans(2000, None)
+    limit_planning(limit_dimension=1000)
+    assert least.limit().excess == least.gap < 1e-3
+    assert ["mean error without targets" in str(plan.limit()) for plan in others] == [True, True]

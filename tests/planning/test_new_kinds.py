@@ -11,7 +11,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.lines import splitting
-from querysmasher.planning.lines.filters import LineSolution, solve_line, whole_loss
+from querysmasher.planning.lines.filters import LineSolution, solve_line
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
 from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.solution import Solution
@@ -99,7 +99,7 @@ def test_a_new_kind_with_a_centre_of_its_own_needs_one_line_too(monkeypatch, tmp
 
     def solve_by_counts(gram):
         own = CountAxis(gram.size)
-        return LineSolution(own, whole_loss(gram, own), solve_line(gram).bound)
+        return LineSolution(own, own.whole_loss(gram), solve_line(gram).bound)
 
     monkeypatch.setattr(splitting, "solve_line", solve_by_counts)
     schema = qs.Schema.of(a=7, b=2)

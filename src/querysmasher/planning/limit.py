@@ -129,7 +129,7 @@ class TraceRoot:
         root = half @ half.T
         bound = float(np.trace(root))
         return bound, [
-            np.einsum("ij,jk,ik->i", basis, self._traced(root, a), basis) / p
+            np.einsum("ij,ij->i", basis @ self._traced(root, a), basis) / p
             for a, (basis, p) in enumerate(zip(bases, distributions, strict=True))
         ]
 

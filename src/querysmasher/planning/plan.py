@@ -254,30 +254,28 @@ class Plan(Explained):
     def limit(self) -> Limit:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
-        The limit is available for add/remove neighbours. A plan that measures all queries whole already
-        contains it. For other plans it is computed from a product distribution, for up to about 4,000
-        measured numbers or 200,000 cells, in up to a few minutes. If it is not available, the result says
-        why.
+        The limit is available for add/remove neighbours. A plan of least mean error, without targets, that
+        measures all queries whole already contains it. For other plans it is computed from a product
+        distribution, for up to about 4,000 measured numbers or 200,000 cells, in up to a few minutes. If it
+        is not available, the result says why.
         """
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
-        size, most = dimension(self.workload), limits().limit_dimension
         large = any(is_line(s.strategy) for s in self.solutions)
-        if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
-            bound: float | None = self.solutions[0].bound
-        elif large and len({a for m in self.measured for a in m.attributes}) == 1:
-            # the gap of a single line or tree is certified for any mechanism
-            return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
-        else:
-            bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
+        alone = large and len({a for m in self.measured for a in m.attributes}) == 1
+        whole = len(self.whole) == len(self.workload.groups) and len(self.measured) == 1
+        if (alone or whole) and self.objective == "mean" and not self.workload.has_targets:
+            return Limit(self.weighted_rmse / (1 + self.gap), self.gap)  # certified for any mechanism
+        size, most = dimension(self.workload), limits().limit_dimension
+        bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
-            reason = "it is not computed for large attributes combined with others" if large else ""
-            return Limit(
-                None, None, reason or f"the measured space has {size:,} dimensions, more than {most:,}"
-            )
+            reason = f"the measured space has {size:,} dimensions, more than {most:,}"
+            if large:
+                reason = "of large attributes, it is known for one alone, for the mean error without targets"
+            return Limit(None, None, reason)
         cost = self.budget.privacy_cost / self.budget.unit.change()
         rmse = bound / math.sqrt(cost * self.workload.query_count)
-        return Limit(rmse, self.weighted_rmse / rmse - 1, "")
+        return Limit(rmse, self.weighted_rmse / rmse - 1)
 
     @cached_property
     def measurements(self) -> int:

@@ -395,7 +395,8 @@ class CoarseRelease(Statistical):
         estimator, coarsening = self.release.estimator, self.coarsening
         schema = coarsening.original
         axis = schema.position(coarsening.attribute)
-        on_attribute, noises = estimator.line_strategies(axis), estimator.measured.values()
+        on_attribute = [s for (attribute, _), s in estimator.line_strategies.items() if attribute == axis]
+        noises = estimator.measured.values()
         parts, before = coarsening.groups, 0  # the fewest nodes, in all strategies, of which groups consist
         while int(parts.max()) + 1 > before:
             before = int(parts.max()) + 1

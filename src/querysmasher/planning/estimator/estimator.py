@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from operator import itemgetter
 
@@ -115,7 +114,7 @@ class Estimator:
 
     def __post_init__(self) -> None:
         """Find the attributes that have a centre for every set, and a set whose rows are whole."""
-        self._lines: dict[tuple[int, AttributeSet], AxisStrategy] = {}
+        self.line_strategies: dict[tuple[int, AttributeSet], AxisStrategy] = {}
         """Strategies that bring the centre of an attribute, by the attribute and the set of others."""
         self.whole_set: AttributeSet | None = None
         """The only measured set, if its rows are whole: no query is split."""
@@ -126,31 +125,22 @@ class Estimator:
                     self.whole_set = attributes
                 elif is_line(strategy):
                     attribute = attributes[axes[0]]
-                    self._lines[attribute, tuple(a for a in attributes if a != attribute)] = strategy
-        self.lines = frozenset(attribute for attribute, _ in self._lines)
+                    others = tuple(a for a in attributes if a != attribute)
+                    self.line_strategies[attribute, others] = strategy
+        self.is_single = self.whole_set is not None
+        """Whether there is one measurement, of whole rows."""
+        self.is_split = not self.is_single
+        """Whether everything is measured as residuals."""
+        self.lines = frozenset(attribute for attribute, _ in self.line_strategies)
         """The attributes that have such strategies: they are split last, in order."""
         self._split_families: dict[Hashable, dict[Kept, Array]] = {}
         self._known: dict[Hashable, Array] = {}
 
-    def line_strategies(self, attribute: int) -> list[AxisStrategy]:
-        """Return the strategies that bring a centre of an attribute; none if it has one for all sets."""
-        return [strategy for (other, _), strategy in self._lines.items() if other == attribute]
-
     def centre(self, attribute: int, kept: AttributeSet) -> Array:
         """Return the centre of an attribute that a set does not keep."""
         before = tuple(sorted(a for a in kept if a not in self.lines or a < attribute))
-        strategy = self._lines.get((attribute, before))
+        strategy = self.line_strategies.get((attribute, before))
         return self.centres[attribute].weights if strategy is None else strategy.centre
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is one measurement, of whole rows."""
-        return self.whole_set is not None
-
-    @property
-    def is_split(self) -> bool:
-        """Whether everything is measured as residuals."""
-        return self.whole_set is None
 
     # --- what queries leave on attribute sets ---
 
@@ -170,11 +160,7 @@ class Estimator:
             if not self.measures(attributes):
                 missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and self.strict:
-            msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: {'; '.join(missing)}. "
-                "Add such queries to the planned workload"
-            )
-            raise OutsideMeasuredSpaceError(msg)
+            raise unanswerable(group, "; ".join(missing), "such")
         yield from left
 
     def knows(self, group: Group) -> bool:
@@ -246,12 +232,18 @@ class Estimator:
                 yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
             return
         (attribute, index, family), *rest = later
-        strategy = self._lines.get((attribute, tuple(sorted(kept))))
+        strategy = self.line_strategies.get((attribute, tuple(sorted(kept))))
         if strategy is None:  # nothing is measured there
             yield tuple(sorted((*kept, attribute))), list(parts.values())
             return
-        if index in parts:
-            split = list(self._split_line(parts[index], attribute, strategy))
+        if index in parts:  # rows on several attributes
+            part = parts[index]
+            centres = [Centre(strategy.centre) if a == attribute else None for a in part.kept]
+            tensor = part.rows.reshape(-1, *(self.schema.sizes[a] for a in part.kept))
+            split = [
+                QueryPart(index, tuple(part.kept[axis] for axis in on), (part.key, id(strategy), on), rows)
+                for on, rows in split_rows(tensor, centres).items()
+            ]
         else:
             key = (family.key, id(strategy), summed)
             if summed:
@@ -260,23 +252,21 @@ class Estimator:
                 dropped = np.sqrt([max(square_sum(family, strategy.centre), 0.0)])
             else:
                 dropped = family.answers(strategy.centre)
-            predict = partial(_summed if summed else AxisStrategy.query_variances, strategy, family)
-            rows = partial(_line_rows, family, strategy)
+
+            def predict() -> Array:
+                return np.array([strategy.loss(family)]) if summed else strategy.query_variances(family)
+
+            def write_out() -> Array:
+                rows = family.matrix()
+                return np.asarray(rows - (rows @ strategy.centre)[:, None])
+
             split = [
                 QueryPart(index, (), (key, ()), dropped[:, None]),
-                QueryPart(index, (attribute,), (key, (0,)), rows, predict),
+                QueryPart(index, (attribute,), (key, (0,)), write_out, predict),
             ]
         for part in split:
             more = (*kept, attribute) if attribute in part.kept else kept
             yield from self._with_lines(more, {**parts, index: part}, rest, summed)
-
-    def _split_line(self, part: QueryPart, attribute: int, strategy: AxisStrategy) -> Iterator[QueryPart]:
-        """Iterate over what rows on several attributes leave without and with one of them."""
-        centres = [Centre(strategy.centre) if a == attribute else None for a in part.kept]
-        tensor = part.rows.reshape(-1, *(self.schema.sizes[a] for a in part.kept))
-        for on, rows in split_rows(tensor, centres).items():
-            kept = tuple(part.kept[axis] for axis in on)
-            yield QueryPart(part.index, kept, (part.key, id(strategy), on), rows)
 
     def _split(self, index: int, positions: tuple[int, ...], family: Family, summed: bool) -> list[QueryPart]:
         """Return what a family leaves on the subsets of its attributes; lines are not split, and kept."""
@@ -304,7 +294,7 @@ class Estimator:
         cut = min(range(len(shape) + 1), key=lambda c: math.prod(shape[:c]) + math.prod(shape[c:]))
         result, first, others = np.zeros(shape), list[Array](), list[Array]()
         for measured, parts in self.measured_parts(group):
-            factors = list(self._factors(measured, parts, group))
+            factors = list(self.factors(measured, parts, group))
             before = [factor for factor in factors if math.prod(factor.shape[cut:]) == 1]
             after = [factor for factor in factors if math.prod(factor.shape[cut:]) == factor.size > 1]
             if len(before) + len(after) < len(factors):
@@ -314,11 +304,7 @@ class Estimator:
                 others.append(np.ravel(math.prod(after)))
         return result + (np.transpose(first) @ np.array(others)).reshape(shape) if first else result
 
-    def variances_on(self, measured: Measured, parts: list[QueryPart], group: Group) -> Array:
-        """Return the variances of parts on one set."""
-        return np.asarray(math.prod(self._factors(measured, parts, group)))
-
-    def _factors(self, measured: Measured, parts: list[QueryPart], group: Group) -> Iterator[Array]:
+    def factors(self, measured: Measured, parts: list[QueryPart], group: Group) -> Iterator[Array]:
         """Iterate over factors of the variances of parts on one set, each with all axes."""
         yield np.full((1,) * len(parts), measured.variance)
         for families in tied(measured, parts):
@@ -338,8 +324,7 @@ class Estimator:
 
     def contains(self, group: Group) -> bool:
         """Return whether the only measurement, of whole rows, tells all queries of a group."""
-        assert self.whole_set is not None  # noqa: S101 - for a single one alone
-        attributes, parts = self._unsplit(group, self.whole_set)
+        ((attributes, parts),) = self.parts(group)
         noises = self.measured.get(attributes, ())
         inside = (self.strategies[t.blocks[0][1]].contains(t.factors) for n in noises for t in tied(n, parts))
         return bool(noises) and all(inside)
@@ -356,15 +341,12 @@ class Estimator:
         if families.key not in self._known:
             if families.predict is not None:
                 variances = families.predict()
-            elif not families.blocks:
-                variances = families.factors[0][1][:, 0] ** 2
-            elif len(families.blocks) > 1:
+            elif len(families.blocks) != 1:
                 image = self.image(families.factors, families.blocks, group)
                 variances = np.asarray((image**2).sum(axis=-1))
             else:
                 strategy = self.strategies[families.blocks[0][1]]
-                if self.strict and not strategy.contains(families.factors):
-                    raise self._refusal(group)
+                self._check_contained(strategy, families.factors, group)
                 variances = strategy.variances(families.factors)
             self._known[families.key] = variances
         return self._known[families.key]
@@ -394,8 +376,7 @@ class Estimator:
             at = [len(lead) + left.index(a) for a in axes]
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
             flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
-            if self.strict and not strategy.contains([flat]):
-                raise self._refusal(group)
+            self._check_contained(strategy, [flat], group)
             tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
             left = [-1, *(a for a in left if a not in axes)]
         return tensor.reshape(*counts, -1)
@@ -411,14 +392,8 @@ class Estimator:
             if only is not None and measured.attributes not in only:
                 continue
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
-            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in parts if s.kept]
-            image = self.image(factors, measured.blocks, group)
-            image = image.reshape(*(len(s.rows) if s.kept else 1 for s in parts), image.shape[-1])
-            for part in parts:
-                if not part.kept:
-                    spread = [-1 if s is part else 1 for s in (*parts, None)]
-                    image = image * part.rows[:, 0].reshape(spread)
-            yield measured, image.reshape(group.rows, -1)
+            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in parts]
+            yield measured, self.image(factors, measured.blocks, group).reshape(group.rows, -1)
 
     def covary(self, attributes: AttributeSet, rows: Array, maps: Sequence[Integers]) -> Array:
         """Return q C over the values of a measured set, with C the covariance of its residual.
@@ -454,22 +429,16 @@ class Estimator:
         """
         return lifted(residual, attributes, self.schema.sizes, self.centre, self.lines)
 
-    def _refusal(self, group: Group) -> OutsideMeasuredSpaceError:
-        msg = (
-            f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures their "
-            "attribute sets, but only for other queries. Add these queries to the planned workload"
-        )
-        return OutsideMeasuredSpaceError(msg)
+    def _check_contained(self, strategy: Strategy, factors: Sequence[AxisRows], group: Group) -> None:
+        """Refuse a group whose queries are outside the span of a strategy."""
+        if self.strict and not strategy.contains(factors):
+            raise unanswerable(group, "the plan measures their attribute sets, but only for other queries")
 
 
-def _line_rows(family: Family, strategy: AxisStrategy) -> Array:
-    """Return what a family leaves on a line around the centre of its strategy."""
-    rows = family.matrix()
-    return np.asarray(rows - (rows @ strategy.centre)[:, None])
-
-
-def _summed(strategy: AxisStrategy, family: Family) -> Array:
-    return np.array([strategy.loss(family)])
+def unanswerable(group: Group, why: str, which: str = "these") -> OutsideMeasuredSpaceError:
+    """Return the error that refuses a group and says which queries to plan."""
+    what = f"the queries on ({', '.join(group.attributes)}) cannot be answered: {why}. "
+    return OutsideMeasuredSpaceError(f"{what}Add {which} queries to the planned workload")
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

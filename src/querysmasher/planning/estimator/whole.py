@@ -29,13 +29,12 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
-from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart
-from querysmasher.planning.estimator.lifting import along, centred, lifted
+from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart, unanswerable
+from querysmasher.planning.estimator.lifting import centred, lifted
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies import MergedStrategy, Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
@@ -60,7 +59,10 @@ class Whole:
     def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
         """Return the rows of a measurement that is not split."""
         ((_, number),) = noises[0].blocks
-        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
+        strategy = strategies[number]
+        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - the only kind that is not split
+        rows = np.take(strategy.matrix, strategy.labels, axis=1)
+        return cls(noises[0].attributes, strategy.maps, rows, noises)
 
     def classes(self, attribute: int) -> Integers:
         """Return the class of every value of an attribute."""
@@ -126,14 +128,12 @@ class CombinedEstimator(Estimator):
     Inherited methods tell what residual measurements know of queries.
     """
 
-    is_split = False
-
     def __init__(self, residual: Estimator, wholes: Sequence[Whole]) -> None:
         """Take the rows, and the estimator from residual measurements around the centres ν."""
         schema, measured = residual.schema, residual.measured
         centres = residual.centres if any(measured) else class_centres(schema, wholes)
         super().__init__(schema, centres, residual.strategies, measured, residual.public_total, strict=False)
-        self.wholes = wholes
+        self.is_split, self.wholes = False, wholes
         self._averaged: dict[tuple[int, AttributeSet], Array] = {}
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
         self.slices = [slice(stop - len(whole.rows), stop) for stop, whole in zip(stops, wholes, strict=True)]
@@ -141,14 +141,6 @@ class CombinedEstimator(Estimator):
         self.noise = np.repeat([w.variance for w in wholes], [len(w.rows) for w in wholes])
 
     # --- what residual measurements know of the rows ---
-
-    def outside_squares(self, attributes: AttributeSet, parts: list[QueryPart], group: Group) -> Array:
-        """Return the squared lengths of what product queries leave outside a measured set's strategies."""
-        if self.is_full(attributes):
-            return np.zeros((1,) * len(parts))
-        lengths = squared_lengths([((), part.rows) for part in parts])
-        (projector,) = self._projector.measured[attributes]
-        return np.maximum(lengths - self._projector.variances_on(projector, parts, group), 0.0)
 
     @cached_property
     def _projector(self) -> Estimator:
@@ -205,9 +197,7 @@ class CombinedEstimator(Estimator):
 
     def _weighed(self, rows: Array, subset: AttributeSet) -> Array:
         """Return rows over the values of a set times ν."""
-        for axis, attribute in enumerate(subset, start=rows.ndim - len(subset)):
-            rows = rows * along(self.centres[attribute].weights, axis, rows.ndim)
-        return rows
+        return rows * reduce(np.multiply.outer, (self.centres[a].weights for a in subset), np.ones(()))
 
     @cached_property
     def spread(self) -> Array:
@@ -223,27 +213,23 @@ class CombinedEstimator(Estimator):
         """⟨R, R⟩."""
         result = np.zeros((self.count, self.count))
         for first, second in combinations_with_replacement(range(len(self.wholes)), 2):
-            products = self._products(first, second)
+            mine, theirs = self.wholes[first], self.wholes[second]
+            common = tuple(a for a in mine.attributes if a in theirs.attributes)
+            left, right = self._averages(first, common), self._averages(second, common)
+            if mine is theirs:
+                masses = [self._masses(mine, attribute) for attribute in common]
+                left = right = left * np.sqrt(reduce(np.multiply.outer, masses, np.ones(())))
+            else:
+                for axis, attribute in enumerate(common, start=1):
+                    joint = np.zeros((left.shape[axis], right.shape[axis]))
+                    both = mine.classes(attribute), theirs.classes(attribute)
+                    np.add.at(joint, both, self.centres[attribute].weights)
+                    right = np.moveaxis(np.tensordot(right, joint, axes=(axis, 1)), -1, axis)
+            left, right = left.reshape(len(left), -1), right.reshape(len(right), -1)
+            products = left @ right.T  # a symmetric product takes half the work
             result[self.slices[first], self.slices[second]] = products
             result[self.slices[second], self.slices[first]] = products.T
         return result
-
-    def _products(self, first: int, second: int) -> Array:
-        """Return the inner products of two measurements' rows."""
-        mine, theirs = self.wholes[first], self.wholes[second]
-        if mine is theirs:
-            masses = [self._masses(mine, attribute) for attribute in mine.attributes]
-            rows = mine.rows * np.sqrt(reduce(np.multiply.outer, masses, np.ones(())))
-            rows = rows.reshape(len(rows), -1)
-            return rows @ rows.T  # a symmetric product takes half the work
-        common = tuple(a for a in mine.attributes if a in theirs.attributes)
-        left, right = self._averages(first, common), self._averages(second, common)
-        for axis, attribute in enumerate(common, start=1):
-            joint = np.zeros((left.shape[axis], right.shape[axis]))
-            both = mine.classes(attribute), theirs.classes(attribute)
-            np.add.at(joint, both, self.centres[attribute].weights)
-            right = np.moveaxis(np.tensordot(right, joint, axes=(axis, 1)), -1, axis)
-        return np.asarray(left.reshape(len(left), -1) @ right.reshape(len(right), -1).T)
 
     @cached_property
     def gram(self) -> Array:
@@ -314,14 +300,18 @@ class CombinedEstimator(Estimator):
             terms = ((self._weighed(rows, on) * rows).reshape(len(rows), -1) for on, rows in tensors)
             squares = reduce(np.multiply.outer, (term.sum(axis=1) for term in terms), np.ones(()))
             lengths += squares
-            left += self.outside_squares(subset, parts, group) if measured else squares
             if not measured:
+                left += squares
                 for number in self._wholes_on(subset):
                     folded = self._folded(tensors, self.wholes[number])
                     rows = self._averages(number, subset)
                     products[..., self.slices[number]] += _contracted(rows, subset, folded)
-            elif (part := self.known_parts.get(subset)) is not None and part.outside is not None:
-                products[..., part.at] += _contracted(part.outside, subset, tensors)
+            elif not self.is_full(subset):
+                (noise,) = self._projector.measured[subset]
+                inside = math.prod(self._projector.factors(noise, parts, group))
+                left += np.maximum(squared_lengths([((), part.rows) for part in parts]) - inside, 0.0)
+                if (part := self.known_parts.get(subset)) is not None and part.outside is not None:
+                    products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
     def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
@@ -359,7 +349,20 @@ class CombinedEstimator(Estimator):
 
     def gain(self, group: Group, *, weighted: bool) -> float:
         """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
-        return math.fsum(answer_squares(group, tables, weighted=weighted) for tables in self._tables(group))
+        squares = 0.0
+        for tables in self._tables(group):
+            left = right = tables
+            for _, family in group.parts():
+                if family.closed_form:
+                    gram = (family if weighted else family.reweighted(None)).gram()
+                    right = np.tensordot(gram, right, axes=1)
+                else:
+                    left, right = family.answers(left), family.answers(right)
+                    if weighted and family.weights is not None:
+                        right = (right.T * family.weights).T
+                left, right = np.moveaxis(left, 0, -1), np.moveaxis(right, 0, -1)
+            squares += float(np.vdot(left, right))
+        return (group.weight if weighted else 1.0) * squares
 
     def check(self, group: Group) -> None:
         self._checked(group)
@@ -393,11 +396,7 @@ class CombinedEstimator(Estimator):
         a = self.coefficients(known, unknown)
         left = left + np.einsum("...r,...r->...", a, a @ self.gram - 2 * unknown)
         if np.any(left > UNKNOWN * lengths):
-            msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: they do not "
-                "follow from what the plan measures. Add these queries to the planned workload"
-            )
-            raise OutsideMeasuredSpaceError(msg)
+            raise unanswerable(group, "they do not follow from what the plan measures")
         return known, unknown
 
     @cached_property
@@ -476,17 +475,3 @@ def summed(group: Group, table: Array) -> Array:
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
         table = np.moveaxis(family.answers(table), 0, -1)
     return table
-
-
-def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
-    """Return Σ (q·T)² over the group's queries q and the tables T along the last axis."""
-    left = right = tables
-    for _, family in group.parts():
-        if family.closed_form:
-            right = np.tensordot((family if weighted else family.reweighted(None)).gram(), right, axes=1)
-        else:
-            left, right = family.answers(left), family.answers(right)
-            if weighted and family.weights is not None:
-                right = (right.T * family.weights).T
-        left, right = np.moveaxis(left, 0, -1), np.moveaxis(right, 0, -1)
-    return (group.weight if weighted else 1.0) * float(np.vdot(left, right))

@@ -44,12 +44,6 @@ class LineSolution:
     bound: float
 
 
-def whole_loss(gram: LineGram, strategy: AxisStrategy) -> float:
-    """Return the sum of weight × q V⁻¹ qᵀ over all queries, and over the total."""
-    loss = math.fsum(coefficient * strategy.whole_loss(family) for family, coefficient in gram.families)
-    return loss + (gram.total * strategy.total_variance if gram.total else 0.0)
-
-
 def solve_line(gram: LineGram) -> LineSolution:
     """Return the best filter; if its certificate is not good, adapt its low frequencies.
 
@@ -69,13 +63,13 @@ def solve_line(gram: LineGram) -> LineSolution:
     }
     bases = [ends for ends, some in closed.items() if some]
     strategies = [filtered(gram, ends, 0) for ends in bases]
-    losses = [whole_loss(gram, strategy) for strategy in strategies]
+    losses = [strategy.whole_loss(gram) for strategy in strategies]
     bound = max((even_bound(gram, ends) for ends in bases), default=0.0)
     if adapts := min(losses, default=math.inf) > 1.004 * bound:
         waves = max(1, min(limits().waves, gram.size // 4, int(limits().wave_entries // gram.size)))
         bases = ["prefix"] * prefixes + ["cosine"] * (gram.total > 0 or not prefixes)
         strategies += [filtered(gram, ends, waves) for ends in bases]
-        losses += [whole_loss(gram, strategy) for strategy in strategies[-len(bases) :]]
+        losses += [strategy.whole_loss(gram) for strategy in strategies[-len(bases) :]]
     loss, strategy = min(zip(losses, strategies, strict=True), key=itemgetter(0))
     if adapts:  # from the weights of values that high frequencies demand for this diagonal
         start = (local if local.any() else 1.0) / strategy.diagonal**4
@@ -94,7 +88,7 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
     design = fixed_point(lambda p: Levelled.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
     strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
-    loss = whole_loss(gram, strategy)
+    loss = strategy.whole_loss(gram)
     surplus = math.sqrt(EASY * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
     return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 

@@ -22,7 +22,7 @@ import numpy as np
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.checks import nothing_to_measure
-from querysmasher.planning.lines.filters import LineSolution, whole_loss
+from querysmasher.planning.lines.filters import LineSolution
 from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, merge_alike, nested
 from querysmasher.planning.solvers.bounds import tree_bound
@@ -80,13 +80,12 @@ def _allocated(tree: WeightedTree, fractions: Array) -> Array:
 def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) -> Array:
     """Return Σ_c R_c for every node, or Σ_c M_c if no fractions are given."""
     nodes, below = tree.nodes, np.zeros(len(slopes))
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        level = nodes.levels[depth]
+    for level, parents, starts in nodes.families[:0:-1]:
         g, rest = slopes[level], below[level]
         best = (
             np.maximum(g, rest) if fractions is None else fractions[level] * g + (1 - fractions[level]) * rest
         )
-        below[nodes.families[depth][0]] = nodes.child_sums(depth, best)
+        below[parents] = np.add.reduceat(best, starts)
     return below
 
 
@@ -108,5 +107,5 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
         )
         raise TooLargeError(msg)
     solution = solve_tree(groups)
-    loss = whole_loss(gram, solution.strategy)
+    loss = solution.strategy.whole_loss(gram)
     return LineSolution(solution.strategy, loss, min(solution.bound, loss))

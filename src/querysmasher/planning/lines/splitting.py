@@ -181,15 +181,15 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
 
 def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
     """Return the families on lines and trees, and the group without them; totals over a line only weigh."""
-    parts, weight = [], group.weight
-    for names, family in group.parts():
-        attributes = schema.positions(names)
-        if attributes[0] in lines and is_total(family):
+    on_lines, rest, weight = [], [], group.weight
+    for attributes, family in group.parts():
+        first = schema.positions(attributes)[0]
+        if first not in lines:
+            rest.append((attributes, family))
+        elif is_total(family):
             weight *= float(family.query_weights().sum())
         else:
-            parts.append((attributes, names, family))
-    on_lines = [(indices[0], family) for indices, _, family in parts if indices[0] in lines]
-    rest = [(names, family) for indices, names, family in parts if indices[0] not in lines]
+            on_lines.append((first, family))
     names = tuple(name for attributes, _ in rest for name in attributes)
     others = Group(names, tuple(family for _, family in rest), weight)
     return tuple(sorted(on_lines, key=itemgetter(0))), others
@@ -201,16 +201,6 @@ class _Pass:
 
     losses: dict[Attributes, float] = field(default_factory=dict)
     strategies: dict[tuple[int, Attributes], AxisStrategy] = field(default_factory=dict)
-
-    def price(self, kept: Attributes, families: LineFamilies) -> float:
-        """Return the derivative of Σ√L by the weight of queries about later attributes."""
-        if not families:
-            loss = self.losses.get(kept, 0.0)
-            return 1 / (2 * math.sqrt(loss)) if loss > 0 else 0.0
-        (attribute, family), *rest = families
-        strategy = self.strategies[attribute, kept]
-        dropped = square_sum(family, strategy.centre) * self.price(kept, tuple(rest))
-        return dropped + strategy.loss(family) * self.price((*kept, attribute), tuple(rest))
 
 
 @dataclass(eq=False)
@@ -224,17 +214,16 @@ class LineSplitter:
     """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
     _answers: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     """What `_dropped_and_left` returned: equal queries recur on many sets."""
-    _before: _Pass | None = None
+    _before: _Pass = field(default_factory=_Pass)
     _now: _Pass = field(default_factory=_Pass)
 
     def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[Subworkload]:
         """Return the sets on which queries leave something, given what is kept of other attributes."""
         several = len({a for part in queries for a, _ in part.families}) > 1
-        sets, self._before = list[Subworkload](), None
+        sets, self._now = list[Subworkload](), _Pass()
         for _ in range(2 if several else 1):
-            self._now = _Pass()
+            self._before, self._now = self._now, _Pass()
             sets = list(self._sets(others, (), queries, {}))
-            self._before = self._now
         return sets
 
     def _sets(
@@ -296,6 +285,15 @@ class LineSplitter:
             self._answers[key] = square_sum(family, strategy.centre), strategy.loss(family)
         return self._answers[key]
 
+    def _price(self, kept: Attributes, families: LineFamilies) -> float:
+        """Return the derivative of Σ√L by the weight of queries about later attributes."""
+        if not families:
+            loss = self._before.losses.get(kept, 0.0)
+            return 1 / (2 * math.sqrt(loss)) if loss > 0 else 0.0
+        (attribute, family), rest = families[0], families[1:]
+        square, loss = self._dropped_and_left(self._before.strategies[attribute, kept], family)
+        return square * self._price(kept, rest) + loss * self._price((*kept, attribute), rest)
+
     def _weights(
         self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[list[WeightedFamily], float]:
@@ -306,20 +304,19 @@ class LineSplitter:
         `centring`, with t the mean ratio of μ to λ.
         """
         weighted, total, loss, square, price = [], 0.0, 0.0, 0.0, 0.0
-        before = self._before
+        last = self._before.strategies.get((attribute, kept))
         for part in queries:
             family, later = part.apart(attribute)
-            if before is None:
+            if last is None:
                 sizes = ((self.schema.sizes[a], f) for a, f in later)
                 weight = part.energy * math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in sizes)
                 total += weight if family is None else 0.0
             elif family is not None:
-                last = before.strategies[attribute, kept]
-                weight = part.energy * before.price((*kept, attribute), later)
+                weight = part.energy * self._price((*kept, attribute), later)
                 m, left = self._dropped_and_left(last, family)
                 loss += weight * left
                 square += weight * m
-                price += part.energy * before.price(kept, later) * m
+                price += part.energy * self._price(kept, later) * m
             if family is not None:
                 weighted.append((family, weight))
         if price > 0:

@@ -86,33 +86,25 @@ class WeightedTree:
     """A forest in which a node may stand for several that are alike."""
 
     nodes: Nodes
-    copies: Array
-    """How many nodes below the same parent each stands for."""
+    counts: Array
+    """How many nodes each stands for."""
     weights: Array
     """The weight of the query about each."""
 
     @cached_property
-    def counts(self) -> Array:
-        """How many nodes each stands for in all."""
-        counts = self.copies.copy()
-        for level in self.nodes.levels[1:]:
-            counts[level] *= counts[self.nodes.parents[level]]
-        return counts
+    def copies(self) -> Array:
+        """How many nodes below the same parent each stands for."""
+        parents = self.nodes.parents
+        return self.counts / np.where(parents < 0, 1.0, self.counts[parents])
 
     def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
         """Return P, u and σ of every node."""
         nodes = self.nodes
         below, total = np.zeros(len(nodes)), precisions.astype(float)
-        P = np.empty(len(nodes))
-        for depth in range(len(nodes.levels) - 1, -1, -1):
-            level = nodes.levels[depth]
-            if depth < len(nodes.levels) - 1:
-                parents = nodes.families[depth + 1][0]
-                total[parents] += 1 / below[parents]
-            P[level] = 1 / total[level]
-            if depth:
-                parents = nodes.families[depth][0]
-                below[parents] = nodes.child_sums(depth, P[level] * self.copies[level])
+        for level, parents, starts in nodes.families[:0:-1]:
+            below[parents] = np.add.reduceat(self.copies[level] / total[level], starts)
+            total[parents] += 1 / below[parents]
+        P = 1 / total
         known = P.copy()
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
@@ -126,44 +118,35 @@ class WeightedTree:
         P, below, known = self.variances(precisions)
         by_known, by_P, by_below = self.counts * self.weights, np.zeros(len(nodes)), np.zeros(len(nodes))
         loss = float(by_known @ known)
-        for depth in range(len(nodes.levels) - 1, 0, -1):
-            level, parents = nodes.levels[depth], nodes.families[depth][0]
+        for level, parents, starts in nodes.families[:0:-1]:
             up = nodes.parents[level]
             z, y = P[level] / below[up], known[up] / below[up]
             by_P[level] = by_known[level] * (1 - 2 * z + 2 * z * y)
             through = by_known[level] * z * z
-            by_below[parents] = nodes.child_sums(depth, through * (1 - 2 * y))
-            by_known[parents] += nodes.child_sums(depth, through)
-        by_P[nodes.levels[0]] += by_known[nodes.levels[0]]
-        slopes = np.empty(len(nodes))
-        for depth, level in enumerate(nodes.levels):
-            if depth:
-                by_P[level] += by_below[nodes.parents[level]] * self.copies[level]
-            slopes[level] = P[level] ** 2 * by_P[level]
-            if depth < len(nodes.levels) - 1:
-                parents = nodes.families[depth + 1][0]
-                by_below[parents] += slopes[parents] / below[parents] ** 2
+            by_below[parents] = np.add.reduceat(through * (1 - 2 * y), starts)
+            by_known[parents] += np.add.reduceat(through, starts)
+        by_P[nodes.levels[0]] = by_known[nodes.levels[0]]
+        slopes = P**2 * by_P
+        for level, parents, _ in nodes.families[1:]:
+            by_below[parents] += slopes[parents] / below[parents] ** 2
+            slopes[level] += P[level] ** 2 * by_below[nodes.parents[level]] * self.copies[level]
         return loss, slopes
 
 
 def merge_alike(nodes: Nodes, weights: Array) -> tuple[WeightedTree, Integers]:
     """Merge siblings with equal weights and alike subtrees; return also the merged node of every node."""
-    kinds, below = np.zeros((2, len(nodes)), dtype=np.int64)
+    kinds, below = np.zeros((2, len(nodes) + 1), dtype=np.int64)  # the last one is the parent of roots
     codes = np.random.default_rng(0).integers(2**62, size=len(nodes))  # sums of them tell children apart
-    for depth in range(len(nodes.levels) - 1, -1, -1):
-        level = nodes.levels[depth]
+    for level, parents, starts in reversed(nodes.families):
         for values in (below, weights):
             pairs = np.unique(values[level], return_inverse=True)[1] + len(nodes) * kinds[level]
             kinds[level] = np.unique(pairs, return_inverse=True)[1]
-        if depth:
-            below[nodes.families[depth][0]] = nodes.child_sums(depth, codes[kinds[level]])
-    node_of = np.full(len(nodes) + 1, -1)  # the last one is the parent of roots
+        below[parents] = np.add.reduceat(codes[kinds[level]], starts)
+    node_of = np.full(len(nodes) + 1, -1)
     kept, counts = np.zeros(0, dtype=np.int64), np.zeros(0)
     for level in nodes.levels:
         keys = node_of[nodes.parents[level]] * len(nodes) + kinds[level]
         _, first, alike, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         node_of[level] = kept.size + alike
         kept, counts = np.append(kept, level.start + first), np.append(counts, count)
-    parents = node_of[nodes.parents[kept]]
-    copies = counts / np.where(parents < 0, 1.0, counts[parents])
-    return WeightedTree(Nodes(parents), copies, weights[kept]), node_of[:-1]
+    return WeightedTree(Nodes(node_of[nodes.parents[kept]]), counts, weights[kept]), node_of[:-1]

@@ -157,12 +157,12 @@ class DiagonalStrategy(BasisStrategy):
         return IntegerStrategy(self.shape, tuple(factors), multipliers)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
+        again = self.of_integers(rounded)
+        spans = [Span.of(basis) for basis in again.bases]
         if not all(span.is_independent() for span in spans):
             return math.inf
         squares = [(rows @ span.inverse) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
-        noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
-        variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
+        variances = along_axes(1 / again.weights, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
 
     @classmethod

@@ -29,7 +29,7 @@ from querysmasher.fields import floats
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.lines.gram import LineGram, square_sum
+from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.strategies.dense import Span, reduced, scaled
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
@@ -39,8 +39,6 @@ from querysmasher.workload.family import Family, Indexes
 
 class AxisStrategy(Strategy):
     """A strategy on one attribute, which determines the centre of that attribute on its set."""
-
-    determines_centre: ClassVar[bool] = True
 
     moved: Array | None
     """The centre w' of rows in integers; None if it is w."""
@@ -78,9 +76,10 @@ class AxisStrategy(Strategy):
     def whole_variances(self, family: Family) -> Array:
         """Return q V⁻¹ qᵀ for every query of a family on the attribute."""
 
-    def whole_loss(self, family: Family) -> float:
-        """Return the sum over the family's queries of weight × q V⁻¹ qᵀ."""
-        return float(family.query_weights() @ self.whole_variances(family))
+    def whole_loss(self, gram: LineGram) -> float:
+        """Return the sum of weight × q V⁻¹ qᵀ over all queries, and over the total."""
+        losses = (weight * (f.query_weights() @ self.whole_variances(f)) for f, weight in gram.families)
+        return math.fsum(losses) + (gram.total * self.total_variance if gram.total else 0.0)
 
     @cached_property
     def inverse_ones(self) -> Array:
@@ -116,7 +115,8 @@ class AxisStrategy(Strategy):
 
     def loss(self, family: Family) -> float:
         """Return the sum of weight × these variances, without listing all queries."""
-        return max(self.whole_loss(family) - self.total_variance * square_sum(family, self.balance), 0.0)
+        gram, w = LineGram.of(self.shape[0], [(family, 1.0)]), self.balance
+        return max(self.whole_loss(gram) - self.total_variance * float(gram.times(w[None])[0] @ w), 0.0)
 
     def _balanced(self, rows: Array) -> Array:
         return np.asarray(rows - (rows @ self.balance)[..., None])
@@ -158,7 +158,7 @@ class AxisStrategy(Strategy):
 
 def is_line(strategy: Strategy) -> TypeGuard[AxisStrategy]:
     """Return whether a strategy determines the centre of its attribute."""
-    return strategy.determines_centre
+    return isinstance(strategy, AxisStrategy)
 
 
 class LineStrategy(AxisStrategy):
@@ -205,13 +205,12 @@ class LineStrategy(AxisStrategy):
             return self.of_rows(family.matrix())
         return self.of_spans(*spans) if spans[0].any() else self.prefixes[spans[1]]
 
-    def whole_loss(self, family: Family) -> float:
-        gram = LineGram.of(self.shape[0], [(family, 1.0)])
+    def whole_loss(self, gram: LineGram) -> float:
         path, rows, middle = gram.path
         loss = float(np.vdot(middle, rows @ self.covary_whole(rows).T)) if len(rows) else 0.0
         loss += float(gram.values @ self.values) if gram.values.any() else 0.0
         loss += float(path @ self.prefixes) if path.any() else 0.0
-        return loss + math.fsum(f.query_weights() @ self.whole_variances(f) for f, _ in gram.others)
+        return loss + super().whole_loss(replace(gram, families=gram.others))
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,10 +77,9 @@ class TreeStrategy(OnForest, ClassedStrategy):
         of_leaves = self.means(rows).reshape(-1, nodes.leaves.size).T
         result = np.zeros((len(nodes), of_leaves.shape[1]))  # s, for all nodes
         result[nodes.leaves] = of_leaves * alone[nodes.leaves][:, None]
-        for depth in range(len(nodes.levels) - 1, 0, -1):
-            parents = nodes.families[depth][0]
+        for level, parents, starts in nodes.families[:0:-1]:
             factor = 1 / (1 + self.precisions[parents] * below[parents])
-            result[parents] = nodes.child_sums(depth, result[nodes.levels[depth]]) * factor[:, None]
+            result[parents] = np.add.reduceat(result[level], starts) * factor[:, None]
         above = np.zeros_like(result)
         for level in nodes.levels[1:]:
             up = nodes.parents[level]
@@ -206,9 +205,8 @@ def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
     """Return for every leaf the largest node above it, or itself, whose leaves are all in one group."""
     group = np.empty(len(nodes), dtype=np.int64)
     group[nodes.leaves] = of_leaves
-    for depth in range(len(nodes.levels) - 1, 0, -1):
-        parents, starts = nodes.families[depth]
-        children = group[nodes.levels[depth]]
+    for level, parents, starts in nodes.families[:0:-1]:
+        children = group[level]
         least, most = np.minimum.reduceat(children, starts), np.maximum.reduceat(children, starts)
         group[parents] = np.where(least == most, most, -1)
     top = np.arange(len(nodes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import reduce
 from typing import ClassVar, Self
 
 import numpy as np
@@ -40,9 +41,6 @@ class Strategy(Stored, ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
-    determines_centre: ClassVar[bool] = False
-    """Whether it determines the centre of its attribute on its set."""
-
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
@@ -67,14 +65,6 @@ class Strategy(Stored, ABC):
     @abstractmethod
     def covary(self, rows: Array) -> Array:
         """Return q V† for tensors q over the block: its covariances with all queries at σ² = 1."""
-
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        """Return the class of every value, by axis, and the rows over combinations of classes."""
-        return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
-
-    def combinations(self, rows: Array) -> Array:
-        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
-        return self.transform(rows.reshape(-1, *self.shape))
 
     @abstractmethod
     def orthonormal(self) -> Strategy:
@@ -144,10 +134,8 @@ def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:
     """Return the squared length of every product of one row per factor."""
-    result = np.ones(())
-    for _, rows in factors:
-        result = np.multiply.outer(result, np.einsum("ij,ij->i", rows, rows))
-    return result
+    lengths = (np.einsum("ij,ij->i", rows, rows) for _, rows in factors)
+    return reduce(np.multiply.outer, lengths, np.ones(()))
 
 
 def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:

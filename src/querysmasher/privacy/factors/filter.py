@@ -205,15 +205,9 @@ class Mirrored(Factor):
         return np.asarray(reflection.diagonal(free))
 
     def squared_column(self) -> int:
-        return self._squared_column
-
-    @cached_property
-    def _squared_column(self) -> int:
-        """What `squared_column` returns: planning and accounting ask for it several times."""
         # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that
         # no column but those nearly as long can be the longest.
-        further = np.square(self.extra.astype(float)).sum(axis=0)
-        across = self._across()
+        further, across = np.square(self.extra.astype(float)).sum(axis=0), self._across
         squares = self.diagonal.astype(float) ** 2 * (self.squares + further)
         change = 2 * self.diagonal.astype(float) * across.astype(float)
         rough = squares - change
@@ -228,8 +222,9 @@ class Mirrored(Factor):
         constant = sum_of_squares(self.shift)
         return max(d**2 * (s + sum(u**2 for u in rows)) - 2 * d * a for d, s, a, rows in columns) + constant
 
+    @cached_property
     def _across(self) -> Integers:
-        """Return Fg₁ + Uᵀg₂, exactly."""
+        """Fg₁ + Uᵀg₂, exactly."""
         bound = exact_sum(np.abs(self.shift))
         largest = max(largest_of(self.kernel), self._further)
         require(2 * bound * largest < WORD, "strategy: the shift of a mirrored filter is too large")

@@ -45,23 +45,20 @@ class Nodes:
         return self.parents.size
 
     @cached_property
-    def levels(self) -> tuple[slice, ...]:
-        """The nodes at each depth, roots first."""
-        levels, start = [], 0
+    def families(self) -> tuple[tuple[slice, Integers, Integers], ...]:
+        """At each depth, roots first: the nodes, their parents, and where the children of each start."""
+        families, start = [], 0
         while start < (stop := int(np.searchsorted(self.parents, start))):
-            levels.append(slice(start, stop))
+            parents = self.parents[start:stop]
+            starts = np.flatnonzero(np.append(True, parents[1:] != parents[:-1]))
+            families.append((slice(start, stop), parents[starts], starts))
             start = stop
-        return tuple(levels)
+        return tuple(families)
 
     @cached_property
-    def families(self) -> tuple[tuple[Integers, Integers], ...]:
-        """At each depth: the nodes that are parents of it, and where the children of each start in it."""
-        families = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for level in self.levels[1:]:
-            parents = self.parents[level]
-            starts = np.flatnonzero(np.append(True, parents[1:] != parents[:-1]))
-            families.append((parents[starts], starts))
-        return tuple(families)
+    def levels(self) -> tuple[slice, ...]:
+        """The nodes at each depth, roots first."""
+        return tuple(level for level, _, _ in self.families)
 
     @cached_property
     def is_leaf(self) -> NDArray[np.bool_]:
@@ -75,16 +72,12 @@ class Nodes:
         """The nodes without children."""
         return np.flatnonzero(self.is_leaf)
 
-    def child_sums(self, depth: int, values: Tables) -> Tables:
-        """Sum values of the nodes at a depth within siblings; one sum per parent in `families`."""
-        return np.add.reduceat(values, self.families[depth][1], axis=0)
-
     def sums(self, of_leaves: Tables) -> Tables:
         """Return the sum over the leaves below every node, given the values of the leaves, in order."""
         result = np.zeros((len(self), *of_leaves.shape[1:]), dtype=of_leaves.dtype)
         result[self.leaves] = of_leaves
-        for depth in range(len(self.levels) - 1, 0, -1):
-            result[self.families[depth][0]] = self.child_sums(depth, result[self.levels[depth]])
+        for level, parents, starts in self.families[:0:-1]:
+            result[parents] = np.add.reduceat(result[level], starts)
         return result
 
     def path_sums(self, values: Tables) -> Tables:
@@ -157,9 +150,7 @@ class Tree(OnForest, Factor):
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
         whole = tables.astype(np.int64)
-        sums = self.nodes.sums(self.partition.sums(whole))
-        if self.rows < len(self.nodes):
-            sums = sums[self.measured]
+        sums = self.nodes.sums(self.partition.sums(whole))[self.measured]
         sums *= self.multipliers[self.measured][:, None]
         sums -= self.shift[self.measured][:, None] * whole.sum(axis=0)
         return sums
