@@ -102,6 +102,13 @@ def random(n, count):
     return qs.random_queries(qs.Schema.of(a=n, b=n), ("a", "b"), count)
 
 
+def million(m, n, count):
+    """Ask rows of a million or nothing, and all tables."""
+    rows = 1e6 * np.random.default_rng(0).integers(0, 2, (count, m * n))
+    schema = qs.Schema.of(a=m, b=n)
+    return qs.linear(schema, ("a", "b"), rows) + qs.marginals(schema, 2)
+
+
 def joint(kind, n):
     ask = qs.affine if kind == "affine" else qs.abs_difference
     return ask(qs.Schema.of(a=n, b=n), "a", "b")

@@ -52,6 +52,7 @@ ROWS = [
     Row("a < 3 or b < 3, 10 × 10", "one", ("a < 3 or b < 3",), 1e-6, numbers=1),
     Row("a + b <= 8 or c + d <= 8, [10]^4", "one", ("a + b <= 8 or c + d <= 8",), 1e-6, numbers=1),
     *(Row(f"{k} random rows, 10 × 10", "random", (10, k), 0.02, numbers=k) for k in (3, 10, 30)),
+    Row("3 random rows × 10⁶ beside tables, 20 × 21", "million", (20, 21, 3), None, 5, gap=1e-4),
     Row("affine, 10 × 10", "joint", ("affine", 10), 0.02),
     Row("abs, 10 × 10", "joint", ("abs", 10), 0.02),
     Row("2,000 random rows, 60 × 60", "random", (60, 2000), 0.01, None, "eigh", 6, 3600, slow=True),

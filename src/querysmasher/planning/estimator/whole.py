@@ -33,7 +33,7 @@ from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart, unanswerable
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.strategies import MergedStrategy, Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
@@ -58,7 +58,10 @@ class Whole:
     def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
         """Return the rows of a measurement that is not split."""
         ((_, number),) = noises[0].blocks
-        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
+        strategy = strategies[number]
+        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - the only kind that is not split
+        rows = np.take(strategy.matrix, strategy.labels, axis=1)
+        return cls(noises[0].attributes, strategy.maps, rows, noises)
 
     def classes(self, attribute: int) -> Integers:
         """Return the class of every value of an attribute."""

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
-from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
+from querysmasher.planning.grading import GRADED, graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
 
@@ -226,26 +226,50 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
     """
     rank, cells = R.shape
     evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
+    start = _graded_start(R, start, tolerance) if is_graded(R) else start
     design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60)
     if wide and design.gap > tolerance:
         accepted = enough if cells * rank**2 > limits().interior_work else tolerance
-        design = _on_active_cells(R, evaluate, design, accepted, False, 8)
-    heavy = (
-        rank * np.count_nonzero(design.weights > 1e-4 * design.weights.max()) ** 2 > limits().interior_work
-    )
+        design = _on_active_cells(R, evaluate, design, accepted, False)
+    weighed = np.count_nonzero(design.weights > 1e-4 * design.weights.max())
+    heavy = rank * weighed**2 > limits().interior_work
     accepted = enough if heavy else 4 * tolerance if wide else tolerance
     if design.gap > accepted and not (wide and heavy):
-        design = _on_active_cells(R, evaluate, design, tolerance, True, 8)
+        design = _on_active_cells(R, evaluate, design, tolerance, True)
     return design if isinstance(design, Design) else Design.at(R, design.weights)
 
 
+def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
+    """Return weights near the best for rows far apart: those of the long rows, and a little for the short.
+
+    Cells that the long do not distinguish share their weight as suits the short. Where the long spare all
+    leverage, the short need their best weights times the squared ratio of values, and ever more where the
+    long spare less: a high power makes up for short rows that depend on long ones.
+    """
+    sizes = lengths(R)
+    long = sizes > GRADED * sizes.max()
+    columns, back = equal_columns(R[long])
+    first = solve_design(R[long][:, columns], np.bincount(back, start).astype(float), tolerance / 2)
+    rest = solve_design(R[~long], start, tolerance / 2)
+    near, ratio = rest.weights + 0.01 * start / start.sum(), rest.value / first.value
+    spared = np.maximum(1 - first.leverages / first.value, ROUNDING)
+    shared = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
+    more = np.minimum(2 * ratio**2 / spared**8, max(ratio, tolerance / 4))
+    return (shared + more)[back] * near
+
+
+def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first of every distinct column, and which of these equals each column."""
+    # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
+    scale = np.abs(rows).max(axis=1 if is_graded(rows) else None, keepdims=True)
+    scale = np.maximum(scale, np.finfo(float).tiny)
+    rounded = np.round(rows / scale, 10) + 0.0
+    _, first, back = np.unique(rounded, axis=1, return_index=True, return_inverse=True)
+    return first, back
+
+
 def _on_active_cells(
-    R: Array,
-    evaluate: Callable[[Array], Iterate],
-    design: Iterate,
-    tolerance: float,
-    interior: bool,
-    rounds: int,
+    R: Array, evaluate: Callable[[Array], Iterate], design: Iterate, tolerance: float, interior: bool
 ) -> Iterate:
     """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
 
@@ -260,7 +284,7 @@ def _on_active_cells(
         pivots = pool[pivoted(R[:, pool])[1][:rank]]  # so that M is regular
         active = np.union1d(heaviest[-per_query * rank :], pivots)
     best, worst, stalled = design, pivots, 0
-    for _ in range(rounds):
+    for _ in range(8):
         p = np.zeros(cells)
         near = design.weights * (design.leverages / design.value) ** 2
         near[worst] = np.maximum(near[worst], 4 * design.gap / len(active))

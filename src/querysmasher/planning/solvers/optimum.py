@@ -19,7 +19,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
@@ -27,7 +26,7 @@ from querysmasher.planning.grading import GRADED, LOST, are_far_apart, graded_ro
 from querysmasher.planning.lattice import common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import solve_design
+from querysmasher.planning.solvers.design import equal_columns, solve_design
 from querysmasher.planning.split import Block, Part, Term
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 
@@ -200,7 +199,7 @@ def best_rows(
     """Return the rows of a strategy for the queries of a root, the √L they reach, and a lower bound on it."""
     design = solve_design(root, start, tolerance, enough=enough)
     rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
-    return rows, reached, design.value
+    return rows, reached, design.value * (1 - ROUNDING)
 
 
 def axis_weights(block: Block) -> list[Array]:
@@ -221,14 +220,3 @@ def _axis_blend(block: Block, axis: int) -> Array:
         (piece,) = (piece for piece in term.pieces if axis in piece.axes)
         blend += term.energy / piece.part.trace * piece.part.partial_trace(piece.axes.index(axis))
     return blend
-
-
-def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first of every distinct column, and which of these equals each column."""
-    # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
-    scale = np.abs(rows).max(axis=1 if is_graded(rows) else None, keepdims=True)
-    scale = np.maximum(scale, np.finfo(float).tiny)
-    _, first, back = np.unique(
-        np.round(rows / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
-    )
-    return first, back
