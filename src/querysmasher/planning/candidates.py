@@ -49,6 +49,7 @@ from querysmasher.planning.solvers.bounds import least_root
 from querysmasher.planning.solvers.design import equal_columns
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
+from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -424,7 +425,9 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
-        queries[:, at] = cluster.solution.strategy.combinations(cluster.shifted.rows)
+        strategy = cluster.solution.strategy
+        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - the only kind that is not split
+        queries[:, at] = strategy.span.combinations(cluster.shifted.rows)
         alpha = np.zeros(len(queries)) if cluster.alpha is None else cluster.alpha
         known = queries @ rows.spread + np.outer(alpha, covariances)
         variances = np.einsum("ij,ij->i", known, queries)

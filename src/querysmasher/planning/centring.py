@@ -32,7 +32,7 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram

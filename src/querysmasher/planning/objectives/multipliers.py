@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -119,49 +118,33 @@ class Multipliers:
         )
         return cls(workload, scopes, groups, rows, rates, last)
 
-    # --- workloads with multipliers as weights ---
+    def weighted(self, squares: Array, *, added: bool) -> Workload:
+        """Return the workload in which every query has its multiplier / target² as weight.
 
-    def weighted(self, squares: Array) -> Workload:
-        """Return the workload in which every query has its multiplier / target² as weight."""
-        amounts = zip(self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True)
-        return Workload(self.workload.schema, tuple(self._priced(*amount) for amount in amounts))
-
-    def added(self, squares: Array) -> Workload:
-        """Return the workload in which every query has its own weight plus its multiplier / target².
-
-        A single family has a weight for every row. A group of several families is repeated at the end, with
-        the multipliers as weights: the sum of two products need not be a product.
+        If `added`, this adds to its own weight. A single family has a weight for every row. A group of
+        several families is repeated at the end, with the multipliers as weights: the sum of two products need
+        not be a product.
         """
-        groups, further = [], []
-        for group, numbers, weight in zip(
-            self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
-        ):
-            plain = replace(group, target=None)
-            if len(group.families) == 1 and weight > 0:
-                (family,), u = group.families, self.rows[numbers[0]]
-                total = family.query_weights() + weight / group.weight / group.rows * u * len(u)
-                plain = replace(plain, families=(family.reweighted(total),))
-            elif weight > 0:
-                further.append(self._priced(group, numbers, weight))
-            groups.append(plain)
-        return Workload(self.workload.schema, (*groups, *further))
-
-    @cached_property
-    def _families(self) -> list[Family]:
-        """The family of every scope with its multipliers as weights."""
-        return [
+        families = [
             scope.family
             if scope.fixed and scope.family.weights is None
             else scope.family.reweighted(u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
-
-    def _priced(self, group: Group, numbers: tuple[int, ...], weight: float) -> Group:
-        """Return a group with its multipliers, which sum to `weight`, as weights."""
-        families = tuple(self._families[s] for s in numbers)
-        return Group(group.attributes, families, weight / group.rows)
-
-    # --- the next multipliers ---
+        groups, further = [], []
+        for group, numbers, weight in zip(
+            self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
+        ):
+            plain = replace(group, target=None)
+            if added and len(group.families) == 1 and weight > 0:
+                (family,), u = group.families, self.rows[numbers[0]]
+                total = family.query_weights() + weight / group.weight / group.rows * u * len(u)
+                plain = replace(plain, families=(family.reweighted(total),))
+            elif not added or weight > 0:
+                parts = tuple(families[s] for s in numbers)
+                further.append(Group(group.attributes, parts, weight / group.rows))
+            groups.append(plain)
+        return Workload(self.workload.schema, (*(groups if added else ()), *further))
 
     def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
         """Return the derivative of a total by the multipliers of rows, given those by expectations."""
@@ -211,28 +194,14 @@ def expectations(table: VarianceTable, rows: Sequence[Array]) -> Array:
 
 def class_losses(workload: Workload, table: VarianceTable, scopes: Scopes) -> Array:
     """Return Σ weight × variance over all queries, at σ² = 1 on the sets of one class, for every class."""
-    weights = np.array([sum(workload.groups[g].weight for g in entry.members) for entry in table.entries])
+    weights = np.bincount(table.entry_of, [group.weight for group in workload])
     rows = [scope.family.query_weights() for scope in scopes.scopes]
     return np.asarray(weights @ table.coefficients(expectations(table, rows)))
 
 
-def best_sum(added: Array, losses: Array, table: VarianceTable, privacy_cost: float) -> float:
-    """Return the sum s of the multipliers at which the bound is highest, if strategies stayed the same.
-
-    It is then (Σ_k √(c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k, the `added`
-    one, that of the multipliers: concave in s.
-    """
-
-    def slope(log_sum: float) -> float:
-        roots = np.sqrt(np.maximum(table.spent * (losses + math.exp(log_sum) * added), 1e-300))
-        return float(roots.sum() * (table.spent * added / roots).sum()) / privacy_cost - 1
-
-    loss = math.log(float(losses @ table.variances))
-    low, high = loss - 14.0, loss + 14.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-    return math.exp(low)
+def targets_of(groups: Iterable[Group], default: float = 1.0) -> Array:
+    """Return the target of every group, and a default where there is none."""
+    return np.array([default if group.target is None else group.target.std for group in groups])
 
 
 FAR_APART = 100.0
@@ -260,11 +229,9 @@ class Joined:
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
         for index, group in enumerate(given):
             bins = alike[_key(group, index)]
-            rows = sum(given[other].rows for other in bins[-1]) if bins else 0
-            if bins and rows + group.rows <= limits().merged_rows:
-                bins[-1].append(index)
-            else:
-                bins.append([index])
+            if not bins or sum(given[i].rows for i in (*bins[-1], index)) > limits().merged_rows:
+                bins.append([])
+            bins[-1].append(index)
         members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
         groups = tuple(_joined([given[index] for index in indices]) for indices in members)
         return cls(workload, Workload(workload.schema, groups), members, factor)
@@ -300,21 +267,18 @@ def _key(group: Group, index: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
     if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return index
-    aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
-    return group.attributes, aim
+    return group.attributes, group.target and round(math.log(group.target.std, FAR_APART))
 
 
 def _joined(groups: list[Group]) -> Group:
     """Return the rows of all groups as one group."""
     if len(groups) == 1:
         return groups[0]
-    first = groups[0]
-    scales = [
-        1.0 if g.target is None or first.target is None else first.target.std / g.target.std for g in groups
-    ]
+    first, aims = groups[0], targets_of(groups)
+    scales = aims[0] / aims
     rows = np.concatenate([scale * g.families[0].matrix() for g, scale in zip(groups, scales, strict=True)])
     weights = np.concatenate([g.query_weights() / scale**2 for g, scale in zip(groups, scales, strict=True)])
-    target = None if first.target is None else Target(first.target.std)
+    target = first.target and Target(first.target.std)
     return Group(first.attributes, (Rows(first.families[0].shape, rows, weights),), 1.0, target)
 
 

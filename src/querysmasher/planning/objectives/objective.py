@@ -29,7 +29,7 @@ from querysmasher.planning.checks import check_something
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.multipliers import Multipliers
+from querysmasher.planning.objectives.multipliers import Multipliers, targets_of
 from querysmasher.planning.objectives.replan import Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.variances import Extreme
@@ -92,11 +92,6 @@ def aimed_of(workload: Workload) -> Workload:
     return Workload(workload.schema, tuple(g for g in workload if g.target is not None))
 
 
-def targets_of(workload: Workload, default: float = 1.0) -> Array:
-    """Return the target of every group, and a default where there is none."""
-    return np.array([default if g.target is None else g.target.std for g in workload])
-
-
 def replace_targets(workload: Workload, factor: float) -> Workload:
     """Return the workload with multiples of its targets, as standard errors."""
     groups = (g if g.target is None else replace(g, target=Target(g.target.std * factor)) for g in workload)
@@ -119,7 +114,7 @@ def least_largest(
 
     The aims are standard errors, one for every group.
     """
-    search = Search(workload, aims, replan, mean=False)
+    search = Search(workload, replan, aims)
     best = search.run(centres)
     assert best is not None  # noqa: S101 - without caps, every plan will do
     plan = replace(best.plan, workload=workload)
@@ -236,8 +231,7 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
             break
         factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
         tighter = replace_targets(aimed, 1 / factor)
-        search = Search(tighter, targets_of(tighter, math.inf), replan, mean=True)
-        shared = search.shared_anew(best) or _within(tighter, replan, best.centres, least)
+        shared = Search(tighter, replan).shared_anew(best) or _within(tighter, replan, best.centres, least)
         best = replace(shared or best, workload=aimed)
     # tighter targets have a higher bound, which does not hold for these
     return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
@@ -251,7 +245,7 @@ def _within(
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
     """
     replan = replan if least is None else replace(replan, whole=least.whole)
-    search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
+    search = Search(workload, replan)
     best = search.run(centres, None if least is None else least.multipliers)
     plan = None
     if best is not None:

@@ -54,8 +54,7 @@ class Replan:
             for groups, alpha in self.whole or ()
             if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]
-        rest = without(workload, unsplit) if unsplit else workload
-        split = None if rest is None else self._split(rest, centres, tolerance)
+        split = self._split(without(workload, unsplit), centres, tolerance)
         plan = beside(split, unsplit, workload, self.budget, self.options, combined=False)
         return replace(plan, tolerance=self.options.tolerance)
 
@@ -76,8 +75,8 @@ class Replan:
         rest, tolerance = without(workload, unsplit), self.options.tolerance
 
         def around(centres: Centres | None) -> Plan:
-            split = None if rest is None else self._split(rest, centres, tolerance)
-            if rest is not None and split is not None and unsplit:
+            split = self._split(rest, centres, tolerance)
+            if split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
                     split = self._split(rest, positive, tolerance)
@@ -90,22 +89,21 @@ class Replan:
         except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
             return PlanError(str(error))
 
-    def _split(self, workload: Workload, centres: Centres | None, tolerance: float) -> Plan:
-        """Plan with all groups split, around given centres or the best ones."""
+    def _split(self, rest: Workload | None, centres: Centres | None, tolerance: float) -> Plan | None:
+        """Plan the rest with all groups split, around given centres or the best ones."""
+        if rest is None:
+            return None
         options = replace(self.options, tolerance=tolerance)
         if centres is None:
-            return plan_around_best(workload, self.budget, options)
-        return plan_at(centres, workload, self.budget, options)
+            return plan_around_best(rest, self.budget, options)
+        return plan_at(centres, rest, self.budget, options)
 
-    def measurable(self, make: Callable[[Centres | None], P]) -> P:
+    def measurable(self, make: Callable[[Centres | None], P], centres: Centres | None = None) -> P:
         """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
-        best = make(None)
-        if best is None:
+        best = make(centres)
+        if best is None or (refused := refusal(best, self.max_records)) is None:
             return best
-        refused, even = refusal(best, self.max_records), uniform(best.workload.schema)
-        if refused is not None and best.centres != even:
-            best = make(even)  # whose rows are smaller integers
-            refused = None if best is None else refusal(best, self.max_records)
-        if refused is not None:
+        even = uniform(best.workload.schema)  # whose rows are smaller integers
+        if centres is not None or best.centres == even:
             raise refused
-        return best
+        return self.measurable(make, even)

@@ -29,11 +29,11 @@ from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
     Multipliers,
     Scopes,
-    best_sum,
     class_losses,
     expectations,
     merged,
     spread,
+    targets_of,
 )
 from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
@@ -71,17 +71,18 @@ class Trial:
 class Search:
     """The search for the least largest ratio of variance to target², or for the least mean within targets."""
 
-    def __init__(self, workload: Workload, aims: Array, replan: Replan, *, mean: bool) -> None:
-        """Take the target of every group; for a `mean`, infinite ones of groups without any."""
-        self.aims, self.replan, self.mean = aims, replan, mean
-        self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
+    def __init__(self, workload: Workload, replan: Replan, aims: Array | None = None) -> None:
+        """Take the target of every group for the largest ratio; the mean keeps to those of the workload."""
+        self.mean, self.replan = aims is None, replan
+        self.aims = targets_of(workload, math.inf) if aims is None else aims
+        self.squares = np.where(np.isfinite(self.aims), self.aims, 1.0) ** 2
         self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
-        self._use(merged(workload, aimed=True) if mean else workload)
+        self._use(merged(workload, aimed=True) if self.mean else workload)
 
     def _use(self, workload: Workload) -> None:
         self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
@@ -159,7 +160,7 @@ class Search:
 
     def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
-        weighted = (multipliers.added if self.mean else multipliers.weighted)(self.squares)
+        weighted = multipliers.weighted(self.squares, added=self.mean)
         plan = self.replan(weighted, centres, 1 / (1 + self._weight))
         total = float(multipliers.groups.sum())
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
@@ -204,31 +205,34 @@ class Search:
         """Return the next multipliers, which follow the expected variances of groups and of their rows."""
         table, multipliers = trial.table, trial.multipliers
         by_column = expectations(table, multipliers.rows)
-        by_group = np.ones(len(self.aims))
-        for value, entry in zip(table.coefficients(by_column) @ table.variances, table.entries, strict=True):
-            by_group[list(entry.members)] = value
-        by_group /= self.squares
+        by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
-        slopes = table.slopes(by_column, self._weights(multipliers, table))
+        weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
+        slopes = table.slopes(by_column, weights)
         floor = self._floor * min(1.0, 3 / (1 + self._weight))
         moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor)
         return self._of_best_sum(moved, trial)
 
-    def _weights(self, multipliers: Multipliers, table: VarianceTable) -> Array:
-        """Return the weight of every entry: the sum of its groups' multipliers, relative to target²."""
-        relative = multipliers.groups / self.squares
-        return np.array([relative[list(entry.members)].sum() for entry in table.entries])
-
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
-        """Scale multipliers: to sum one for the largest ratio, to that of the highest bound for targets."""
-        table, groups = trial.table, multipliers.groups
+        """Scale multipliers: to sum one for the largest ratio, to that of the highest bound for targets.
+
+        With sum s, the bound is (Σ_k √(c_k (ℓ_k + s b_k)))² / budget - s if strategies stay the same, with
+        ℓ_k the loss of class k and s·b_k, the `added` one, that of the multipliers: concave in s.
+        """
+        table, groups, losses = trial.table, multipliers.groups, trial.losses
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
         if not self.mean:
             return replace(multipliers, groups=groups / total)
         if len(table.sets) == 1:  # there is nothing to divide
             return multipliers
-        by_column = expectations(table, multipliers.rows)
-        added = self._weights(multipliers, table) @ table.coefficients(by_column) / total
-        best = best_sum(added, trial.losses, table, trial.plan.budget.privacy_cost)
-        change = min(max(math.log(best / last) / 2, -MOST_STEP), MOST_STEP)
+        coefficients = table.coefficients(expectations(table, multipliers.rows))
+        added = np.bincount(table.entry_of, groups / self.squares) @ coefficients / total
+        loss = math.log(float(losses @ table.variances))
+        low, high = loss - 14.0, loss + 14.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            roots = np.sqrt(np.maximum(table.spent * (losses + math.exp(middle) * added), 1e-300))
+            slope = float(roots.sum() * (table.spent * added / roots).sum())
+            low, high = (middle, high) if slope > trial.plan.budget.privacy_cost else (low, middle)
+        change = min(max((low - math.log(last)) / 2, -MOST_STEP), MOST_STEP)
         return replace(multipliers, groups=groups * (last * math.exp(change) / total))

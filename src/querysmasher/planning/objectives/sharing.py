@@ -47,6 +47,8 @@ class Sharing:
         Expected variances count as queries: they keep to targets too, and depend on all classes.
         """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
+        self._most = table.coefficients(np.array([column.max() for column in table.columns]))
+        """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
         expected = table.coefficients(by_column) @ table.variances
         loose = np.where(np.isfinite(targets), self.squares, LOOSE * expected)
         self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
@@ -93,7 +95,7 @@ class Sharing:
 
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
-        bounds, best = self.table.most @ x / self.squares, 0.0
+        bounds, best = self._most @ x / self.squares, 0.0
         for numbers, values, terms in self.table.small_peaks(x, MOST):
             squares = self.squares[numbers, None]
             ratios = values / squares
@@ -205,16 +207,13 @@ class _InteriorPoint:
 
 def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
     """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
-    budget, class_of = plan.budget, {i: number for number, sets in enumerate(table.sets) for i in sets}
-    spent = float((table.spent / x).sum()) / budget.privacy_cost
+    spent = float((table.spent / x).sum()) / plan.budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
-
-    measured = []
-    for index, m in enumerate(plan.measured):
-        number = class_of[index]
-        root = math.sqrt(losses[number] / len(table.sets[number]))
-        whole = tuple(group for group in m.whole if group < len(workload.groups))
-        measured.append(replace(m, variance=float(x[number]), root_loss=root, whole=whole))
+    measured = list(plan.measured)
+    for variance, loss, indices in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
+        for i in indices:
+            root = math.sqrt(loss / len(indices))
+            measured[i] = replace(measured[i], variance=variance, root_loss=root)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     shared = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
     if not plan.whole or len(plan.measured) == 1:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,8 +29,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
-from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator, Tied, subsets, tied
 from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
@@ -70,20 +68,16 @@ class Extreme:
 def extremes(plan: Plan) -> list[Extreme]:
     """Return the largest standard error of every group, in order, and the first query that attains it."""
     groups = plan.workload.groups
-    by_group: dict[int, Extreme] = {}
-    if not plan.estimator.is_split:
-        for index, group in enumerate(groups):
-            variances = plan.estimator.variances(group)
+    if plan.estimator.is_split:
+        table = VarianceTable(plan, [(0,) * len(group.families) for group in groups])
+        by_entry = [table.largest(number, table.variances) for number in range(len(table.entries))]
+        largest = [by_entry[number] for number in table.entry_of]
+    else:
+        largest = []
+        for variances in map(plan.estimator.variances, groups):
             query = np.unravel_index(first_largest(variances), variances.shape)
-            by_group[index] = Extreme(group, math.sqrt(float(variances.max())), tuple(map(int, query)))
-        return list(by_group.values())
-    numbers: dict[Hashable, int] = {}
-    scopes = [tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in groups]
-    table = VarianceTable(plan, scopes)
-    for number, entry in enumerate(table.entries):
-        variance, rows = table.largest(number, table.variances)
-        by_group |= {member: Extreme(groups[member], math.sqrt(variance), rows) for member in entry.members}
-    return [by_group[index] for index in range(len(groups))]
+            largest.append((float(variances.max()), tuple(map(int, query))))
+    return [Extreme(group, math.sqrt(v), rows) for group, (v, rows) in zip(groups, largest, strict=True)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,14 +108,17 @@ class VarianceTable:
         """The scopes of every column's families."""
         self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
         """The parts, the cluster and a group of every column, unless groups are measured whole."""
-        self.entries = [self._entry(*groups) for groups in self._equivalent()]
+        self.entries = [self._entry(members) for members in self._equivalent()]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
         )
         self.classes = np.full((len(self.entries), terms), len(self.sets), dtype=np.intp)
         """The class of every term; the class after the last has no noise."""
         self._column_of = np.full((len(self.entries), clusters, terms), len(self.columns), dtype=np.intp)
+        self.entry_of = np.empty(len(scopes), dtype=np.intp)
+        """The entry of every group."""
         for row, entry in enumerate(self.entries):
+            self.entry_of[list(entry.members)] = row
             for term, (number, columns) in enumerate(entry.terms):
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
@@ -145,7 +142,6 @@ class VarianceTable:
 
     def take(self, plan: Plan, sets: list[list[int]] | None = None) -> None:
         """Take a plan, and number its classes: `sets`, or those of equal strategies and like noise."""
-        vars(self).pop("most", None)
         self._plan = plan
         self.columns: list[Array] = []
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
@@ -176,8 +172,8 @@ class VarianceTable:
         """Return the estimator from some of the measurements."""
         return replace(self._plan, measured=tuple(measured)).estimator
 
-    def _equivalent(self) -> Iterator[tuple[Group, list[int], tuple[int, ...]]]:
-        """Iterate over classes of groups with the same families, centres and classes of attribute sets."""
+    def _equivalent(self) -> Iterable[list[int]]:
+        """Return the indices of groups with the same families, centres and classes of attribute sets."""
         alike: dict[Hashable, list[int]] = {}
         workload, centres = self._plan.workload, self._plan.centres
         for index, (group, scope) in enumerate(zip(workload, self._scopes, strict=True)):
@@ -192,10 +188,10 @@ class VarianceTable:
                 index if index in self._whole else tuple(self._class_on.get(s, -1) for s in subsets(order)),
             )
             alike.setdefault(key, []).append(index)
-        for members in alike.values():
-            yield workload.groups[members[0]], members, self._scopes[members[0]]
+        return alike.values()
 
-    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> GroupTerms:
+    def _entry(self, members: list[int]) -> GroupTerms:
+        group, scopes = self._plan.workload.groups[members[0]], self._scopes[members[0]]
         if members[0] in self._whole:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
@@ -285,11 +281,6 @@ class VarianceTable:
 
     # --- largest variances ---
 
-    @cached_property
-    def most(self) -> Array:
-        """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
-        return self.coefficients(np.array([c.max() for c in self.columns]))
-
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
         entry, (values, rows, _) = self.entries[number], self.peaks(number, variances)
@@ -300,8 +291,9 @@ class VarianceTable:
         return float(values.max()), tuple(query.tolist())
 
     def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
-        """Return the largest variances of an entry's queries, their rows of every cluster, and their terms.
+        """Return the largest variance with each row of an entry's first cluster, and their terms.
 
+        With each come its rows of every cluster: the first of those that are equal within the fraction `TIE`.
         They lie on the fronts, which are found unless that takes longer than to compare all products.
         """
         count = len(self.entries[number].terms)
@@ -310,10 +302,21 @@ class VarianceTable:
         pruned = math.prod(sizes) > sum(size**2 for size in sizes)
         fronts = [self._rows(numbers, pruned=pruned) for numbers in columns]
         noise = np.append(variances, 0.0)[self.classes[number, :count]]
-        values, chosen = peaks([matrix for _, matrix in fronts], noise)
-        terms = np.zeros((len(values), self.classes.shape[1]))
-        terms[:, :count] = math.prod(matrix[i] for (_, matrix), i in zip(fronts, chosen, strict=True))
-        return values, [index[i] for (index, _), i in zip(fronts, chosen, strict=True)], terms
+        first, *others = [matrix for _, matrix in fronts] or [np.ones((1, count))]
+        rest = np.ones((1, count))
+        for matrix in others:
+            rest = (rest[:, None] * matrix).reshape(-1, count)
+        values, where, step = [], [], max(1, CHUNK // len(rest))
+        for start in range(0, len(first), step):
+            sums = (first[start : start + step] * noise) @ rest.T
+            values.append(sums.max(axis=1))
+            best = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
+            where.append((start + np.arange(len(sums))) * len(rest) + best)
+        chosen = np.unravel_index(np.concatenate(where), [len(matrix) for matrix in (first, *others)])
+        terms = np.zeros((len(first), self.classes.shape[1]))
+        terms[:, :count] = math.prod(matrix[i] for matrix, i in zip((first, *others), chosen, strict=True))
+        rows = [index[i] for (index, _), i in zip(fronts, chosen, strict=False)]
+        return np.concatenate(values), rows, terms
 
     def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Array]]:
         """Return the `most` largest variances of small entries of one cluster at once, and their terms.
@@ -343,17 +346,13 @@ class VarianceTable:
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""
-        if (columns, pruned) not in self._fronts:
-            distinct = tuple(sorted(set(columns)))
-            if distinct == columns:
-                table = np.stack([self.columns[c] for c in distinct], axis=1)
-                index = front(table) if pruned else np.arange(len(table))
-                table = table[index]
-            else:
-                index, table = self._rows(distinct, pruned=pruned)
-                table = table[:, [distinct.index(c) for c in columns]]
-            self._fronts[columns, pruned] = index, table
-        return self._fronts[columns, pruned]
+        distinct = tuple(sorted(set(columns)))
+        if (distinct, pruned) not in self._fronts:
+            table = np.stack([self.columns[c] for c in distinct], axis=1)
+            index = front(table) if pruned else np.arange(len(table))
+            self._fronts[distinct, pruned] = index, table[index]
+        index, table = self._fronts[distinct, pruned]
+        return index, table[:, [distinct.index(c) for c in columns]]
 
 
 def front(table: Array) -> Integers:
@@ -371,24 +370,3 @@ def front(table: Array) -> Integers:
         beyond = (entries > entries[0] * (1 + TIE) + TIE**2).any(axis=1)
         left, entries = left[beyond], entries[beyond]
     return np.sort(np.array(rows))
-
-
-def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[Integers]]:
-    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t] with every row of the first table.
-
-    With each comes the index of its row in every table: the first of those that are equal within the fraction
-    `TIE`.
-    """
-    if not tables:
-        return np.array([coefficients.sum()]), []
-    rest = np.ones((1, len(coefficients)))
-    for table in tables[1:]:
-        rest = (rest[:, None] * table).reshape(-1, len(coefficients))
-    values, where, step = [], [], max(1, CHUNK // len(rest))
-    for start in range(0, len(tables[0]), step):
-        sums = (tables[0][start : start + step] * coefficients) @ rest.T
-        values.append(sums.max(axis=1))
-        first = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
-        where.append((start + np.arange(len(sums))) * len(rest) + first)
-    indices = np.unravel_index(np.concatenate(where), [len(table) for table in tables])
-    return np.concatenate(values), list(indices)

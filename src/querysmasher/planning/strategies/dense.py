@@ -289,12 +289,6 @@ class RowsStrategy(Strategy):
     def orthonormal(self) -> Self:
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        return self.partition.maps, np.take(self.matrix, self.partition.labels, axis=1)
-
-    def combinations(self, rows: Array) -> Array:
-        return self.span.combinations(rows)
-
     @property
     def leverage(self) -> float:
         return float(np.einsum("ij,ij->j", self.matrix, self.matrix).max())

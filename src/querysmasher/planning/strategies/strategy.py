@@ -66,14 +66,6 @@ class Strategy(Stored, ABC):
     def covary(self, rows: Array) -> Array:
         """Return q V† for tensors q over the block: its covariances with all queries at σ² = 1."""
 
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        """Return the class of every value, by axis, and the rows over combinations of classes."""
-        return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
-
-    def combinations(self, rows: Array) -> Array:
-        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
-        return self.transform(rows.reshape(-1, *self.shape))
-
     @abstractmethod
     def orthonormal(self) -> Strategy:
         """Return orthonormal rows with the same span: `covary` then projects onto it."""
@@ -142,7 +134,8 @@ def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:
     """Return the squared length of every product of one row per factor."""
-    return reduce(np.multiply.outer, (np.einsum("ij,ij->i", rows, rows) for _, rows in factors))
+    lengths = (np.einsum("ij,ij->i", rows, rows) for _, rows in factors)
+    return reduce(np.multiply.outer, lengths, np.ones(()))
 
 
 def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:
