@@ -101,7 +101,6 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     if not sets:
         raise nothing_to_measure(public=bool(every))
     solutions, choices = choose(sets, options)
-    solutions = list(solutions)
     numbers: dict[Strategy, int] = {}
     for s in sets:
         for strategy in s.strategies.values():

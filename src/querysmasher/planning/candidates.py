@@ -314,9 +314,8 @@ def total_multiples(merged: MergedRows) -> Array:
     Centred rows stay ratios of small integers.
     """
     ones = np.ones((1, merged.rows.shape[1]))
-    beside = np.concatenate([merged.rows, ones])
-    weighed = replace(merged, rows=beside, weights=np.append(merged.weights, merged.weights.sum()))
-    diagonal = root_diagonal(root_of(weighed))
+    weighed = merged.rows * np.sqrt(merged.weights)[:, None], ones * math.sqrt(merged.weights.sum())
+    diagonal = root_diagonal(independent_root(np.concatenate(weighed)))
     cells = ones[0] if diagonal is None else diagonal**2
     scale = np.abs(merged.rows).max(axis=1)
     scale[scale == 0] = 1.0

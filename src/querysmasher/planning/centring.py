@@ -257,13 +257,11 @@ class _Model:
         """Return Λ and Γ of a role."""
         size = self.axes[role].size
         kept, dropped = np.zeros((size, size)), np.zeros((size, size))
-        for number, family in enumerate(self.families):
-            for axis in (axis for axis, other in enumerate(family.roles) if other == role):
-                for on in family.sets:
-                    price = prices.get((number, on), 0.0)
-                    if price:
-                        total = kept if axis in on else dropped
-                        total += price * family.gram(self.axes, on, axis)
+        for (number, on), price in prices.items():
+            family = self.families[number]
+            for axis in (axis for axis, other in enumerate(family.roles) if other == role and price):
+                total = kept if axis in on else dropped
+                total += price * family.gram(self.axes, on, axis)
         return kept, dropped
 
     def _prices(self) -> tuple[float, Prices]:

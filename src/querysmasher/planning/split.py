@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
@@ -172,12 +172,9 @@ class Block:
     @property
     def centres(self) -> Centres:
         """The centre of every axis, around which all its parts are split."""
-        centre_of = {
-            axis: centre
-            for piece in self.terms[0].pieces
-            for axis, centre in zip(piece.axes, piece.part.centres, strict=True)
-        }
-        return tuple(centre_of[axis] for axis in range(len(centre_of)))
+        pieces = self.terms[0].pieces
+        pairs = (pair for piece in pieces for pair in zip(piece.axes, piece.part.centres, strict=True))
+        return tuple(centre for _, centre in sorted(pairs, key=itemgetter(0)))
 
 
 @dataclass(frozen=True, eq=False)
