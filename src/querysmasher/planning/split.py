@@ -324,12 +324,10 @@ def split_parts(
     def source(kept: Kept) -> Array:
         return split_rows(query_tensor(family, order), centres)[kept]
 
-    square = 0.0
+    left = split_rows(query_tensor(family, order), centres)
+    dropped = left.pop((), np.zeros(0))
     parts: dict[Kept, Part] = {}
-    for kept, rows in split_rows(query_tensor(family, order), centres).items():
-        if not kept:
-            square = float(np.vdot(rows, rows))
-            continue
+    for kept, rows in left.items():
         # as rows, if they are few, or if a Gram matrix would lose some
         thin = is_few(len(rows), rows.shape[1], len(kept)) or are_far_apart(rows)
         spans = partial(lattice_rows, family, order, kept, centres)
@@ -344,7 +342,7 @@ def split_parts(
     if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
         first = {len(kept): part for kept, part in reversed(parts.items())}
         parts = {kept: first[len(kept)] for kept in parts}
-    return square, parts
+    return float(np.vdot(dropped, dropped)), parts
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
