@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
-from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator, Tied, subsets, tied
 from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured

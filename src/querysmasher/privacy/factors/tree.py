@@ -150,9 +150,7 @@ class Tree(OnForest, Factor):
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
         whole = tables.astype(np.int64)
-        sums = self.nodes.sums(self.partition.sums(whole))
-        if self.rows < len(self.nodes):
-            sums = sums[self.measured]
+        sums = self.nodes.sums(self.partition.sums(whole))[self.measured]
         sums *= self.multipliers[self.measured][:, None]
         sums -= self.shift[self.measured][:, None] * whole.sum(axis=0)
         return sums
