@@ -39,8 +39,7 @@ from querysmasher.planning.estimating import (
     sized_costs,
     tables,
 )
-from querysmasher.planning.estimator.estimator import AttributeSet
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import AttributeSet, subsets
 from querysmasher.planning.integer import integer_plan, rounded_up
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE, Distance, Distances, Dropped, check_budget, rest

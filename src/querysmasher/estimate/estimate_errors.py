@@ -25,7 +25,7 @@ from querysmasher.estimate.evidence import AttributeSet, Noisy
 from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.table_model import Model
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import frame_of
 from querysmasher.statistics.reliability import pointwise

@@ -25,7 +25,7 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.fitting import centred
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity

@@ -35,7 +35,7 @@ from querysmasher.arrays import Array, along_axes
 from querysmasher.estimate.evidence import AttributeSet, Evidence, Noisy
 from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
 from querysmasher.estimate.table_model import Model
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import subsets
 
 LARGEST = 100_000
 """Maximum number of cells of the tables whose risk is estimated: those of the fewest attributes first."""

@@ -23,7 +23,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from operator import mul
 
 import numpy as np
 
@@ -211,8 +210,8 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     every = []
     if merged is not None:
         cluster = Cluster(tuple(range(count)), merged, None)
-        bound = cache(lambda: math.sqrt(unit.change()) * least_root(cluster.root))
-        every = [Candidate([cluster], lambda _: bound(), is_optimal=not unit.total_is_public)]
+        change = math.sqrt(unit.change())
+        every = [Candidate([cluster], lambda _: change * least_root(cluster.root), not unit.total_is_public)]
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
         if given and quick and every[0].is_optimal:
             yield every.pop()
@@ -257,8 +256,15 @@ class Beside:
 
     def _split(self, centres: Centres) -> dict[AttributeSet, float]:
         """Return a lower bound on the root loss of the queries on every set, if they are split."""
-        roots = split_roots(centres, self.schema, self.groups)
-        return {attributes: root * self._change(attributes) for attributes, root in roots.items()}
+        bounds = {}
+        for s in Decomposer(self.schema, centres).decompose(self.groups):
+            root = math.sqrt(sum(term.coefficient for term in s.terms))  # of the total
+            if s.attributes:
+                rows = terms_rows(s.terms)
+                columns, _ = equal_columns(rows)  # distinct columns alone lose as much, and bound more
+                root = least_root(independent_root(rows[:, columns]))
+            bounds[s.attributes] = root * self._change(s.attributes)
+        return bounds
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
         """Return the root loss of the tables on every set, given a plan of all queries."""
@@ -308,9 +314,8 @@ def total_multiples(merged: MergedRows) -> Array:
     Centred rows stay ratios of small integers.
     """
     ones = np.ones((1, merged.rows.shape[1]))
-    beside = np.concatenate([merged.rows, ones])
-    weighed = replace(merged, rows=beside, weights=np.append(merged.weights, merged.weights.sum()))
-    diagonal = root_diagonal(root_of(weighed))
+    weighed = merged.rows * np.sqrt(merged.weights)[:, None], ones * math.sqrt(merged.weights.sum())
+    diagonal = root_diagonal(independent_root(np.concatenate(weighed)))
     cells = ones[0] if diagonal is None else diagonal**2
     scale = np.abs(merged.rows).max(axis=1)
     scale[scale == 0] = 1.0
@@ -339,23 +344,22 @@ def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[lis
         return np.where(fits & (count * rows**2 <= most.beside_work), count, np.inf)
 
     alone = cells(changes, 0.0, rows)
-    clusters: list[list[int]] = []
-    firsts = list[int]()  # where the sums over a cluster are kept
+    clusters: dict[int, list[int]] = {}  # by their first member, where the sums over a cluster are kept
     for i in sorted(np.flatnonzero(np.isfinite(alone)).tolist(), key=lambda i: -alone[i]):
+        firsts = list(clusters)
         together = changes[firsts] + changes[i], np.maximum(sizes[firsts], sizes[i]), rows[firsts] + rows[i]
         growth = cells(together[0], together[1].prod(axis=-1), together[2]) / np.maximum(
             alone[firsts], alone[i]
         )
         best = int(growth.argmin()) if firsts else 0
         if not firsts or math.isinf(growth[best]):
-            clusters.append([i])
-            firsts.append(i)
+            clusters[i] = [i]
             continue
-        clusters[best].append(i)
         first = firsts[best]
+        clusters[first].append(i)
         changes[first], sizes[first], rows[first] = (sums[best] for sums in together)
         alone[first] = cells(changes[first], 0.0, rows[first])
-    return [sorted(members) for members in sorted(clusters, key=min)]
+    return [sorted(members) for members in sorted(clusters.values(), key=min)]
 
 
 # --- whole measurements beside split ones ---
@@ -386,8 +390,7 @@ def beside(
         total = next((m for m in measured if not m.attributes), Measured((), (), 1.0, 0.0))
         others = [m for m in measured if m.attributes]
         measured = [replace(total, root_loss=math.hypot(total.root_loss, lost)), *others]
-    weigh = (math.sqrt(unit.change(m.attributes)) for m in measured)
-    bound = math.fsum(map(mul, weigh, (m.root_loss for m in measured)))
+    bound = math.fsum(math.sqrt(unit.change(m.attributes)) * m.root_loss for m in measured)
     bound /= 1 if split is None else 1 + split.gap
     bound += math.sqrt(unit.change()) * math.fsum(cluster.solution.bound for cluster in unsplit)
     for cluster in unsplit:
@@ -435,19 +438,3 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
             msg = "workload: rounding errors hide queries of small weight; use weights that differ less"
             raise PlanError(msg)
     return math.fsum(losses)
-
-
-# --- queries that are split ---
-
-
-def split_roots(centres: Centres, schema: Schema, groups: Iterable[Group]) -> dict[AttributeSet, float]:
-    """Return lower bounds of the root loss at unit cost on every set, if the groups are split."""
-    sets = Decomposer(schema, centres).decompose(groups)
-    total = sum(term.coefficient for s in sets if not s.attributes for term in s.terms)
-    roots: dict[AttributeSet, float] = {(): math.sqrt(total)}
-    for s in sets:
-        if s.attributes:
-            rows = terms_rows(s.terms)
-            columns, _ = equal_columns(rows)  # rows over their distinct columns lose as much, and bound more
-            roots[s.attributes] = least_root(independent_root(rows[:, columns]))
-    return roots

@@ -23,7 +23,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array
+from querysmasher.arrays import CHUNK, Array, kronecker
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
@@ -158,12 +158,9 @@ def height(family: Family) -> int:
 
 def _weights(group: Group) -> Array:
     """Return the weight of every row that represents the group."""
-    weights = np.full(1, group.weight)
-    for family in group.families:
-        tall = height(family) < family.rows
-        by_row = None if tall else family.weights  # which its Gram matrix contains
-        weights = np.multiply.outer(weights, np.ones(height(family)) if by_row is None else by_row).ravel()
-    return weights
+    by_row = (f.weights if height(f) == f.rows else None for f in group.families)  # else the Gram has them
+    ones = (np.ones(height(family)) for family in group.families)
+    return group.weight * kronecker(o if w is None else w for w, o in zip(by_row, ones, strict=True))
 
 
 def distinct_columns(groups: Sequence[Group]) -> Columns | None:
@@ -213,8 +210,11 @@ def _digest_of_cells(
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
-        digest = np.take(_digest_of_products(parts), _combinations(parts, on), axis=1)  # indexing is slow
-        total += digest.reshape(2, *sizes)
+        which = np.zeros((), dtype=np.int64)  # the combination of the families' columns at each coarse cell
+        for part in parts:
+            which = np.add.outer(which * part.matrix.shape[1], part.labels)
+        which = which.transpose(np.argsort(on))
+        total += np.take(_digest_of_products(parts), which, axis=1).reshape(2, *sizes)  # indexing is slow
     return total.reshape(2, -1)
 
 
@@ -224,21 +224,11 @@ def _digest_of_products(parts: Sequence[_Columns]) -> Words:
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
     counts = [part.matrix.shape[1] for part in parts]
-    scales = np.ones(math.prod(counts))
+    scales = kronecker(part.scales for part in parts)
     chosen = np.unravel_index(np.arange(len(scales)), counts) if parts else ()
-    for part, numbers in zip(parts, chosen, strict=True):
-        scales = scales * part.scales[numbers]
     directions = [part.directions[numbers] for part, numbers in zip(parts, chosen, strict=True)]
     columns = np.stack([*directions, scales]) * (scales != 0)
     return _mixed_sum(columns, _new_keys(len(columns)))
-
-
-def _combinations(parts: Sequence[_Columns], axes: Sequence[int]) -> Integers:
-    """Return which combination of the families' columns each coarse cell of the group has."""
-    which = np.zeros((), dtype=np.int64)
-    for part in parts:
-        which = np.add.outer(which * part.matrix.shape[1], part.labels)
-    return which.transpose(np.argsort(axes))
 
 
 def _rows(

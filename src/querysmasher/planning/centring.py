@@ -24,19 +24,19 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array, one_core
-from querysmasher.planning.centre import Centre, Centres, uniform
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
-from querysmasher.planning.split import Kept, is_few, query_tensor
+from querysmasher.planning.split import Kept, is_few, query_tensor, schema_order
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
@@ -56,44 +56,29 @@ ENTRIES = 400_000
 
 @dataclass(frozen=True, eq=False)
 class CentreSearch:
-    """The best centres found, and uniform ones."""
+    """The best centres found."""
 
-    uniform: Centres
     best: tuple[_RoleStrategy, ...]
-    """The strategy of every attribute, with the weights of its values; attributes of one role share it."""
-    overrated: tuple[float, ...]
-    """The fraction of every attribute's costs that the model overrates."""
+    """The strategy of every attribute; attributes of one role share it."""
     is_exact: bool
     """Whether no other centres, uniform ones included, can be clearly better."""
 
     def at(self, way: float) -> Centres:
         """Return centres in ratios of small integers: the best found at 1, further from uniform beyond."""
-        shared: dict[int, Centre] = {}
-        for even, best, overrated in zip(self.uniform, self.best, self.overrated, strict=True):
-            if np.array_equal(best.centre, even.weights):
-                shared[id(best)] = even
-            elif id(best) not in shared:
-                further = 1 + (way - 1) * overrated * (1.4 + FEW / len(even))
-                weights = np.maximum(even.weights + further * (best.centre - even.weights), 0.0)
-                finest = min(max(limits().centre_integers, len(even)), limits().largest_centre)
-                near = Centre.near(weights / weights.sum(), finest)
-                shared[id(best)] = replace(near, start=best.start)
-        return tuple(shared[id(best)] for best in self.best)
+        centres = {strategy: strategy.centre_at(way) for strategy in set(self.best)}
+        return tuple(centres[strategy] for strategy in self.best)
 
 
 def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     """Return the best centres found for a workload and a unit of privacy."""
-    even = uniform(workload.schema)
     families = {family.key: family for group in workload for family in group.families}
     alike = {key: _looks_alike(family) for key, family in families.items()}
     if all(alike.values()):
-        best = tuple(_RoleStrategy(len(centre)) for centre in even)
-        return CentreSearch(even, best, (0.0,) * len(even), is_exact=True)
+        return CentreSearch(tuple(map(_RoleStrategy, workload.schema.sizes)), is_exact=True)
     with one_core():
         model = _Model(workload, unit)
-        overrated = model.search(alike)
-    best, fractions = zip(*((model.axes[role], overrated[role]) for role in model.role_of), strict=True)
-    return CentreSearch(even, best, fractions, model.is_exact)
+        model.search(alike)
+    return CentreSearch(tuple(model.axes[role] for role in model.role_of), model.is_exact)
 
 
 def _looks_alike(family: Family) -> bool:
@@ -118,26 +103,30 @@ def attribute_roles(workload: Workload) -> tuple[int, ...]:
     )
 
 
-@dataclass(eq=False)
 class _RoleStrategy:
-    """The strategy of a role: its centre w, M, and weights of the values to search for a better one from."""
+    """The strategy of a role: its centre w, M, and weights of the values to search for a better one from.
 
-    size: int
-    centre: Array = field(init=False)
-    start: Array = field(init=False)
+    `overrated` is the fraction of its costs that the model overrates.
+    """
 
-    def __post_init__(self) -> None:
-        self.centre = self.start = np.full(self.size, 1.0 / self.size)
+    def __init__(self, size: int) -> None:
+        self.size, self.overrated = size, 0.0
+        self.centre = self.start = np.full(size, 1.0 / size)
 
     @cached_property
     def kept(self) -> Array:
         """M: at first that of the single values, which is not written out if no query asks for it."""
         return (1 - 1 / self.size) * (np.eye(self.size) - 1 / self.size)
 
-    @property
-    def dropped(self) -> Array:
-        """wwᵀ."""
-        return np.outer(self.centre, self.centre)
+    def centre_at(self, way: float) -> Centre:
+        """Return the centre in ratios of small integers, further from uniform the larger `way`."""
+        even = Centre.uniform(self.size)
+        if np.array_equal(self.centre, even.weights):
+            return even
+        further = 1 + (way - 1) * self.overrated * (1.4 + FEW / self.size)
+        weights = np.maximum(even.weights + further * (self.centre - even.weights), 0.0)
+        finest = min(max(limits().centre_integers, self.size), limits().largest_centre)
+        return replace(Centre.near(weights / weights.sum(), finest), start=self.start)
 
     def improve(self, kept: Array, dropped: Array) -> None:
         """Take the best strategy for Λ and Γ, with their ratio t at the present centre."""
@@ -167,40 +156,31 @@ class _RoleFamily:
         """Write out rows only of families on several attributes, and only some of very many."""
         self.roles, self.key = roles, family.key
         self.sets = list(subsets(range(len(roles))))
-        self._gram = family.gram() if len(roles) == 1 else None
-        self._rows = np.zeros(())
-        if self._gram is None:
-            rows = query_tensor(family, order)
-            step = max(1, rows.size // ENTRIES)
-            self._rows = math.sqrt(step) * rows[::step]
+        if len(roles) == 1:
+            self._queries = family.gram()
+            return
+        rows = query_tensor(family, order)
+        step = max(1, rows.size // ENTRIES)
+        self._queries = math.sqrt(step) * rows[::step]
 
     def loss(self, axes: Sequence[_RoleStrategy], kept: Kept) -> float:
         """Return the sum of weight × variance of what is left on the kept axes."""
-        if self._gram is not None:
-            axis = axes[self.roles[0]]
-            return float(np.vdot(self._gram, axis.kept) if kept else axis.centre @ self._gram @ axis.centre)
-        return float(np.vdot(self._rows, self._weighed(axes, kept, None)))
+        first, gram = axes[self.roles[0]], self.gram(axes, kept, 0)
+        return float(np.vdot(gram, first.kept) if 0 in kept else first.centre @ gram @ first.centre)
 
     def gram(self, axes: Sequence[_RoleStrategy], kept: Kept, axis: int) -> Array:
         """Return the Gram matrix of one axis, given which others are kept."""
-        if self._gram is not None:
-            return self._gram
-        size = int(self._rows.shape[axis + 1])
-        left, right = (
-            np.moveaxis(rows, axis + 1, -1).reshape(-1, size)
-            for rows in (self._rows, self._weighed(axes, kept, axis))
-        )
+        if len(self.roles) == 1:
+            return self._queries
+        weighed = self._queries
+        for other, strategy in enumerate(axes[role] for role in self.roles):
+            if other != axis:
+                matrix = strategy.kept if other in kept else np.outer(strategy.centre, strategy.centre)
+                weighed = np.moveaxis(np.tensordot(weighed, matrix, axes=(other + 1, 0)), -1, other + 1)
+        size = weighed.shape[axis + 1]
+        left, right = (np.moveaxis(x, axis + 1, -1).reshape(-1, size) for x in (self._queries, weighed))
         product = left.T @ right
         return np.asarray((product + product.T) / 2)
-
-    def _weighed(self, axes: Sequence[_RoleStrategy], kept: Kept, skip: int | None) -> Array:
-        """Return the rows times the matrix of every axis but one."""
-        rows = self._rows
-        for axis, role in enumerate(self.roles):
-            if axis != skip:
-                matrix = axes[role].kept if axis in kept else axes[role].dropped
-                rows = np.moveaxis(np.tensordot(rows, matrix, axes=(axis + 1, 0)), -1, axis + 1)
-        return rows
 
 
 Prices = Mapping[tuple[int, Kept], float]
@@ -222,11 +202,11 @@ class _Model:
             for names, family in group.parts():
                 positions = schema.positions(names)
                 ordered = sorted(positions)
-                order = range(len(ordered)) if family.is_symmetric else map(positions.index, ordered)
                 roles = tuple(self.role_of[a] for a in ordered)
-                key = roles, tuple(order), family.key
+                order = schema_order(ordered if family.is_symmetric else positions)
+                key = roles, order, family.key
                 if key not in families:
-                    families[key] = len(families), _RoleFamily(roles, family, key[1])
+                    families[key] = len(families), _RoleFamily(roles, family, order)
                 number, known = families[key]
                 options.append([((number, kept), [ordered[a] for a in kept]) for kept in known.sets])
             for chosen in product(*options):
@@ -242,8 +222,8 @@ class _Model:
         self.is_untied = len(roles_used) == len(self.families)
         self.is_exact = self.is_untied and len(set(roles_used)) == len(roles_used)
 
-    def search(self, alike: Mapping[Hashable, bool]) -> Array:
-        """Improve the strategies of all roles in turn, until F settles; return how overrated they are.
+    def search(self, alike: Mapping[Hashable, bool]) -> None:
+        """Improve the strategies of all roles in turn, until F settles, and rate them.
 
         Roles of which all families look `alike` from every value keep the uniform centre. So do two values:
         what is left on them is a single number, whose largest weight is smallest at that centre.
@@ -258,31 +238,30 @@ class _Model:
             for role in sorted(free):
                 if self.axes[role].size > 2:
                     self.axes[role].improve(*self._grams(role, prices))
-        return self._overrated(prices)
+        self._rate(prices)
 
-    def _overrated(self, prices: Prices) -> Array:
-        """Return the fraction of every role's costs that families on several attributes cause together."""
+    def _rate(self, prices: Prices) -> None:
+        """Set the fraction of every role's costs that families on several attributes cause together."""
         costs, together = np.zeros((2, len(self.axes)))
-        if self.is_untied:
-            return costs + 1  # different families, which one strategy cannot suit
         for (number, kept), price in prices.items():
             family = self.families[number]
             for role in (family.roles[axis] for axis in kept):
                 cost = price * family.loss(self.axes, kept)
                 costs[role], together[role] = costs[role] + cost, together[role] + cost * (len(kept) > 1)
-        return together / np.where(costs > 0, costs, 1.0)
+        if self.is_untied:  # different families, which one strategy cannot suit
+            together = costs
+        for strategy, fraction in zip(self.axes, together / np.where(costs > 0, costs, 1.0), strict=True):
+            strategy.overrated = float(fraction)
 
     def _grams(self, role: int, prices: Prices) -> tuple[Array, Array]:
         """Return Λ and Γ of a role."""
         size = self.axes[role].size
         kept, dropped = np.zeros((size, size)), np.zeros((size, size))
-        for number, family in enumerate(self.families):
-            for axis in (axis for axis, other in enumerate(family.roles) if other == role):
-                for on in family.sets:
-                    price = prices.get((number, on), 0.0)
-                    if price:
-                        total = kept if axis in on else dropped
-                        total += price * family.gram(self.axes, on, axis)
+        for (number, on), price in prices.items():
+            family = self.families[number]
+            for axis in (axis for axis, other in enumerate(family.roles) if other == role and price):
+                total = kept if axis in on else dropped
+                total += price * family.gram(self.axes, on, axis)
         return kept, dropped
 
     def _prices(self) -> tuple[float, Prices]:

@@ -209,9 +209,8 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     cells = workload.query_count / len(workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
-    kept = min(
-        1.0, 0.15 - 0.45 * math.log10(expected)
-    )  # the part of the budget spent as in the plan of least error
+    # the part of the budget spent as in the plan of least error
+    kept = min(1.0, 0.15 - 0.45 * math.log10(expected))
     if kept >= limits().table_share:
         shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:

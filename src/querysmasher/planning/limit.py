@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, one_core
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import product_sum, trace_root_bound
 from querysmasher.planning.solvers.design import Iterate, fixed_point

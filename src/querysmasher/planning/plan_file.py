@@ -167,9 +167,23 @@ def check_plan(plan: Plan) -> None:
         _require(bounded, "a lower bound exceeds the loss")
         sound = solution.strategy.is_sound() and abs(solution.strategy.leverage - 1) <= CLOSE
         _require(sound, "a strategy has dependent rows, or a sensitivity other than one")
-    inside: set[object] = set()
-    for measured in plan.measured:
-        _check_measured(plan, measured, inside)
+    sizes, inside = plan.workload.schema.sizes, set[object]()
+    for m in plan.measured:
+        increasing = list(m.attributes) == sorted(set(m.attributes).intersection(range(len(sizes))))
+        _require(increasing, "an attribute set is not given by increasing indices")
+        covered = sorted(a for axes, _ in m.blocks for a in axes) == list(range(len(m.attributes)))
+        _require(covered, "strategies do not cover every attribute of a set once")
+        positive = all(1 / LARGEST < x < LARGEST for x in (m.variance, m.root_loss))
+        _require(positive, "a noise variance or a loss is not a positive number")
+        for axes, i in m.blocks:
+            _require(0 <= i < len(plan.solutions), "a strategy is missing")
+            strategy, on = plan.solutions[i].strategy, [m.attributes[a] for a in axes]
+            _require(strategy.shape == tuple(sizes[a] for a in on), "a strategy does not fit its attributes")
+            if not (strategy.whole or is_line(strategy)):  # which need no centre of the plan
+                centres = [plan.centres[a] for a in on]
+                stands = (i, *centres) in inside or strategy.stands_on(centres)  # each is checked once
+                _require(stands, "a strategy is not inside its residual space")
+                inside.add((i, *centres))
     check_kinds(plan.measured, [s.strategy for s in plan.solutions])
     whole = [group for m in plan.measured for group in m.whole]
     once = len(set(whole)) == len(whole) and set(whole) <= set(range(len(plan.workload.groups)))
@@ -204,27 +218,6 @@ def check_kinds(measurements: Sequence[Measured | IntegerMeasured], strategies: 
                 earlier = tuple(a for a in m.attributes if a != line and (a not in lines or a < line))
                 same = centre_of.setdefault((line, earlier), i) == i
                 _require(same, "an attribute has several centres where it must have one")
-
-
-def _check_measured(plan: Plan, measured: Measured, inside: set[object]) -> None:
-    """Refuse a measurement that is malformed, or outside its residual space unless known to be `inside`."""
-    sizes, attributes = plan.workload.schema.sizes, measured.attributes
-    increasing = list(attributes) == sorted(set(attributes)) and set(attributes) <= set(range(len(sizes)))
-    _require(increasing, "an attribute set is not given by increasing indices")
-    covered = sorted(a for axes, _ in measured.blocks for a in axes)
-    _require(covered == list(range(len(attributes))), "strategies do not cover every attribute of a set once")
-    positive = all(1 / LARGEST < x < LARGEST for x in (measured.variance, measured.root_loss))
-    _require(positive, "a noise variance or a loss is not a positive number")
-    for axes, i in measured.blocks:
-        _require(0 <= i < len(plan.solutions), "a strategy is missing")
-        strategy = plan.solutions[i].strategy
-        fits = strategy.shape == tuple(sizes[attributes[a]] for a in axes)
-        _require(fits, "a strategy does not fit its attributes")
-        if not (strategy.whole or is_line(strategy)):  # which need no centre of the plan
-            centres = [plan.centres[attributes[a]] for a in axes]
-            stands = (i, *centres) in inside or strategy.stands_on(centres)
-            _require(stands, "a strategy is not inside its residual space")
-            inside.add((i, *centres))
 
 
 def _check_loss(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
@@ -172,12 +172,9 @@ class Block:
     @property
     def centres(self) -> Centres:
         """The centre of every axis, around which all its parts are split."""
-        centre_of = {
-            axis: centre
-            for piece in self.terms[0].pieces
-            for axis, centre in zip(piece.axes, piece.part.centres, strict=True)
-        }
-        return tuple(centre_of[axis] for axis in range(len(centre_of)))
+        pieces = self.terms[0].pieces
+        pairs = (pair for piece in pieces for pair in zip(piece.axes, piece.part.centres, strict=True))
+        return tuple(centre for _, centre in sorted(pairs, key=itemgetter(0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,12 +321,10 @@ def split_parts(
     def source(kept: Kept) -> Array:
         return split_rows(query_tensor(family, order), centres)[kept]
 
-    square = 0.0
+    left = split_rows(query_tensor(family, order), centres)
+    dropped = left.pop((), np.zeros(0))
     parts: dict[Kept, Part] = {}
-    for kept, rows in split_rows(query_tensor(family, order), centres).items():
-        if not kept:
-            square = float(np.vdot(rows, rows))
-            continue
+    for kept, rows in left.items():
         # as rows, if they are few, or if a Gram matrix would lose some
         thin = is_few(len(rows), rows.shape[1], len(kept)) or are_far_apart(rows)
         spans = partial(lattice_rows, family, order, kept, centres)
@@ -344,7 +339,7 @@ def split_parts(
     if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
         first = {len(kept): part for kept, part in reversed(parts.items())}
         parts = {kept: first[len(kept)] for kept in parts}
-    return square, parts
+    return float(np.vdot(dropped, dropped)), parts
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:

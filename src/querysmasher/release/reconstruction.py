@@ -33,9 +33,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.files import Lazy
-from querysmasher.planning.centre import Centres
-from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.lifting import centred, subsets
+from querysmasher.planning.estimator.estimator import Estimator, subsets
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.distributions import Distribution
@@ -154,7 +152,6 @@ class Reconstruction:
     """Reconstructs residuals and marginals on demand; caches recently used residuals."""
 
     plan: IntegerPlan
-    centres: Centres
     store: Store
     public_total: int | None
     estimator: Estimator
@@ -177,7 +174,7 @@ class Reconstruction:
         numbers = self._numbers.get(attributes)
         if numbers is None:
             return None
-        residual = centred(self._estimated(numbers), [self.centres[a] for a in attributes])
+        residual = self.estimator.centred(self._estimated(numbers), attributes)
         self._kept[attributes] = residual = np.ascontiguousarray(residual)
         self._kept_values += residual.size
         while len(self._kept) > 1 and self._kept_values > KEPT:

@@ -180,7 +180,7 @@ class Release(Statistical, Explained):
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        return Reconstruction(self.plan, self.centres, self.store, self.public_total, self.estimator)
+        return Reconstruction(self.plan, self.store, self.public_total, self.estimator)
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.

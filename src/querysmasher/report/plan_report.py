@@ -21,8 +21,7 @@ from querysmasher.errors import PlanError, TooLargeError, as_given
 from querysmasher.formatting import count, error, number, percentage, settled, shortened
 from querysmasher.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.html import Html, element, join, scrolling, table
-from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator, subsets
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.plan import Plan

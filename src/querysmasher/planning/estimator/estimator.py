@@ -18,7 +18,6 @@ import numpy as np
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centre, Centres, complement
-from querysmasher.planning.estimator.lifting import lifted
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
@@ -427,7 +426,49 @@ class Estimator:
 
         `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
         """
-        return lifted(residual, attributes, self.schema.sizes, self.centre, self.lines)
+        return self.lifted(residual, attributes)
+
+    def lifted(
+        self,
+        residual: Callable[[AttributeSet], Array | None],
+        attributes: AttributeSet,
+        lead: tuple[int, ...] = (),
+    ) -> Array:
+        """Return tables over `attributes`, in any order, after the axes `lead`.
+
+        `residual` returns the residuals r_A of a set A, with the axes `lead` first, or None. They sum to zero
+        along each axis of A, and the marginal on S is Σ_{A⊆S} r_A ⊗ (⊗_{i∈S∖A} w_i), where w_i is the centre
+        of attribute i. That of a line depends on what A keeps of other attributes and of earlier lines. So
+        lines are lifted first, later ones before earlier ones, and sets that differ in them alone are added
+        up before they become larger.
+        """
+        sizes, ordered = self.schema.sizes, sorted(attributes)
+
+        def table(kept: AttributeSet, left: Sequence[int]) -> Array | None:
+            """Return the sum over the sets of `kept` and some of those `left`, lifted to all of these."""
+            if not left:
+                values = residual(tuple(sorted(kept)))
+                shape = (*lead, *(sizes[a] if a in kept else 1 for a in ordered))
+                return None if values is None else np.array(values, dtype=float).reshape(shape)
+            attribute, *later = left
+            result, without = table((*kept, attribute), later), table(kept, later)
+            if without is None:
+                return result
+            after = len(ordered) - 1 - ordered.index(attribute)
+            without = without * self.centre(attribute, kept).reshape(-1, *(1,) * after)
+            return without if result is None else np.add(result, without, out=result)
+
+        result = table((), sorted(attributes, key=lambda a: (a in self.lines, a)))
+        if result is None:
+            result = np.zeros((*lead, *(sizes[a] for a in ordered)))
+        return result.transpose([*range(len(lead)), *(len(lead) + ordered.index(a) for a in attributes)])
+
+    def centred(self, residual: Array, attributes: AttributeSet) -> Array:
+        """Return C r: what sums to zero along the axes of attributes, the last, each with its centre."""
+        for axis, attribute in enumerate(attributes, start=residual.ndim - len(attributes)):
+            weights = self.centres[attribute].weights.reshape(-1, *(1,) * (residual.ndim - 1 - axis))
+            residual = residual - residual.sum(axis=axis, keepdims=True) * weights
+        return residual
 
     def _check_contained(self, strategy: Strategy, factors: Sequence[AxisRows], group: Group) -> None:
         """Refuse a group whose queries are outside the span of a strategy."""
@@ -439,6 +480,12 @@ def unanswerable(group: Group, why: str, which: str = "these") -> OutsideMeasure
     """Return the error that refuses a group and says which queries to plan."""
     what = f"the queries on ({', '.join(group.attributes)}) cannot be answered: {why}. "
     return OutsideMeasuredSpaceError(f"{what}Add {which} queries to the planned workload")
+
+
+def subsets(attributes: Sequence[int]) -> Iterator[AttributeSet]:
+    """Iterate over all subsets, in the same order for equally many attributes."""
+    for bits in range(2 ** len(attributes)):
+        yield tuple(attribute for i, attribute in enumerate(attributes) if bits >> i & 1)
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

@@ -31,7 +31,6 @@ import numpy as np
 from querysmasher.arrays import CHUNK, Array
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart, unanswerable
-from querysmasher.planning.estimator.lifting import centred, lifted
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import MergedStrategy, Strategy
@@ -404,7 +403,7 @@ class CombinedEstimator(Estimator):
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
         gains = {}
         for subset, part in self.known_parts.items():
-            residual = centred(part.covaried, [self.centres[a] for a in subset], first=1)
+            residual = self.centred(part.covaried, subset)
             gains[subset] = np.tensordot(self.root[part.at].T, residual, axes=1)
         return gains
 
@@ -416,8 +415,7 @@ class CombinedEstimator(Estimator):
         for start in range(0, count, step):
             lead = (min(step, count - start),)
             gains = {subset: part[start : start + step] for subset, part in self._gains.items()}
-            tables = lifted(gains.get, attributes, self.schema.sizes, self.centre, self.lines, lead)
-            yield np.moveaxis(tables, 0, -1)
+            yield np.moveaxis(self.lifted(gains.get, attributes, lead), 0, -1)
 
     # --- tables ---
 
@@ -447,10 +445,10 @@ class CombinedEstimator(Estimator):
                     changes.append(self._weighed(self.wholes[n].over_values(table, subset), subset))
             if not changes:
                 return noisy
-            change = centred(np.asarray(sum(changes)), [self.centres[a] for a in subset])
+            change = self.centred(np.asarray(sum(changes)), subset)
             return change if noisy is None else noisy + change
 
-        return lifted(corrected, attributes, self.schema.sizes, self.centre, self.lines)
+        return self.lifted(corrected, attributes)
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:

@@ -73,8 +73,7 @@ class Scopes:
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
         schema, roles = workload.schema, attribute_roles(workload)
-        numbers: dict[Hashable, int] = {}
-        scopes: list[Scope] = []
+        scopes: dict[Hashable, tuple[int, Scope]] = {}
         of_group = []
         for group in workload:
             kinds = []
@@ -82,17 +81,16 @@ class Scopes:
                 same = len(names) == 1 and names[0] not in differ  # as seen from every value
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             several = sum(not fixed for fixed, _ in kinds) > 1
-            if added and several and prod(f.cells for f in group.families) > limits().dense_cells:
-                kinds = [(True, same) for _, same in kinds]
-            numbered = []
-            for (names, family), (fixed, same) in zip(group.parts(), kinds, strict=True):
+            large = added and several and prod(f.cells for f in group.families) > limits().dense_cells
+            numbers = []
+            for (names, family), (uniform, same) in zip(group.parts(), kinds, strict=True):
+                fixed = uniform or large
                 key = family.key, tuple(roles[a] for a in schema.positions(names)), fixed, group.target
-                number = numbers.setdefault(key, len(scopes))
-                if number == len(scopes):
-                    scopes.append(Scope(family, fixed, same and not fixed))
-                numbered.append(number)
-            of_group.append(tuple(numbered))
-        return cls(tuple(scopes), tuple(of_group))
+                numbers.append(
+                    scopes.setdefault(key, (len(scopes), Scope(family, fixed, same and not fixed)))[0]
+                )
+            of_group.append(tuple(numbers))
+        return cls(tuple(scope for _, scope in scopes.values()), tuple(of_group))
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,21 +70,18 @@ def check_objective(objective: object, insufficient: object) -> None:
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
     """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
     named, most = {workload.schema.names[attribute] for attribute in lines}, limits()
-    for group in workload:
-        for names, family in group.parts():
-            on_line = not named.isdisjoint(names)
-            if family.fits_memory or (on_line and family.rows <= family.cells):
-                continue
-            allowed = "families that can be written out"
-            if family.cells > most.axis_values and family.rows > most.large_worst_queries:
-                allowed = (
-                    f"{most.large_worst_queries:,} queries per group where attributes have very many values"
-                )
-            raise TooLargeError(
-                f"workload: targets and objective='worst' are limited to {allowed}, "
-                f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
-                "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
-            )
+    for names, family in (part for group in workload for part in group.parts()):
+        on_line = not named.isdisjoint(names)
+        if family.fits_memory or (on_line and family.rows <= family.cells):
+            continue
+        allowed = "families that can be written out"
+        if family.cells > most.axis_values and family.rows > most.large_worst_queries:
+            allowed = f"{most.large_worst_queries:,} queries per group where attributes have very many values"
+        raise TooLargeError(
+            f"workload: targets and objective='worst' are limited to {allowed}, "
+            f"got {family.rows:,} queries over {family.cells:,} cells on ({', '.join(names)}). "
+            "Remedies: chosen ranges (`ranges`), coarser values, or objective='mean' without targets"
+        )
 
 
 def aimed_of(workload: Workload) -> Workload:
@@ -247,19 +244,15 @@ def _within(
     replan = replan if least is None else replace(replan, whole=least.whole)
     search = Search(workload, replan)
     best = search.run(centres, None if least is None else least.multipliers)
-    plan = None
-    if best is not None:
-        certificate = Certificate(best.plan.weighted_loss, search.bound)
-        plan = replace(best.plan, workload=workload, certificate=certificate)
-    if least is None:
-        return plan
-    cost = replan.budget.privacy_cost * (1 - 1e-12)
-    known = replace(at_cost(least.plan, cost), budget=replan.budget, workload=workload)
-    if plan is not None and plan.weighted_loss <= known.weighted_loss:
-        return plan
-    free = replan(workload, known.centres)
-    bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
-    return replace(known, certificate=Certificate(known.weighted_loss, bound))
+    plan, bound = None if best is None else best.plan, search.bound
+    if least is not None:
+        known = at_cost(least.plan, replan.budget.privacy_cost * (1 - 1e-12))
+        if plan is None or known.weighted_loss < plan.weighted_loss:
+            plan, free = replace(known, budget=replan.budget), replan(workload, known.centres)
+            bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
+    if plan is None:
+        return None
+    return replace(plan, workload=workload, certificate=Certificate(plan.weighted_loss, bound))
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:

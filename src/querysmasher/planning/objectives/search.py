@@ -39,6 +39,7 @@ from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Certificate
 from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
@@ -91,9 +92,7 @@ class Search:
     @property
     def gap(self) -> float:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
-        if self.best is None or self.bound <= 0:
-            return math.inf
-        return max(0.0, math.sqrt(self.best.value / self.bound) - 1)
+        return math.inf if self.best is None else Certificate(self.best.value, self.bound).gap
 
     @property
     def bound(self) -> float:

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
-from querysmasher.planning.estimator.estimator import Estimator, Tied, tied
-from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator, Tied, subsets, tied
 from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
@@ -83,9 +82,8 @@ def extremes(plan: Plan) -> list[Extreme]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupTerms:
-    """Equivalent groups: a representative, its clusters, and its terms."""
+    """Equivalent groups: their clusters, and their terms."""
 
-    group: Group
     members: Sequence[int]
     """The indices of the groups."""
     clusters: tuple[tuple[int, ...], ...]
@@ -147,9 +145,8 @@ class VarianceTable:
         self.columns: list[Array] = []
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
         self._whole = {index: m for m in plan.measured for index in m.whole}
-        self.estimator = (
-            self._of([m for m in plan.measured if not m.whole]) if self._whole else plan.estimator
-        )
+        split = [m for m in plan.measured if not m.whole]
+        self.estimator = self._of(split) if self._whole else plan.estimator
         classes: dict[Hashable, list[int]] = {}
         for index, m in enumerate(plan.measured):
             noise = round(math.log(m.variance) / plan.tolerance)
@@ -157,13 +154,9 @@ class VarianceTable:
         self.sets = sets or list(classes.values())
         """The indices of the measured sets of every class."""
         self._class_of = {id(plan.measured[i]): n for n, indices in enumerate(self.sets) for i in indices}
-        self._class_on = {m.attributes: self._class_of[id(m)] for m in plan.measured if not m.whole}
-        self.variances = np.array(
-            [
-                len(indices) / math.fsum(1 / plan.measured[i].variance for i in indices)
-                for indices in self.sets
-            ]
-        )
+        self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
+        precisions = np.array([1 / m.variance for m in plan.measured])
+        self.variances = np.array([len(indices) / precisions[indices].sum() for indices in self.sets])
         """The noise variance of every class, at which it costs as much."""
         change = plan.budget.unit.change
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
@@ -196,19 +189,14 @@ class VarianceTable:
         if members[0] in self._whole:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
-            return GroupTerms(group, members, (tuple(range(len(group.families))),), alone)
+            return GroupTerms(members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         families = [(family,) for family in range(len(group.families))]
         together = connected([*families, *(part.indices for _, parts in listed for part in parts)])
         clusters = tuple(together) if listed else ()  # queries without noise are zero or public
-        terms = tuple(
-            (
-                self._class_of[id(m)],
-                tuple(self._column(parts, cluster, group, scopes) for cluster in clusters),
-            )
-            for m, parts in listed
-        )
-        return GroupTerms(group, members, clusters, terms)
+        columns = (tuple(self._column(parts, c, group, scopes) for c in clusters) for _, parts in listed)
+        terms = tuple(zip((self._class_of[id(m)] for m, _ in listed), columns, strict=True))
+        return GroupTerms(members, clusters, terms)
 
     def _alone(self, measured: Measured, group: Group) -> Mapping[int, Array]:
         """Return the variances at σ² = 1 from one whole measurement, and the total if queries are centred."""
@@ -229,9 +217,9 @@ class VarianceTable:
         key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
         if key in self._numbers:
             return self._numbers[key]
-        shape = tuple(group.families[family].rows for family in cluster)
-        if math.prod(shape) > limits().worst_queries:
-            msg = f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
+        rows = math.prod(group.families[family].rows for family in cluster)
+        if rows > limits().worst_queries:
+            msg = f"queries on ({', '.join(group.attributes)}): {rows:,} are too many to search"
             raise TooLargeError(msg)
         self._inside.append((inside, cluster, group))
         self._numbers[key] = self._append(self.values(*self._inside[-1]), kind)
@@ -285,7 +273,7 @@ class VarianceTable:
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
         entry, (values, rows, _) = self.entries[number], self.peaks(number, variances)
-        sizes, first = [family.rows for family in entry.group.families], first_largest(values)
+        sizes, first = self._plan.workload.groups[entry.members[0]].shape, first_largest(values)
         query = np.zeros(len(sizes), dtype=np.intp)
         for cluster, index in zip(entry.clusters, rows, strict=True):
             query[list(cluster)] = np.unravel_index(index[first], [sizes[family] for family in cluster])

@@ -20,17 +20,15 @@ structured one for every block of several attributes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from querysmasher.arrays import in_order
-from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.optimum import is_circulant, is_thin, solve_circulant, solve_dense
 from querysmasher.planning.solvers.structured import solve_fourier, solve_structured
 from querysmasher.planning.split import Block
-from querysmasher.planning.strategies import Strategy
 
 SOLVERS = ("optimal", "dense", "structured")
 """Choices of a user: the table above, or one method for all blocks that it accepts."""
@@ -54,21 +52,6 @@ METHODS = {
 
 Solver = Callable[[Block, float], Solution]
 """Finds a strategy for a block, within a tolerance of the best it allows."""
-
-
-def check_answers(block: Block, strategy: Strategy) -> None:
-    """Refuse a strategy that misses a query of the block, as can happen at the limits of double precision."""
-    if strategy.rank == math.prod(n - 1 for n in block.shape):
-        return  # the whole residual space
-    for term in block.terms:
-        rows = ((piece.axes, piece.part.rows) for piece in term.pieces)
-        if not strategy.contains([(axes, part[part.any(axis=1)]) for axes, part in rows]):
-            msg = (
-                f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
-                "in weight or size, or so little from each other, that double precision loses some of them. "
-                "Remedies: weights and coefficients that are less far apart, or fewer of these queries"
-            )
-            raise PlanError(msg)
 
 
 def solve(block: Block, tolerance: float, *, solver: str = "optimal") -> Solution:

@@ -93,6 +93,7 @@ from querysmasher.planning.solvers.optimum import (
     root_diagonal,
     solve_circulant,
     solve_dense,
+    term_gram,
     terms_rows,
 )
 from querysmasher.planning.split import Block, Part
@@ -212,13 +213,8 @@ def _diagonal_matrices(
     """
     matrices = []
     for spaces in itertools.product(*map(list, map(_spaces, labels))):
-        gram = np.zeros((1, 1))
-        for term in block.terms:
-            product = np.full((1, 1), term.coefficient)
-            for piece in sorted(term.pieces, key=lambda piece: piece.axes):
-                basis = spaces[piece.axes[0]][0]
-                product = np.asarray(np.kron(product, basis @ piece.part.gram @ basis.T))
-            gram = gram + product
+        maps = [basis.T for basis, *_ in spaces]
+        gram = reduce(np.add, (term_gram(term, maps) for term in block.terms))
         on = kinds[tuple(classes for _, classes, _ in spaces)].ravel()
         matrices.append((gram, on, math.prod(copies for *_, copies in spaces)))
     largest = max(float(np.trace(gram)) for gram, *_ in matrices)

@@ -129,7 +129,7 @@ def block_root(block: Block) -> Array:
         return independent_root(terms_rows(block.terms))
     inside = [complement(centre.weights) for centre in block.centres]  # the residual space has full rank
     maps = [basis.T for basis in inside]
-    root = _triangle(reduce(np.add, (_gram(term, maps) for term in block.terms)))
+    root = _triangle(reduce(np.add, (term_gram(term, maps) for term in block.terms)))
     if root is None:
         root = independent_root(terms_rows(block.terms, maps))
     folded = root.reshape(-1, *(len(basis) for basis in inside))
@@ -146,7 +146,7 @@ def _triangle(gram: Array) -> Array | None:
     return root if pivots.min() > GRADED * pivots.max() else None
 
 
-def _gram(term: Term, maps: Sequence[Array]) -> Array:
+def term_gram(term: Term, maps: Sequence[Array]) -> Array:
     """Return the Gram matrix of a term in coordinates given by a matrix per axis."""
     tensors = []
     for axes, part in ((piece.axes, piece.part) for piece in term.pieces):
