@@ -125,7 +125,7 @@ def percentage(value: float) -> str:
     >>> percentage(0.1234), percentage(1e-9)
     ('12.34%', '0.01%')
     """
-    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-12 else "0%"
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-10 else "0%"
 
 
 def count(value: int, singular: str, plural: str | None = None) -> str:

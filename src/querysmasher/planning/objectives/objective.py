@@ -207,6 +207,8 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
     missed = [e for e in free.extremes or () if e.group.target is not None and e.ratio > MET]
     if not missed and missed_by(as_measured(free, replan.max_records)) <= MET:
         return free
+    if free.estimator.is_single:  # all queries whole: a plan takes long, and targets may be met better
+        replan = replace(replan, whole=None)
     aimed, least = workload, None
     best = replan.measurable(lambda centres: _within(aimed, replan, centres))
     if best is None or best.gap > PROMISED:

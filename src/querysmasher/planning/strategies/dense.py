@@ -12,7 +12,7 @@ They span what the planned rows span, or more: rounding costs a little optimalit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from typing import Any, ClassVar, Self
@@ -37,7 +37,7 @@ from querysmasher.planning.strategies.strategy import (
     squared_lengths,
 )
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
+from querysmasher.privacy.factors import WORD, Factor, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 FAINT = 2.0**-5
@@ -45,6 +45,13 @@ FAINT = 2.0**-5
 
 LATTICE_BITS = 6
 """Extra bits for combinations of lattice rows, which are coarser than single units."""
+
+
+SCALES = np.linspace(1.0, 0.52, 25).tolist()
+"""Multiples that are tried, where rows are rounded to few bits or depend on chance."""
+
+FEW_ROWS = 30
+"""Maximum number of rows in terms of a lattice for which multiples are tried."""
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
@@ -353,15 +360,31 @@ class RowsStrategy(Strategy):
         span = Span.of(self.lattice)
         return span.triangle, span.triangle @ span.combinations(self.matrix).T
 
-    def _rounded_on(self, lattice: Integers, bits: int) -> Integers:
-        """Return integer combinations of a lattice's rows close to a multiple of the strategy's."""
-        triangle, images = self._on_lattice
-        coefficients = nearest_integers(triangle, images * enlargement(self.matrix, bits + LATTICE_BITS)).T
-        if not np.abs(coefficients).max() < WORD:
-            raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+    def _rounded_on(
+        self, lattice: Integers, bits: int, factor_of: Callable[[Integers], Factor]
+    ) -> IntegerStrategy:
+        """Return integer combinations of a lattice's rows close to a multiple of the strategy's.
+
+        How much short rows beside long ones lose depends on the multiple: for few rows, some are tried.
+        """
+        (triangle, images), best, least = self._on_lattice, None, math.inf
         bound = int(np.abs(lattice).sum(axis=0).max())
-        rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
-        return reduced(rows.astype(np.int64), bits)
+        for scale in SCALES if self.rank <= FEW_ROWS else [1.0]:
+            enlarged = images * (scale * enlargement(self.matrix, bits + LATTICE_BITS))
+            coefficients = nearest_integers(triangle, enlarged).T
+            if not np.abs(coefficients).max() < WORD:
+                raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+            rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
+            rounded = self._in_integers(factor_of(reduced(rows.astype(np.int64), bits)))
+            if self.rank > FEW_ROWS:
+                return rounded
+            loss = self.rounding_loss(rounded)
+            if best is None or loss < least:
+                best, least = rounded, loss
+            if loss <= limits().good_loss * self.leverage:
+                break
+        assert best is not None  # noqa: S101 - there are scales
+        return best
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
@@ -438,7 +461,7 @@ class DenseStrategy(RowsStrategy):
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return self._in_integers(Matrix(self._rounded_on(self.lattice, bits)))
+            return self._rounded_on(self.lattice, bits, Matrix)
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
             raise PlanError(
@@ -448,7 +471,7 @@ class DenseStrategy(RowsStrategy):
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
-        scales = np.linspace(1.0, 0.52, 25) if len(self.shape) == 1 and bits < 8 else [1.0]
+        scales = SCALES if len(self.shape) == 1 and bits < 8 else [1.0]
         tried = [round_rows(rows, centres, bits, scale) for scale in scales]
         cosines = [float(np.vdot(matrix, rows) / np.linalg.norm(matrix)) for matrix in tried]
         return self._in_integers(Matrix(tried[first_largest(cosines)]))
@@ -488,13 +511,12 @@ class MergedStrategy(RowsStrategy):
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer rows on the same columns: there is no residual space in which to stay."""
+        merged = partial(Merged, self.maps, self.labels)
         if self.lattice is not None:
-            rows = self._rounded_on(self.lattice, bits)
-        else:
-            columns = self.matrix.shape[1]
-            every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
-            rows = reduced(scaled(every, bits), bits)
-        return self._in_integers(Merged(self.maps, self.labels, rows))
+            return self._rounded_on(self.lattice, bits, merged)
+        columns = self.matrix.shape[1]
+        every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
+        return self._in_integers(merged(reduced(scaled(every, bits), bits)))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
