@@ -95,6 +95,18 @@ class Design(Iterate):
         eigenvalues, Q = np.linalg.eigh(M)
         return cls.of(p, np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30)), Q.T @ R)
 
+    @classmethod
+    def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
+        """Evaluate the weights p, given G = RᵀR and its rank: one decomposition, and no matrix product.
+
+        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
+        """
+        r = np.sqrt(p)
+        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
+        squares = eigenvalues[-rank:]
+        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
+        return Design.of(p, s, s[:, None] * U[:, -rank:].T / r)
+
     def strategy(self) -> Array:
         """Return the rows B = M^{-¼}R, scaled to unit sensitivity."""
         scale = np.sqrt(self.roots * self.leverages.max())
@@ -133,16 +145,8 @@ class Levelled(Design):
 
     @classmethod
     def of_gram(cls, gram: Array, rank: int, p: Array) -> Levelled:
-        """Evaluate the weights p, given the rank of G: one decomposition.
-
-        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
-        """
-        r = np.sqrt(p)
-        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
-        squares = eigenvalues[-rank:]
-        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
-        plain = Design.of(p, s, s[:, None] * U[:, -rank:].T / r)
-        return cls(p, plain.leverages, plain.trace_root, s, plain.image, gram)
+        plain = Design.of_gram(gram, rank, p)
+        return cls(p, plain.leverages, plain.trace_root, plain.roots, plain.image, gram)
 
     @cached_property
     def inverse(self) -> Array:
@@ -174,9 +178,20 @@ def _is_wide(R: Array) -> bool:
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
-    """Return what evaluates designs of the rows R: in single precision if they are wide."""
-    graded = is_graded(R)
-    return _single_evaluator(R) if _is_wide(R) and not graded else partial(Design.at, R, graded=graded)
+    """Return what evaluates designs of the rows R: in single precision if they are wide, by Gram if not."""
+    graded, (rank, cells) = is_graded(R), R.shape
+    plain = partial(Design.at, R, graded=graded)
+    if graded or rank < 0.8 * cells or cells <= limits().light_cells:
+        return _single_evaluator(R) if _is_wide(R) and not graded else plain
+    gram = R.T @ R
+
+    def at(p: Array) -> Iterate:
+        if p.min() < 1e-8 * p.max():
+            return plain(p)
+        design = Design.of_gram(gram, rank, p)
+        return Iterate(p, design.leverages, design.trace_root)  # its image may have lost digits
+
+    return at
 
 
 def _single_evaluator(R: Array) -> Callable[[Array], Iterate]:
