@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
+from typing import cast
 
 import numpy as np
 
@@ -424,8 +425,7 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         losses += [-rows.gain(group, weighted=True) for group in split]
     for cluster, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(cluster.merged.rows), rows.count))
-        strategy = cluster.solution.strategy
-        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - the only kind that is not split
+        strategy = cast("MergedStrategy", cluster.solution.strategy)  # the only kind that is not split
         queries[:, at] = strategy.span.combinations(cluster.shifted.rows)
         alpha = np.zeros(len(queries)) if cluster.alpha is None else cluster.alpha
         known = queries @ rows.spread + np.outer(alpha, covariances)

@@ -180,5 +180,7 @@ class _Rounder:
         if (solution, bits) not in self._known:
             centres = [self.plan.centres[measured.attributes[a]].exact for a in axes]
             planned = self.plan.solutions[solution].strategy
+            if planned.shape != tuple(map(len, centres)):
+                raise PrivacyError("plan: a strategy does not fit its attributes")
             self._known[solution, bits] = _Rounded(planned, planned.rounded(centres, bits))
         return self._known[solution, bits]

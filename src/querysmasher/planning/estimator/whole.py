@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement
+from typing import cast
 
 import numpy as np
 
@@ -58,8 +59,7 @@ class Whole:
     def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
         """Return the rows of a measurement that is not split."""
         ((_, number),) = noises[0].blocks
-        strategy = strategies[number]
-        assert isinstance(strategy, MergedStrategy)  # noqa: S101 - the only kind that is not split
+        strategy = cast("MergedStrategy", strategies[number])  # the only kind that is not split
         rows = np.take(strategy.matrix, strategy.labels, axis=1)
         return cls(noises[0].attributes, strategy.maps, rows, noises)
 
