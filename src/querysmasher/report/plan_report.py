@@ -177,7 +177,7 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
     relative = ", relative to its target," if plan.workload.has_targets else ""
-    objective = OBJECTIVES[plan.objective if plan.objective in OBJECTIVES else "worst"]
+    objective = OBJECTIVES.get(plan.objective, OBJECTIVES["worst"])  # a least cost keeps the largest error
     what = objective.title + (relative if objective.largest else "")
     certified = f"{what} of this plan is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."

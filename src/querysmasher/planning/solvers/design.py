@@ -178,7 +178,11 @@ def _is_wide(R: Array) -> bool:
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
-    """Return what evaluates designs of the rows R: in single precision if they are wide, by Gram if not."""
+    """Return what evaluates designs of the rows R, with as little work as their shape allows.
+
+    Few rows on many cells are multiplied in single precision. If there are nearly as many rows as cells, and
+    many, a Gram matrix takes the place of products.
+    """
     graded, (rank, cells) = is_graded(R), R.shape
     plain = partial(Design.at, R, graded=graded)
     if graded or rank < 0.8 * cells or cells <= limits().light_cells:
@@ -257,9 +261,9 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
 def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     """Return weights near the best for rows far apart: those of the long rows, and a little for the short.
 
-    Cells that the long do not distinguish share their weight as suits the short. Where the long spare all
-    leverage, the short need their best weights times the squared ratio of values, and ever more where the
-    long spare less: a high power makes up for short rows that depend on long ones.
+    Cells that the long rows do not distinguish divide their weight as suits the short rows. A cell also gets
+    its best weight for the short rows alone, times the squared ratio of their value to that of the long ones;
+    more, the less leverage the long rows leave free at the cell. The numbers were found by trial.
     """
     sizes = lengths(R)
     long = sizes > GRADED * sizes.max()

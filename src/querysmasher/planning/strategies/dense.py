@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
+from operator import itemgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -365,26 +366,22 @@ class RowsStrategy(Strategy):
     ) -> IntegerStrategy:
         """Return integer combinations of a lattice's rows close to a multiple of the strategy's.
 
-        How much short rows beside long ones lose depends on the multiple: for few rows, some are tried.
+        How much short rows beside long ones lose depends on the multiple: few rows take the best of some.
         """
-        (triangle, images), best, least = self._on_lattice, None, math.inf
-        bound = int(np.abs(lattice).sum(axis=0).max())
-        for scale in SCALES if self.rank <= FEW_ROWS else [1.0]:
+        (triangle, images), bound = self._on_lattice, int(np.abs(lattice).sum(axis=0).max())
+        scales = SCALES if self.rank <= FEW_ROWS else SCALES[:1]
+        tried: list[tuple[float, IntegerStrategy]] = []
+        for scale in scales:
             enlarged = images * (scale * enlargement(self.matrix, bits + LATTICE_BITS))
             coefficients = nearest_integers(triangle, enlarged).T
             if not np.abs(coefficients).max() < WORD:
                 raise PlanError("plan: a strategy holds numbers that cannot be rounded")
             rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
             rounded = self._in_integers(factor_of(reduced(rows.astype(np.int64), bits)))
-            if self.rank > FEW_ROWS:
-                return rounded
-            loss = self.rounding_loss(rounded)
-            if best is None or loss < least:
-                best, least = rounded, loss
-            if loss <= limits().good_loss * self.leverage:
+            tried.append((self.rounding_loss(rounded) if len(scales) > 1 else 0.0, rounded))
+            if tried[-1][0] <= limits().good_loss * self.leverage:
                 break
-        assert best is not None  # noqa: S101 - there are scales
-        return best
+        return min(tried, key=itemgetter(0))[1]
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
