@@ -84,8 +84,6 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     With R = D·U, U of unit rows, and U diag(√p) = TᵀZ for an orthogonal Z, the singular values of T·D are s.
     If X are its left singular vectors then QᵀR = s Xᵀ T⁻ᵀ U, where no long row cancels to leave a short one.
     """
-    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
-
     sizes = np.sqrt(np.einsum("ij,ij->i", root, root))
     order = np.argsort(-sizes, kind="stable")
     unit = root[order] / sizes[order, None]
@@ -94,10 +92,14 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     least = 1e-15 * float(np.abs(diagonal).max())
     faint = np.abs(diagonal) < least
     triangle[faint, faint] = np.where(diagonal[faint] < 0, -least, least)
-    s, X, _, work, _, info = lapack.dgejsv(triangle * sizes[order], joba=0, jobu=0, jobv=0, jobr=1)
-    if info == 0:
+    rows, info = triangle * sizes[order], 1
+    pivots = np.abs(np.diagonal(rows))
+    if pivots.min() < GRADED**2 * pivots.max():  # otherwise, an ordinary decomposition keeps enough digits
+        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+        s, X, _, work, _, info = lapack.dgejsv(rows, joba=0, jobu=0, jobv=0, jobr=1)
         s = s * (work[0] / work[1])
-    else:  # Jacobi's method has not converged
-        X, s, _ = np.linalg.svd(triangle * sizes[order])
+    if info != 0:  # or Jacobi's method has not converged
+        X, s, _ = np.linalg.svd(rows)
     turned = solve_upper(triangle, X).T @ unit
     return s[::-1], s[::-1, None] * turned[::-1]

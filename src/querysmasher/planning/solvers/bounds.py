@@ -79,7 +79,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
-from querysmasher.planning.grading import is_graded
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
@@ -189,8 +188,8 @@ def exchangeable_bound(block: Block) -> float | None:
 
     def at(weights: Array) -> Iterate:
         leverages, value = np.zeros(len(cells)), 0.0
-        for root, kinds, copies, graded in matrices:
-            design = Design.at(root, (weights / cells)[kinds], graded)
+        for root, kinds, copies in matrices:
+            design = Design.at(root, (weights / cells)[kinds])
             leverages[kinds] += copies * design.leverages
             value += copies * design.trace_root
         return Iterate(weights, leverages / cells, value)
@@ -205,11 +204,10 @@ def exchangeable_bound(block: Block) -> float | None:
 
 def _diagonal_matrices(
     block: Block, labels: Sequence[Integers], kinds: NDArray[np.intp]
-) -> Iterator[tuple[Array, NDArray[np.intp], int, bool]]:
+) -> Iterator[tuple[Array, NDArray[np.intp], int]]:
     """Iterate over the matrices on the diagonal of the Gram matrix that are not zero.
 
-    Each is given by rows with this Gram matrix, its kinds of cells, how often it is, and whether rows are
-    graded.
+    Each is given by rows with this Gram matrix, its kinds of cells, and how often it is.
     """
     matrices = []
     for spaces in itertools.product(*map(list, map(_spaces, labels))):
@@ -220,8 +218,7 @@ def _diagonal_matrices(
     largest = max(float(np.trace(gram)) for gram, *_ in matrices)
     for gram, on, copies in matrices:
         if np.trace(gram) > RANK * largest:
-            root = square_root(gram, RANK)
-            yield root, on, copies, is_graded(root)
+            yield square_root(gram, RANK), on, copies
 
 
 def _spaces(labels: Integers) -> Iterator[tuple[Array, slice, int]]:

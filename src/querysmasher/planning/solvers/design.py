@@ -84,16 +84,16 @@ class Design(Iterate):
         return cls(weights, leverages, float(roots.sum()), roots, image)
 
     @classmethod
-    def at(cls, R: Array, p: Array, graded: bool | None = None) -> Design:
-        """Evaluate the design with weights p, which need not sum to one; `graded`: whether R is, if known."""
-        if is_graded(R) if graded is None else graded:
-            return cls.of(p, *graded_decomposition(R, p))
+    def at(cls, R: Array, p: Array) -> Design:
+        """Evaluate the design with weights p, which need not sum to one."""
         M = np.zeros((len(R), len(R)))
         for piece in _pieces(R.shape[1], len(R)):
             X = R[:, piece] * np.sqrt(p[piece])
             M += X @ X.T  # a symmetric product takes half the work
         eigenvalues, Q = np.linalg.eigh(M)
-        return cls.of(p, np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30)), Q.T @ R)
+        if eigenvalues[0] < GRADED**2 * eigenvalues[-1]:  # too few digits are left
+            return cls.of(p, *graded_decomposition(R, p))
+        return cls.of(p, np.sqrt(eigenvalues), Q.T @ R)
 
     @classmethod
     def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
@@ -184,15 +184,15 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
     many, a Gram matrix takes the place of products.
     """
     graded, (rank, cells) = is_graded(R), R.shape
-    plain = partial(Design.at, R, graded=graded)
+    plain = partial(Design.at, R)
     if graded or rank < 0.8 * cells or cells <= limits().light_cells:
         return _single_evaluator(R) if _is_wide(R) and not graded else plain
     gram = R.T @ R
 
     def at(p: Array) -> Iterate:
-        if p.min() < 1e-8 * p.max():
-            return plain(p)
         design = Design.of_gram(gram, rank, p)
+        if design.roots[0] < GRADED * design.roots[-1]:
+            return Design.of(p, *graded_decomposition(R, p))
         return Iterate(p, design.leverages, design.trace_root)  # its image may have lost digits
 
     return at
@@ -412,8 +412,15 @@ def interior_point(R: Array, start: Array, tolerance: float) -> Array:
 
 
 def hessian(s: Array, Y: Array, spacing: float = 0.9, *, single: bool = False) -> Array:
-    """Return H by quadrature; halving `spacing` squares its accuracy, `single` precision halves the time."""
+    """Return H by quadrature; halving `spacing` squares its accuracy, `single` precision halves the time.
+
+    Few queries are summed exactly: where they are far apart, small ones are lost in the quadrature's error.
+    """
     cells = Y.shape[1]
+    if len(s) ** 2 * cells <= CHUNK:
+        a, b = np.triu_indices(len(s))
+        products = Y[a] * Y[b] * np.sqrt((2.0 - (a == b)) / (s[a] * s[b] * (s[a] + s[b])))[:, None]
+        return products.T @ products
     kind = np.float32 if single else np.float64
     rows = Y.astype(kind)
     H = np.zeros((cells, cells), dtype=kind)
