@@ -65,7 +65,7 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
-        """Find the scopes: uses of a family for one target on attributes of the same role share one.
+        """Find the scopes: uses of a family for one target; if on single attributes, those of one role.
 
         If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
         sum would be no product.
@@ -85,7 +85,8 @@ class Scopes:
             numbers = []
             for (names, family), (uniform, same) in zip(group.parts(), kinds, strict=True):
                 fixed = uniform or large
-                key = family.key, tuple(roles[a] for a in schema.positions(names)), fixed, group.target
+                role = roles[schema.position(names[0])] if len(names) == 1 else None
+                key = family.key, role, fixed, group.target
                 numbers.append(
                     scopes.setdefault(key, (len(scopes), Scope(family, fixed, same and not fixed)))[0]
                 )

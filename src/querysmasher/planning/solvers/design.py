@@ -173,8 +173,7 @@ def _pieces(cells: int, rank: int) -> list[slice]:
 
 def _is_wide(R: Array) -> bool:
     """Return whether R has so few queries on so many cells that the time of matrix products counts."""
-    rank, cells = R.shape
-    return cells > max(4 * rank, limits().threaded_cells)
+    return R.shape[1] > max(4 * len(R), limits().threaded_cells)
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
@@ -184,9 +183,8 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
     many, a Gram matrix takes the place of products.
     """
     graded, (rank, cells) = is_graded(R), R.shape
-    plain = partial(Design.at, R)
     if graded or rank < 0.8 * cells or cells <= limits().light_cells:
-        return _single_evaluator(R) if _is_wide(R) and not graded else plain
+        return _single_evaluator(R) if _is_wide(R) and not graded else partial(Design.at, R)
     gram = R.T @ R
 
     def at(p: Array) -> Iterate:
@@ -412,10 +410,7 @@ def interior_point(R: Array, start: Array, tolerance: float) -> Array:
 
 
 def hessian(s: Array, Y: Array, spacing: float = 0.9, *, single: bool = False) -> Array:
-    """Return H by quadrature; halving `spacing` squares its accuracy, `single` precision halves the time.
-
-    Few queries are summed exactly: where they are far apart, small ones are lost in the quadrature's error.
-    """
+    """Return H: exactly if queries are few; by quadrature, whose accuracy halving `spacing` squares."""
     cells = Y.shape[1]
     if len(s) ** 2 * cells <= CHUNK:
         a, b = np.triu_indices(len(s))
@@ -439,6 +434,4 @@ def hessian(s: Array, Y: Array, spacing: float = 0.9, *, single: bool = False) -
 def _length(x: Array, step: Array) -> float:
     """Return the largest fraction of `step`, at most 1, that stays within x > 0."""
     shrinking = step < 0
-    if not shrinking.any():
-        return 1.0
-    return min(1.0, 0.995 * float(np.min(-x[shrinking] / step[shrinking])))
+    return min(1.0, 0.995 * float(np.min(-x[shrinking] / step[shrinking], initial=math.inf)))
