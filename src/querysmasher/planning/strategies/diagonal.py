@@ -235,12 +235,13 @@ class FourierStrategy(BasisStrategy):
         """Round the filter with the roots of the spectrum as amplitudes; it sums to zero along every axis."""
         kernel = np.fft.ifftn(np.sqrt(self.weights)).real.reshape(1, -1)
         ones = [np.ones(n, dtype=np.int64) for n in self.shape]
-        made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
-        if np.any((_spectrum(made) == 0) & (self.weights > 0)):
-            raise PlanError(
-                "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            )
-        return self._in_integers(made)
+        return self._in_integers(
+            Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
+        )
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        lost = (self.of_integers(rounded).weights == 0) & (self.weights > 0)
+        return math.inf if lost.any() else 1.0
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

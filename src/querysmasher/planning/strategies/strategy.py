@@ -80,6 +80,11 @@ class Strategy(Stored, ABC):
 
     # --- integers ---
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why no integer rows span what the strategy spans, if so."""
+        return None
+
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Return integer rows close to a multiple of the strategy's, at most about 2^bits in size.
