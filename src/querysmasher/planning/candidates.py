@@ -243,7 +243,7 @@ class Beside:
 
     def _clusters(self, workload: Workload, members: Sequence[list[int]], centred: bool) -> list[Cluster]:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
-        clusters, rows, cells = [], 0, self._shared_cells()
+        clusters, rows, cells = [], 0, self._common_cells()
         for indexes in members:
             merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
@@ -289,12 +289,12 @@ class Beside:
         It is infinite where that takes long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
+        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-    def _shared_cells(self) -> int:
+    def _common_cells(self) -> int:
         """Return the most cells of a set on which both tables and these queries leave something."""
         tables, given = ({frozenset(g.attributes) for g in groups} for groups in (self.tables, self.groups))
         sizes = (math.prod(self.schema.shape(first & second)) for first, second in product(tables, given))

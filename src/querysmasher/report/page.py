@@ -36,8 +36,8 @@ ENDINGS = (".html", ".htm")
 """Allowed endings of the name of a page."""
 
 SCRIPTS = {
-    "plan": ("script.js", "sharing.js", "targets.js", "plan.js"),
-    "release": ("script.js", "sharing.js", "axes.js", "paper.js", "release.js"),
+    "plan": ("script.js", "saving.js", "targets.js", "plan.js"),
+    "release": ("script.js", "saving.js", "axes.js", "paper.js", "release.js"),
 }
 """The scripts of each kind of page."""
 
