@@ -128,6 +128,8 @@ def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     """Return the groups that are split, or None if there are none."""
+    if not unsplit:
+        return workload
     whole = {i for cluster in unsplit for i in cluster.groups}
     groups = tuple(group for i, group in enumerate(workload) if i not in whole)
     return Workload(workload.schema, groups) if groups else None
@@ -301,9 +303,10 @@ class Beside:
 
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
+    if all(family.closed_form for family in group.families):
+        return False
     entries = group.rows * math.prod(family.cells for family in group.families)
-    given = not all(family.closed_form for family in group.families)
-    return given and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
+    return group.rows <= limits().merged_rows or entries <= limits().merged_entries
 
 
 # --- clusters ---
