@@ -128,6 +128,8 @@ def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     """Return the groups that are split, or None if there are none."""
+    if not unsplit:
+        return workload
     whole = {i for cluster in unsplit for i in cluster.groups}
     groups = tuple(group for i, group in enumerate(workload) if i not in whole)
     return Workload(workload.schema, groups) if groups else None
@@ -171,8 +173,7 @@ def best_candidate(
                 continue
         unsplit = [c.solved(options.tolerance, options.progress) for c in candidate.clusters]
         plan = planned(unsplit)
-        if centred and isinstance(plan, Plan):
-            plan = _combined(plan, unsplit)
+        plan = _combined(plan, unsplit) if centred and isinstance(plan, Plan) else plan
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
@@ -244,7 +245,7 @@ class Beside:
 
     def _clusters(self, workload: Workload, members: Sequence[list[int]], centred: bool) -> list[Cluster]:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
-        clusters, rows, cells = [], 0, self._shared_cells()
+        clusters, rows, cells = [], 0, self._common_cells()
         for indexes in members:
             merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
@@ -290,12 +291,12 @@ class Beside:
         It is infinite where that takes long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
+        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-    def _shared_cells(self) -> int:
+    def _common_cells(self) -> int:
         """Return the most cells of a set on which both tables and these queries leave something."""
         tables, given = ({frozenset(g.attributes) for g in groups} for groups in (self.tables, self.groups))
         sizes = (math.prod(self.schema.shape(first & second)) for first, second in product(tables, given))
@@ -304,9 +305,10 @@ class Beside:
 
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
+    if all(family.closed_form for family in group.families):
+        return False
     entries = group.rows * math.prod(family.cells for family in group.families)
-    given = not all(family.closed_form for family in group.families)
-    return given and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
+    return group.rows <= limits().merged_rows or entries <= limits().merged_entries
 
 
 # --- clusters ---
@@ -432,7 +434,7 @@ def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
         if losses[-1] < LOST * before:
-            msg = "workload: rounding errors hide queries of small weight; use weights that differ less"
-            return PlanError(msg)
+            why = "rounding errors hide queries of small weight; use weights that differ less"
+            return PlanError(f"workload: {why}")
     loss = math.fsum(losses)
     return replace(plan, weighted_loss=loss, certificate=Certificate(loss, plan.certificate.bound))

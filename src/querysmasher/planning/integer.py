@@ -71,16 +71,9 @@ def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
 def _rounded_patterns(
     plan: Plan, max_records: int, stretch: float
 ) -> dict[Blocks, list[_Rounded]] | PlanError:
-    """Return every combination of strategies in integers, for variances that are larger by `stretch`.
-
-    Return why that cannot be, if so.
-    """
+    """Return every combination of strategies in integers, for variances larger by `stretch`, or why not."""
     noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
-        if not 0 < m.variance < math.inf:
-            return PlanError(
-                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            )
         noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
     rounder, patterns = _Rounder(plan, max_records), {}
     for blocks, m in noisiest.items():
@@ -138,7 +131,7 @@ class _Rounder:
             multiple = 2 ** max(0, bits)  # for noise as fine as planned
             return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
         for _, number in measured.blocks:
-            if (obstacle := self.plan.solutions[number].strategy.obstacle) is not None:
+            if obstacle := self.plan.solutions[number].strategy.obstacle():
                 return PlanError(obstacle)
         why = "too few"
         for start in range(

@@ -169,9 +169,9 @@ def test_rows_without_a_lattice_are_completed_to_all_columns(limit_planning):
     planned = strategy.variances([((0, 1), rows_of(strategy))]) * strategy.leverage
     found = again.variances([((0, 1), rows_of(strategy))]) * float(squared_sensitivity(rounded))
     np.testing.assert_allclose(found, planned, rtol=0.02)
-    assert strategy.obstacle is None
+    assert strategy.obstacle() is None
     limit_planning(dense_cells=3)
-    assert all(words in strategy.obstacle for words in ("4 cells", "integers"))
+    assert all(words in strategy.obstacle() for words in ("4 cells", "integers"))
 
 
 @settings(max_examples=60, deadline=None)

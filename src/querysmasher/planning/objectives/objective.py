@@ -9,7 +9,7 @@ says whether a budget suffices for the targets.
 
 Rounded to integers, a plan is slightly less accurate: standard errors grow by a factor of about 1.00001 to
 1.003. For targets to hold for what is measured, a plan of least cost spends more by the square of this
-factor. Under a given budget, the targets are tightened by it, and the budget is shared anew.
+factor. Under a given budget, the targets are tightened by it, and the budget is reallocated.
 """
 
 from __future__ import annotations
@@ -223,10 +223,8 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
             break
         factor = max(factor, ratio / missed_by(plan)) * (1 + 1e-9)  # by which rounding multiplies errors
         tighter = replace_targets(aimed, 1 / factor)
-        shared = Search(tighter, replan).shared_anew(plan)
-        if shared is None and (again := _within(tighter, replan, plan.centres, least)):
-            shared = again.plan
-        plan = replace(shared or plan, workload=aimed)
+        other = Search(tighter, replan).reallocated(plan) or _within(tighter, replan, plan.centres, least)
+        plan = replace(other.plan if other else plan, workload=aimed)
     # tighter targets have a higher bound, which does not hold for these
     return replace(plan, workload=workload, certificate=Certificate(plan.weighted_loss, best.bound))
 

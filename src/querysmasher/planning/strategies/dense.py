@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
-from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
@@ -303,7 +303,7 @@ class RowsStrategy(Strategy):
         return self._squares(factors, self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
+        if not self.whole and self.rank == self.dimension:
             return True  # rows that span the whole residual space contain what lies in it by construction
         inside = self._squares(factors, self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
@@ -355,7 +355,6 @@ class RowsStrategy(Strategy):
         """The dimension of the space in which integer rows stay."""
         return self.matrix.shape[1] if self.whole else math.prod(n - 1 for n in self.shape)
 
-    @property
     def obstacle(self) -> str | None:
         cells = self.matrix.shape[1]
         if self.lattice is not None or self.rank == self.dimension or cells <= limits().dense_cells:
@@ -421,12 +420,8 @@ class RowsStrategy(Strategy):
 
     # --- files ---
 
-    def is_sound(self) -> bool:
-        try:
-            partition = self.partition
-        except PrivacyError:
-            return False
-        matrix = self.matrix
+    def _is_sound(self) -> bool:
+        partition, matrix = self.partition, self.matrix
         if partition.shape != self.shape or matrix.ndim != 2 or matrix.shape[1] != partition.columns:
             return False
         if not len(matrix) or matrix.min() <= -LARGEST or matrix.max() >= LARGEST:
@@ -518,9 +513,8 @@ class MergedStrategy(RowsStrategy):
         merged = partial(Merged, self.maps, self.labels)
         if self.lattice is not None:
             return self._rounded_on(self.lattice, bits, merged)
-        every = self.matrix
-        if self.rank < self.dimension:
-            every = completed(every, [np.eye(self.dimension)])
+        full = self.rank == self.dimension
+        every = self.matrix if full else completed(self.matrix, [np.eye(self.dimension)])
         return self._in_integers(merged(reduced(scaled(every, bits), bits)))
 
     @classmethod

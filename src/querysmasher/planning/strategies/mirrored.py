@@ -269,7 +269,7 @@ class MirroredStrategy(LineStrategy):
         vars(whole)["_root"] = root  # known, unless an amplitude is negative
         return whole
 
-    def is_sound(self) -> bool:
+    def _is_sound(self) -> bool:
         n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
         if not n or self.diagonal.ndim != 1 or self.spectrum.shape != (self.reflection.frequencies,):
             return False
