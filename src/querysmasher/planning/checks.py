@@ -71,9 +71,8 @@ def check_scales(workload: Workload) -> None:
     families = {family.key: family for group in workload for family in group.families}
     squares = {key: _squares(family) for key, family in families.items()}
     for group in workload:
-        least, most = (
-            group.weight * math.prod(squares[f.key][end] for f in group.families) for end in (0, 1)
-        )
+        ends = (squares[family.key] for family in group.families)
+        least, most = map(math.prod, zip((group.weight, group.weight), *ends, strict=True))
         if not (least >= SAFE and most <= 1 / SAFE):
             raise PlanError(
                 f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² ranges from "
