@@ -272,9 +272,9 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     rest = solve_design(R[~long], start, tolerance / 2)
     near, ratio = rest.weights + 0.01 * start / start.sum(), rest.value / first.value
     spared = np.maximum(1 - first.leverages / first.value, ROUNDING)
-    shared = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
+    spread = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
     more = np.minimum(2 * ratio**2 / spared**8, max(ratio, tolerance / 4))
-    return (shared + more)[back] * near
+    return (spread + more)[back] * near
 
 
 def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
