@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
@@ -174,7 +174,7 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
     groups = []
     for group in workload:
         families, rest = _apart(workload.schema, group, lines)
-        groups.append(replace(rest, weight=rest.weight * math.prod(family.rows for _, family in families)))
+        groups.append(rest.weighted(rest.weight * math.prod(family.rows for _, family in families)))
     return Workload(workload.schema, tuple(groups))
 
 

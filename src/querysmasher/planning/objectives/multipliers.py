@@ -224,7 +224,7 @@ class Joined:
         """Join the groups that consist of rows on the same attributes."""
         factor = max(group.weight for group in workload)
         weights = [float(f"{group.weight / factor:.13g}") for group in workload]
-        given = [g if g.weight == w else replace(g, weight=w) for g, w in zip(workload, weights, strict=True)]
+        given = [g if g.weight == w else g.weighted(w) for g, w in zip(workload, weights, strict=True)]
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
         for index, group in enumerate(given):
             bins = alike[_key(group, index)]

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
-from querysmasher.planning.grading import GRADED, graded_decomposition, is_graded, lengths
+from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
 
@@ -266,7 +266,7 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     more, the less leverage the long rows leave free at the cell. The numbers were found by trial.
     """
     sizes = lengths(R)
-    long = sizes > GRADED * sizes.max()
+    long = sizes > math.sqrt(ROUNDING) * sizes.max()
     columns, back = equal_columns(R[long])
     first = solve_design(R[long][:, columns], np.bincount(back, start).astype(float), tolerance / 2)
     rest = solve_design(R[~long], start, tolerance / 2)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
-from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
@@ -58,13 +58,15 @@ FEW_ROWS = 30
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
 
-    On several axes this takes more than `bits` bits. On one axis entries are rounded to the nearest integer,
-    then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it costs least. The
-    centre's entries must have no common divisor.
+    On several axes this takes more than `bits` bits, up to all there are. On one axis entries are rounded to
+    the nearest integer, then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it
+    costs least. The centre's entries must have no common divisor.
     """
     centre, sizes = centres[0], np.abs(centres[0])
     if len(centres) > 1 or sizes.max() > limits().largest_centre:
-        return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
+        growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres)
+        few = max(1, min(bits, WORD.bit_length() - 1 - growth))
+        return reduced(project(scaled(rows, few), [len(k) for k in centres], centres), bits)
     target = scale * enlargement(rows, bits) * rows
     rounded = np.round(target).astype(np.int64)
     members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
@@ -136,12 +138,6 @@ def completed(rows: Array, bases: Sequence[Array]) -> Array:
 
     The space is the Kronecker product of the spans of orthonormal bases.
     """
-    cells = rows.shape[1]
-    if cells > limits().dense_cells:
-        raise PlanError(
-            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
-            "in integers (times a common factor), or on fewer values"
-        )
     inside = reduce(lambda left, right: np.asarray(np.kron(left, right)), bases)
     rest = np.linalg.qr(inside @ rows.T, mode="complete")[0][:, len(rows) :].T
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
@@ -307,7 +303,7 @@ class RowsStrategy(Strategy):
         return self._squares(factors, self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
+        if not self.whole and self.rank == self.dimension:
             return True  # rows that span the whole residual space contain what lies in it by construction
         inside = self._squares(factors, self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
@@ -354,6 +350,20 @@ class RowsStrategy(Strategy):
 
     # --- integers ---
 
+    @property
+    def dimension(self) -> int:
+        """The dimension of the space in which integer rows stay."""
+        return self.matrix.shape[1] if self.whole else math.prod(n - 1 for n in self.shape)
+
+    def obstacle(self) -> str | None:
+        cells = self.matrix.shape[1]
+        if self.lattice is not None or self.rank == self.dimension or cells <= limits().dense_cells:
+            return None
+        return (
+            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
+            "in integers (times a common factor), or on fewer values"
+        )
+
     @cached_property
     def _on_lattice(self) -> tuple[Array, Array]:
         """The triangle of the lattice's rows, and the rows' coordinates in the same orthonormal basis."""
@@ -372,10 +382,11 @@ class RowsStrategy(Strategy):
         scales = SCALES if self.rank <= FEW_ROWS else SCALES[:1]
         tried: list[tuple[float, IntegerStrategy]] = []
         for scale in scales:
-            enlarged = images * (scale * enlargement(self.matrix, bits + LATTICE_BITS))
+            finest = min(bits + LATTICE_BITS, WORD.bit_length() - 2)
+            enlarged = images * (scale * enlargement(self.matrix, finest))
             coefficients = nearest_integers(triangle, enlarged).T
             if not np.abs(coefficients).max() < WORD:
-                raise PlanError("plan: a strategy holds numbers that cannot be rounded")
+                return self._rounded_on(lattice, bits - 1, factor_of)
             rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
             rounded = self._in_integers(factor_of(reduced(rows.astype(np.int64), bits)))
             tried.append((self.rounding_loss(rounded) if len(scales) > 1 else 0.0, rounded))
@@ -409,12 +420,8 @@ class RowsStrategy(Strategy):
 
     # --- files ---
 
-    def is_sound(self) -> bool:
-        try:
-            partition = self.partition
-        except PrivacyError:
-            return False
-        matrix = self.matrix
+    def _is_sound(self) -> bool:
+        partition, matrix = self.partition, self.matrix
         if partition.shape != self.shape or matrix.ndim != 2 or matrix.shape[1] != partition.columns:
             return False
         if not len(matrix) or matrix.min() <= -LARGEST or matrix.max() >= LARGEST:
@@ -459,13 +466,8 @@ class DenseStrategy(RowsStrategy):
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
             return self._rounded_on(self.lattice, bits, Matrix)
-        growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
-        if bits + growth >= WORD.bit_length():
-            raise PlanError(
-                f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-            )
         rows = self.matrix
-        if len(rows) < math.prod(n - 1 for n in self.shape):
+        if self.rank < self.dimension:
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
         scales = SCALES if len(self.shape) == 1 and bits < 8 else [1.0]
@@ -511,8 +513,8 @@ class MergedStrategy(RowsStrategy):
         merged = partial(Merged, self.maps, self.labels)
         if self.lattice is not None:
             return self._rounded_on(self.lattice, bits, merged)
-        columns = self.matrix.shape[1]
-        every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
+        full = self.rank == self.dimension
+        every = self.matrix if full else completed(self.matrix, [np.eye(self.dimension)])
         return self._in_integers(merged(reduced(scaled(every, bits), bits)))
 
     @classmethod
