@@ -173,7 +173,7 @@ def best_candidate(
                 continue
         unsplit = [c.solved(options.tolerance, options.progress) for c in candidate.clusters]
         plan = planned(unsplit)
-        plan = _combined(plan, unsplit) if centred and isinstance(plan, Plan) else plan
+        plan = _combined(plan, unsplit) if centred and unsplit and isinstance(plan, Plan) else plan
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
