@@ -41,7 +41,6 @@ from querysmasher.planning.cells import (
 )
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.estimator.whole import CombinedEstimator
-from querysmasher.planning.grading import LOST
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
@@ -51,6 +50,7 @@ from querysmasher.planning.solvers.design import equal_columns
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
 from querysmasher.planning.strategies import MergedStrategy
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -173,7 +173,7 @@ def best_candidate(
                 continue
         unsplit = [c.solved(options.tolerance, options.progress) for c in candidate.clusters]
         plan = planned(unsplit)
-        plan = _combined(plan, unsplit) if centred and isinstance(plan, Plan) else plan
+        plan = _combined(plan, unsplit) if centred and unsplit and isinstance(plan, Plan) else plan
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
@@ -433,7 +433,7 @@ def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         before = float(cluster.merged.weights @ variances)
         variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
-        if losses[-1] < LOST * before:
+        if losses[-1] < CLOSE * before:
             why = "rounding errors hide queries of small weight; use weights that differ less"
             return PlanError(f"workload: {why}")
     loss = math.fsum(losses)

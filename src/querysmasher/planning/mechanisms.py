@@ -31,14 +31,13 @@ from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart
-from querysmasher.planning.lattice import common_lattice, integer_rows
+from querysmasher.planning.lattice import RANK, common_lattice, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.optimum import (
-    RANK,
     best_rows,
     fourier_basis,
     independent_root,

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
-from querysmasher.planning.grading import GRADED, graded_decomposition, is_graded, lengths
+from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
 
@@ -193,7 +193,8 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
         if p.min() < 1e-8 * p.max():
             return plain(p)
         design = Design.of_gram(gram, rank, p)
-        return Iterate(p, design.leverages, design.trace_root)  # its image may have lost digits
+        is_lost = design.roots[0] < 1e-4 * design.roots[-1]  # half the digits of its image
+        return Iterate(p, design.leverages, design.trace_root) if is_lost else design
 
     return at
 
@@ -266,7 +267,7 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     more, the less leverage the long rows leave free at the cell. The numbers were found by trial.
     """
     sizes = lengths(R)
-    long = sizes > GRADED * sizes.max()
+    long = sizes > math.sqrt(ROUNDING) * sizes.max()
     columns, back = equal_columns(R[long])
     first = solve_design(R[long][:, columns], np.bincount(back, start).astype(float), tolerance / 2)
     rest = solve_design(R[~long], start, tolerance / 2)
