@@ -120,14 +120,14 @@ def plan_cell(counts, crossed, weights):
         workload = qs.queries(schema, place=tree, age="prefix", sex="identity")
     start = time.process_time()
     plan = qs.plan(workload, qs.PrivacyCost(1.0))
-    seconds = time.process_time() - start
+    seconds, memory = time.process_time() - start, peak_gigabytes()
     return {
         "queries": workload.query_count,
         "rmse": plan.weighted_rmse if weights == "query" else plan.rmse,
         "gap": plan.gap,
         "level": None if crossed else per_level(tree, plan),
         "seconds": seconds,
-        "memory": peak_gigabytes(),
+        "memory": memory,
     }
 
 
@@ -152,10 +152,10 @@ def per_level(tree, plan):
         precisions[asked.nodes.leaves] += 1 - spare
         loss, slopes = own.slopes(precisions)
         by_share = np.bincount(depth, slopes, minlength=len(shares))
-        return loss, -shares * (by_share - by_share @ shares)
+        return np.log(loss), -shares * (by_share - by_share @ shares) / loss
 
     best = minimize(at, np.zeros(len(asked.nodes.levels)), jac=True, method="L-BFGS-B")
-    return (best.fun / plan.weighted_loss) ** 0.5 - 1
+    return (np.exp(best.fun) / plan.weighted_loss) ** 0.5 - 1
 
 
 def drill_cell(people, source):

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from querysmasher.errors import FileError, as_given
 
-FOREIGN_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".html", ".htm", ".pdf", ".toml")
-"""Endings of other kinds of files than archives."""
+TABLES = {"CSV": (".csv", ".csv.gz", ".tsv", ".tsv.gz"), "Parquet": (".parquet", ".pq")}
+"""Endings of files of records, by their kind."""
+
+PAGES = (".html", ".htm")
+"""Endings of pages."""
 
 
 def starting(path: object) -> str:
@@ -19,25 +22,14 @@ def starting(path: object) -> str:
 
 def check_ending(path: object, endings: Sequence[str]) -> str:
     """Return the ending of the name of a file to write; refuse one that is not in `endings`."""
-    name = _as_text(path)
+    name = path_text(path)
     ending = next((e for e in endings if name.lower().endswith(e)), None)
     if ending is None:
         raise FileError(f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}")
     return ending
 
 
-def check_archive_name(path: object) -> None:
-    """Refuse a name for a plan or a release that has the ending of another kind of file."""
-    name = _as_text(path)
-    ending = next((e for e in FOREIGN_ENDINGS if name.lower().endswith(e)), None)
-    if ending is not None:
-        raise FileError(
-            f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
-            "archives, with names such as 'my.plan' or 'my.release'"
-        )
-
-
-def _as_text(path: object) -> str:
+def path_text(path: object) -> str:
     """Return a path as a string; refuse what is not a path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise FileError(f"path: expected the path of a file to write, got {as_given(path)}")

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, TypeVar, cast
@@ -30,9 +31,10 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.endings import check_archive_name, starting
+from querysmasher.endings import PAGES, TABLES, path_text, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
 from querysmasher.fields import text, whole
+from querysmasher.formats import endings
 from querysmasher.formatting import read_json
 
 T = TypeVar("T")
@@ -85,6 +87,18 @@ class Lazy:
 
 
 Members = dict[str, bytes | NDArray[Any] | Lazy]
+
+
+def check_archive_name(path: object) -> None:
+    """Refuse a name for a plan or a release that has the ending of another kind of file."""
+    name = path_text(path)
+    others = (*endings(), *chain(*TABLES.values()), *PAGES, ".toml", ".pdf", ".xls")
+    ending = next((e for e in others if name.lower().endswith(e)), None)
+    if ending is not None:
+        raise FileError(
+            f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
+            "archives, with names such as 'my.plan' or 'my.release'"
+        )
 
 
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mixed_table import counted
 
 from querysmasher.data import counting
-from querysmasher.data.counting import SHARED_CELLS, Codes, Tally, blocks
+from querysmasher.data.counting import TOGETHER_CELLS, Codes, Tally, blocks
 from querysmasher.schema import Schema
 
 
@@ -40,7 +40,7 @@ def test_many_attributes_of_one_value_stay_within_the_axes_of_numpy():
     st.lists(st.lists(st.sampled_from("abcdef"), max_size=3, unique=True).map(tuple), max_size=6),
     st.lists(st.integers(0, 30), max_size=4),
     st.integers(0, 2**32),
-    st.sampled_from([10, SHARED_CELLS]),
+    st.sampled_from([10, TOGETHER_CELLS]),
 )
 def test_random_tables_against_a_dictionary(values, sets, chunks, seed, shared):
     """Also where tables too large to share a block are counted in place."""
@@ -50,7 +50,7 @@ def test_random_tables_against_a_dictionary(values, sets, chunks, seed, shared):
     generator = np.random.default_rng(seed)
     rows = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "SHARED_CELLS", shared)
+        patch.setattr(counting, "TOGETHER_CELLS", shared)
         tally = Tally(schema, sets)
         for count in chunks:
             columns = {name: generator.integers(size, size=count) for name, size in sizes.items()}

@@ -10,7 +10,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.release.outputs import endings as formats_by_ending
+from querysmasher.formats import endings as formats_by_ending
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.writing import SINGLE
 from tests.builders import UNIFORM

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
+from querysmasher import formats
 from querysmasher.cli.folder import KNOWN
 from querysmasher.errors import FileError
-from querysmasher.release import outputs
 from tests.builders import python
 from tests.release.folders import TABLE, planned, published, statuses, with_digests
 from tests.release.toy_format import TABS, read_tabs
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(outputs, "FORMATS", (*outputs.FORMATS, TABS))
+    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, TABS))
     return published(tmp_path / "x", qs.measure(planned(), TABLE), "answers.tabs")
 
 
@@ -33,6 +33,11 @@ def test_it_is_written_and_described(folder):
     estimate = folder / "estimates.tabs"
     release.estimate().write(release.workload, estimate)
     assert read_tabs(estimate)[0]["value"] == pytest.approx(release.estimate().answer().values)
+    records = release.estimate().microdata(seed=1)
+    records.write(folder / "records.tabs")
+    assert {len(column) for column in read_tabs(folder / "records.tabs")[0].values()} == {records.count}
+    with pytest.raises(FileError, match=r"another kind of file \(.tabs\)"):
+        release.save(folder / "release.tabs")
 
 
 def test_it_is_verified(folder):
@@ -49,15 +54,15 @@ def test_it_is_verified(folder):
 def test_without_the_registry_nobody_knows_it(tmp_path):
     with pytest.raises(FileError, match=r"\.parquet"):
         qs.measure(planned(), TABLE).write(planned().workload, tmp_path / "answers.tabs")
-    assert {f"answers.{form.name}" for form in outputs.FORMATS} <= KNOWN
+    assert {f"answers.{form.name}" for form in formats.FORMATS} <= KNOWN
 
 
 @pytest.mark.slow
 def test_the_spec_and_the_command_offer_it():
     lines = [
-        "from querysmasher.release import outputs",
+        "from querysmasher import formats",
         "from tests.release.toy_format import TABS",
-        "outputs.FORMATS += (TABS,)",
+        "formats.FORMATS += (TABS,)",
         "from querysmasher.cli.folder import KNOWN",
         "from querysmasher.cli.command import AnswerFormat",
         "from querysmasher.spec.sections import OutputSection",
@@ -70,4 +75,4 @@ def test_the_spec_and_the_command_offer_it():
 @pytest.mark.parametrize("page", ["howto/files.md", "commands.md"])
 def test_the_documentation_names_every_format(page):
     words = (DOCS / page).read_text(encoding="utf-8")
-    assert [form.name for form in outputs.FORMATS if f"{form.name}`" not in words] == []
+    assert [form.name for form in formats.FORMATS if f"{form.name}`" not in words] == []

@@ -16,11 +16,11 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.release import workbook
+from querysmasher.formats import endings as formats_by_ending
+from querysmasher.formats import workbook
+from querysmasher.formats.workbook import read_workbook
 from querysmasher.release.comparing import close, difference
-from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import FAILED, OK, OPEN
-from querysmasher.release.workbook import read_workbook
 from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, statuses, text, with_digests
 

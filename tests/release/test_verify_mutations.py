@@ -32,8 +32,8 @@ from pyarrow import csv as arrow_csv
 
 import querysmasher as qs
 from querysmasher.files import write_members
+from querysmasher.formats import endings as formats_by_ending
 from querysmasher.release import verify as verify_module
-from querysmasher.release.outputs import endings as formats_by_ending
 from querysmasher.release.verify import OK
 from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, summarised

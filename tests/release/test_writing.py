@@ -13,8 +13,9 @@ from pyarrow import feather
 
 import querysmasher as qs
 from querysmasher.errors import FileError, MissingExtraError, OutsideMeasuredSpaceError
+from querysmasher.formats import workbook
 from querysmasher.release import release as release_module
-from querysmasher.release import tidy, workbook, writing
+from querysmasher.release import tidy, writing
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
 

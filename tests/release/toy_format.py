@@ -3,8 +3,8 @@
 import json
 from contextlib import contextmanager
 
+from querysmasher.formats.tabular import Format, plain_rows
 from querysmasher.formatting import cell
-from querysmasher.release.formats import Format, plain_rows
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.report import release_data
-from querysmasher.report.release_data import deep_tables, not_shown, planned_sets, share_errors, tables
+from querysmasher.report.release_data import deep_tables, not_shown, percentage_errors, planned_sets, tables
 from tests.report.conftest import data_of, released, table
 
 pytestmark = pytest.mark.slow
@@ -157,7 +157,7 @@ def test_what_is_not_shown_is_said(release, page, monkeypatch):
 
 
 def test_only_small_tables_have_percentages(release, page):
-    apart = share_errors(release, [*tables(release)[0], *deep_tables(release)])
+    apart = percentage_errors(release, [*tables(release)[0], *deep_tables(release)])
     assert apart == data_of(page.read_text(encoding="utf-8"))["apart"]
     pairs = {key for key in apart if key.startswith(("0,2|", "0,3|", "2,3|"))}
     assert pairs == {f"{a},{b}|{c}" for a, b in ((0, 2), (0, 3), (2, 3)) for c in (a, b, "")}

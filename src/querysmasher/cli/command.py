@@ -15,7 +15,7 @@ import typer
 
 from querysmasher.cli.output import complain, print_json
 from querysmasher.errors import DataError, FileError, PrivacyError, QuerySmasherError, TooLargeError
-from querysmasher.release.outputs import FORMATS
+from querysmasher.formats import FORMATS
 
 SPEC = Path("release.toml")
 """The default spec file."""

@@ -16,6 +16,7 @@ from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.querying import example_for
 from querysmasher.cli.specs import measuring_cost, opened
 from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.formats import format_of
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import readable
 from querysmasher.privacy.distributions import distribution_of
@@ -28,7 +29,6 @@ from querysmasher.release.outputs import (
     PLAN,
     RELEASE,
     SUMMARY,
-    format_of,
 )
 from querysmasher.release.release import Release
 from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of

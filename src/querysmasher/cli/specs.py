@@ -14,9 +14,9 @@ import numpy as np
 
 from querysmasher.cli.command import SPEC
 from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
-from querysmasher.endings import check_archive_name, check_ending
+from querysmasher.endings import check_ending
 from querysmasher.errors import SpecError
-from querysmasher.files import replacing
+from querysmasher.files import check_archive_name, replacing
 from querysmasher.formatting import count
 from querysmasher.guarantees import Counted, delta_of, promise
 from querysmasher.planning.limits import limits

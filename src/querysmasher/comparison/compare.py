@@ -21,6 +21,7 @@ from querysmasher.formatting import columns, count, settled
 from querysmasher.guarantees import epsilon_words, promise
 from querysmasher.html import element, notebook, table
 from querysmasher.planning.checks import check_arguments
+from querysmasher.planning.limits import limited, limits
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives.objective import INSUFFICIENT, OBJECTIVES, check_objective
 from querysmasher.planning.planner import plan
@@ -30,6 +31,9 @@ from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
 """Maximum planning time for which a mechanism is run again to measure its memory."""
+
+COMPARED_WORK = 4e10
+"""Maximum of cells × queries² for which whole queries are compared: more takes minutes."""
 
 Result = tuple[float, float | None, str]
 """The RMSE, the largest standard error if known, and a note."""
@@ -162,7 +166,9 @@ class Comparison:
 
 
 def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
-    made = plan(workload, budget, objective=objective, progress=False, **options)
+    mine = options["mechanism"] == DEFAULT
+    with limited(whole_work=limits().whole_work if mine else min(limits().whole_work, COMPARED_WORK)):
+        made = plan(workload, budget, objective=objective, progress=False, **options)
     scale = math.sqrt(workload.query_count / _total_weight(workload))
     return made.weighted_rmse * scale, made.worst, ""
 

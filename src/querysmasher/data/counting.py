@@ -44,7 +44,7 @@ class Limits:
 
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
-SHARED_CELLS = 2**20  # a table with more cells than a chunk has rows is counted alone, record by record
+TOGETHER_CELLS = 2**20  # as a chunk has rows: a table with more is counted alone, record by record
 MOST_AXES = 32  # numpy has at most 64
 
 
@@ -64,7 +64,7 @@ def blocks(
     tables = []
     while left:
         axes, lacks = has[0].copy(), has & ~has[0]
-        room, alone = JOINED_CELLS / cells[left[0]], cells[left[0]] > SHARED_CELLS
+        room, alone = JOINED_CELLS / cells[left[0]], cells[left[0]] > TOGETHER_CELLS
         while not alone and lacks.any() and axes.sum() < MOST_AXES:
             gains = lacks[lacks.sum(axis=1) == 1].sum(axis=0) * (lengths <= room)
             best = int(gains.argmax())
@@ -137,7 +137,7 @@ class Tally:
             for axis, name in enumerate(axes):
                 dtype = np.min_scalar_type(prod(shape[: axis + 1]))
                 code = np.add(np.multiply(code, shape[axis], dtype=dtype), codes.columns[name], dtype=dtype)
-            if prod(shape) > SHARED_CELLS:
+            if prod(shape) > TOGETHER_CELLS:
                 table = self._tables.setdefault(axes, np.zeros(shape, np.int64))
                 np.add.at(table.reshape(-1), code, 1)
                 continue

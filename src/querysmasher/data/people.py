@@ -42,7 +42,7 @@ LOST = (
 )
 """Texts that have lost digits or characters; "7E12" may be a name, "7E+12" and "7.0E12" are floats."""
 
-SHARED = "so several persons may share a name; store names as integers or texts from the start"
+AMBIGUOUS = "so several persons may share a name; store names as integers or texts from the start"
 
 KINDS = {
     pa.int64(): "integers",
@@ -99,7 +99,7 @@ def _texts(names: Any, title: str, drop: bool) -> Any:
     """Return texts that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
     lost = pc.match_substring_regex(names, pattern=LOST).fill_null(False)
     if pc.any(lost, min_count=0).as_py() and not drop:
-        raise _refused(title, f"texts that have lost digits or characters, {SHARED}")
+        raise _refused(title, f"texts that have lost digits or characters, {AMBIGUOUS}")
     names = names.cast(pa.large_binary()) if drop else names
     return pc.if_else(lost, pa.scalar(None, names.type), names)
 
@@ -170,7 +170,7 @@ def _exact(value: Any) -> int:
 
 def _not_integers(exact: int) -> str:
     power = exact.bit_length() - 1
-    return f"numbers that are not integers below 2^{power}; floats lose digits from there on, {SHARED}"
+    return f"numbers that are not integers below 2^{power}; floats lose digits from there on, {AMBIGUOUS}"
 
 
 def _is_missing(value: Any) -> bool:

@@ -29,7 +29,7 @@ from querysmasher.data.framing import CSV
 from querysmasher.data.people import can_name
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
 from querysmasher.data.spark import open_spark
-from querysmasher.endings import starting
+from querysmasher.endings import TABLES, starting
 from querysmasher.errors import DataError, as_given
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.counts import Counter
@@ -154,9 +154,6 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-SUFFIXES = {"CSV": (".csv", ".csv.gz", ".tsv", ".tsv.gz"), "Parquet": (".parquet", ".pq")}
-
-
 def open_path(rows: RowEncoder, data: object) -> ScanCounter | None:
     """Return a counter of a CSV or Parquet file, of a glob, or of a directory of Parquet files."""
     if not isinstance(data, str | os.PathLike | CSV):
@@ -190,11 +187,11 @@ def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
         files = sorted(map(str, Path(path).rglob("*.parquet")))
         kind = kind or "Parquet"
     else:
-        kind = kind or next((k for k, known in SUFFIXES.items() if path.lower().endswith(known)), None)
+        kind = kind or next((k for k, known in TABLES.items() if path.lower().endswith(known)), None)
         files = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
         files = [file for file in files if Path(file).is_file()]
     if kind is None:
-        endings = ", ".join(chain(*SUFFIXES.values()))
+        endings = ", ".join(chain(*TABLES.values()))
         raise DataError(f"data: unknown kind of file {path!r}; expected a name ending in {endings}")
     if not files:
         folder = Path(path).is_dir()

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.arrays import Array
-from querysmasher.endings import check_ending
+from querysmasher.endings import PAGES, check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.estimate import Estimate, EstimateTidy
 from querysmasher.fields import items, text, whole
 from querysmasher.files import write_archive
+from querysmasher.formats import format_of
 from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element, join
 from querysmasher.html import table as html_table
-from querysmasher.release.outputs import format_of
 from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.release.writing import MAX_QUERIES, as_computed, write_tables
-from querysmasher.report.page import ENDINGS, POLICY, asset, markup, write_page
+from querysmasher.report.page import POLICY, asset, markup, write_page
 from querysmasher.schema import Schema
 from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
@@ -91,7 +91,7 @@ def write_estimate_report(estimate: Estimate, path: str | os.PathLike[str], titl
     It has tables on one and two attributes, with a switch for the unbiased values.
     """
     target = Path(path)
-    check_ending(target, ENDINGS)
+    check_ending(target, PAGES)
     schema = estimate.schema
     sections: list[Html] = []
     left_out = 0

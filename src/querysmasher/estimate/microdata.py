@@ -24,19 +24,15 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
 from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
+from querysmasher.formats import format_of
 from querysmasher.formatting import one_line
 from querysmasher.progress import Bar
-from querysmasher.release.outputs import format_of
 from querysmasher.release.tidy import frame_of, value_type
-
-ENDINGS = (".parquet", ".csv", ".csv.gz", ".arrow", ".feather")
-"""Allowed endings of file names."""
 
 MAX_FRAME = 50_000_000
 """Maximum number of records of a frame; `write` streams more to a file."""
@@ -110,8 +106,7 @@ class Microdata:
 
         The name ends in .parquet, .csv, .csv.gz, .arrow or .feather.
         """
-        check_ending(path, ENDINGS)
-        form = format_of(path)
+        form = format_of(path, of_records=True)
         about = {**self.about, "note": self.note}
         with (
             replacing(Path(path)) as temporary,

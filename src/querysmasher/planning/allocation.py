@@ -59,7 +59,10 @@ def allocated(
     """
     factors = [budget.unit.change(m.attributes) for m in measured]
     variances = allocate([m.root_loss for m in measured], factors, budget.privacy_cost).tolist()
-    noisy = tuple(replace(m, variance=v) for m, v in zip(measured, variances, strict=True))
+    noisy = tuple(
+        Measured(m.attributes, m.blocks, variance, m.root_loss, m.whole)  # quicker than `replace`
+        for m, variance in zip(measured, variances, strict=True)
+    )
     loss = math.fsum(m.variance * m.root_loss**2 for m in noisy)
     certificate = Certificate(loss, bound**2 / budget.privacy_cost)
     stated = options.mechanism.name, options.solver, options.centering, options.tolerance

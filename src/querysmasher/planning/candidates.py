@@ -41,16 +41,16 @@ from querysmasher.planning.cells import (
 )
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.estimator.whole import CombinedEstimator
-from querysmasher.planning.grading import LOST
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, root_of, solve_whole
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Measured, Solution
+from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root
 from querysmasher.planning.solvers.design import equal_columns
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
 from querysmasher.planning.strategies import MergedStrategy
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -128,6 +128,8 @@ def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     """Return the groups that are split, or None if there are none."""
+    if not unsplit:
+        return workload
     whole = {i for cluster in unsplit for i in cluster.groups}
     groups = tuple(group for i, group in enumerate(workload) if i not in whole)
     return Workload(workload.schema, groups) if groups else None
@@ -169,7 +171,9 @@ def best_candidate(
             loss = best.weighted_loss * budget.privacy_cost  # at unit cost
             if candidate.bound(best) >= math.sqrt(worthwhile * loss):
                 continue
-        plan = planned([c.solved(options.tolerance, options.progress) for c in candidate.clusters])
+        unsplit = [c.solved(options.tolerance, options.progress) for c in candidate.clusters]
+        plan = planned(unsplit)
+        plan = _combined(plan, unsplit) if centred and unsplit and isinstance(plan, Plan) else plan
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
             continue
@@ -244,7 +248,7 @@ class Beside:
 
     def _clusters(self, workload: Workload, members: Sequence[list[int]], centred: bool) -> list[Cluster]:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
-        clusters, rows, cells = [], 0, self._shared_cells()
+        clusters, rows, cells = [], 0, self._common_cells()
         for indexes in members:
             merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
             if merged is None:
@@ -290,12 +294,12 @@ class Beside:
         It is infinite where that takes long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._shared_cells() > limits().threaded_cells):
+        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
-    def _shared_cells(self) -> int:
+    def _common_cells(self) -> int:
         """Return the most cells of a set on which both tables and these queries leave something."""
         names, logs = self.schema.names, np.log(self.schema.sizes)  # quicker than a product per pair
         groups = self.tables, self.groups
@@ -313,9 +317,10 @@ def _is_separate(group: Group, asked_by: Counter[str]) -> bool:
 
 def _is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
+    if all(family.closed_form for family in group.families):
+        return False
     entries = group.rows * math.prod(family.cells for family in group.families)
-    given = not all(family.closed_form for family in group.families)
-    return given and (group.rows <= limits().merged_rows or entries <= limits().merged_entries)
+    return group.rows <= limits().merged_rows or entries <= limits().merged_entries
 
 
 # --- clusters ---
@@ -384,14 +389,11 @@ def beside(
     workload: Workload,
     budget: Budget,
     options: Options,
-    *,
-    combined: bool = True,
 ) -> Plan:
     """Return a plan that measures some groups whole, beside the plan of all others.
 
     The budget is divided, and the certificate computed, as if every group were answered from its own
     measurement.
-    If `combined`, the loss is that of answers from all measurements.
     """
     if split is not None and not unsplit:
         return split
@@ -413,25 +415,22 @@ def beside(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
     centres = uniform(workload.schema) if split is None else split.centres
-    plan = allocated(workload, budget, centres, solutions, measured, bound, options)
-    if len(measured) == 1 or not combined:
-        return plan
-    loss = _combined_loss(plan, [] if split is None else split.workload.groups, unsplit)
-    return replace(plan, weighted_loss=loss, certificate=replace(plan.certificate, value=loss))
+    return allocated(workload, budget, centres, solutions, measured, bound, options)
 
 
-def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> float:
-    """Return the weighted loss if all answers are combined by generalised least squares.
+def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+    """Return the plan with the loss of all answers combined by generalised least squares, if it is certain.
 
     From residuals alone, the groups that are split lose what the plan states, less the loss of the total that
     centred queries need. Rows measured whole lower this. The other queries are combinations of these rows and
     of the total.
     """
-    rows, total = plan.estimator, Group((), ())
-    assert isinstance(rows, CombinedEstimator)  # noqa: S101 - some rows are measured whole beside others
+    rows, total, split = plan.estimator, Group((), ()), without(plan.workload, unsplit)
+    if not isinstance(rows, CombinedEstimator):
+        return plan
     covariances, variance = rows.covariances(total), sum(m.variance for m in rows.measured.get((), ()))
     losses = []
-    if split:
+    if split is not None:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-cluster.total_loss * variance for cluster in unsplit]
         losses += [-rows.gain(group, weighted=True) for group in split]
@@ -446,7 +445,8 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         before = float(cluster.merged.weights @ variances)
         variances += rows.change(known, queries @ rows.gram)
         losses.append(float(cluster.merged.weights @ variances))
-        if losses[-1] < LOST * before:
-            msg = "workload: rounding errors hide queries of small weight; use weights that differ less"
-            raise PlanError(msg)
-    return math.fsum(losses)
+        if losses[-1] < CLOSE * before:
+            why = "rounding errors hide queries of small weight; use weights that differ less"
+            return PlanError(f"workload: {why}")
+    loss = math.fsum(losses)
+    return replace(plan, weighted_loss=loss, certificate=Certificate(loss, plan.certificate.bound))

@@ -31,12 +31,14 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import ROUNDING, Array, one_core
+from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import subsets
+from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
+from querysmasher.planning.solvers.bounds import GAIN
 from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_point
-from querysmasher.planning.solvers.optimum import RANK, is_circulant_gram
+from querysmasher.planning.solvers.optimum import is_circulant_gram
 from querysmasher.planning.split import Kept, is_few, query_tensor, schema_order
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
@@ -45,14 +47,8 @@ from querysmasher.workload.workload import Workload
 HEAVIEST = 1e4
 """Maximum weight of the total relative to the queries, and of these to the total: more hardly matters."""
 
-CLOSE = 1e-4
-"""Sweeps end when the error changes by less than this fraction; strategies are solved as closely."""
-
 FEW = 10
 """Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.3%."""
-
-ENTRIES = 400_000
-"""Maximum number of entries of a family on several attributes; of a larger one, every k-th row counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +140,7 @@ class _RoleStrategy:
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
         # a centre converges more slowly than its loss
-        close = CLOSE / (100 if len(whole) <= limits().light_cells else 1)
+        close = GAIN / (100 if len(whole) <= limits().light_cells else 1)
         start = np.bincount(classes, self.start).astype(float)
         design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), start, close, 40)
         ones = design.inverse.sum(axis=1)
@@ -167,7 +163,7 @@ class _RoleFamily:
             self._queries = family.gram()
             return
         rows = query_tensor(family, order)
-        step = max(1, rows.size // ENTRIES)
+        step = max(1, rows.size // CHUNK)
         self._queries = math.sqrt(step) * rows[::step]
 
     def loss(self, axes: Sequence[_RoleStrategy], kept: Kept) -> float:
@@ -238,7 +234,7 @@ class _Model:
         before = math.inf
         while True:
             value, prices = self._prices()
-            if not value > 0 or before - value < CLOSE * value:
+            if not value > 0 or before - value < GAIN * value:
                 break
             before = value
             for role in sorted(free):

@@ -71,9 +71,8 @@ def check_scales(workload: Workload) -> None:
     families = {family.key: family for group in workload for family in group.families}
     squares = {key: _squares(family) for key, family in families.items()}
     for group in workload:
-        least, most = (
-            group.weight * math.prod(squares[f.key][end] for f in group.families) for end in (0, 1)
-        )
+        ends = (squares[family.key] for family in group.families)
+        least, most = map(math.prod, zip((group.weight, group.weight), *ends, strict=True))
         if not (least >= SAFE and most <= 1 / SAFE):
             raise PlanError(
                 f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² ranges from "
@@ -92,12 +91,12 @@ def _squares(family: Family) -> tuple[float, float]:
     return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
 
 
-def check_something(workload: Workload, unit: Unit, which: str) -> None:
-    """Refuse queries that are all zero or, if that is public, all ask only for the number of records."""
+def nothing_in(workload: Workload, unit: Unit, which: str = "all its queries") -> PlanError | None:
+    """Return an error if all queries are zero or, if that is public, ask only for the number of records."""
     told = [[_tells(family) for family in group.families] for group in workload]
     some = [any(varied for _, varied in families) for families in told if all(some for some, _ in families)]
-    if not some or (unit.total_is_public and not any(some)):
-        raise nothing_to_measure(which, public=bool(some))
+    nothing = not (any(some) if unit.total_is_public else some)
+    return nothing_to_measure(which, public=bool(some)) if nothing else None
 
 
 def _tells(family: Family) -> tuple[bool, bool]:

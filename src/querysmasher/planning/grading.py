@@ -8,21 +8,14 @@ matrix) × (diagonal matrix) to relative accuracy, however far apart the diagona
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from querysmasher.arrays import ROUNDING, Array, solve_upper
+from querysmasher.arrays import ROUNDING, TAME, Array, solve_upper
 
-FAR = 1e3
-"""Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
-
-GRADED = 1e-6
-"""A root with rows shorter than this fraction of its longest is decomposed by Jacobi's method."""
-
-SAFE = 1e-150
+SAFE = math.sqrt(np.finfo(float).tiny)
 """Squared lengths above this and below its inverse: products of two neither underflow nor overflow."""
-
-LOST = 1e-7
-"""A root loses a query if a larger fraction of the query lies outside its span."""
 
 
 def lengths(rows: Array) -> Array:
@@ -41,13 +34,13 @@ def are_far_apart(rows: Array) -> bool:
     """Return whether some rows are so much shorter than others that a Gram matrix would lose their digits."""
     sizes = lengths(rows)
     sizes = sizes[sizes > 0]
-    return bool(sizes.size) and float(sizes.max()) > FAR * float(sizes.min())
+    return bool(sizes.size) and float(sizes.max()) > TAME * float(sizes.min())
 
 
 def is_graded(root: Array) -> bool:
     """Return whether squaring a root's rows would lose the shortest of them."""
     squares = np.einsum("ij,ij->i", root, root)
-    return float(squares.min()) < GRADED**2 * float(squares.max())
+    return float(squares.min()) < ROUNDING * float(squares.max())
 
 
 def graded_root(rows: Array) -> Array:

@@ -37,6 +37,8 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     """Convert a plan to integers that spend at most `privacy_cost` (checked again when measuring)."""
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
     patterns = _rounded_patterns(plan, max_records, float(stretch))
+    if isinstance(patterns, PlanError):
+        raise patterns
     # a strategy that determines a centre is rounded once for all sets, to the fewest bits of any
     lines = [r for pattern in patterns.values() for r in pattern if r.planned and is_line(r.planned)]
     coarsest = {r.planned: r for r in sorted(lines, key=lambda r: -r.strategy.bits)}
@@ -62,26 +64,24 @@ def rounded_up(variance: Fraction | float) -> Fraction:
 
 def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
     """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
-    try:
-        _rounded_patterns(plan, max_records, 2.0)  # room for a lower privacy cost
-    except PlanError as error:
-        return error
-    return None
+    patterns = _rounded_patterns(plan, max_records, 2.0)  # room for a lower privacy cost
+    return patterns if isinstance(patterns, PlanError) else None
 
 
-def _rounded_patterns(plan: Plan, max_records: int, stretch: float) -> dict[Blocks, list[_Rounded]]:
-    """Return every combination of strategies in integers, for variances that are larger by `stretch`."""
+def _rounded_patterns(
+    plan: Plan, max_records: int, stretch: float
+) -> dict[Blocks, list[_Rounded]] | PlanError:
+    """Return every combination of strategies in integers, for variances larger by `stretch`, or why not."""
     noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
-        if not 0 < m.variance < math.inf:
-            raise PlanError(
-                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            )
         noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
-    rounder = _Rounder(plan, max_records)
-    return {
-        blocks: rounder.blocks(m, LARGEST_VARIANCE / (m.variance * stretch)) for blocks, m in noisiest.items()
-    }
+    rounder, patterns = _Rounder(plan, max_records), {}
+    for blocks, m in noisiest.items():
+        rounded = rounder.blocks(m, LARGEST_VARIANCE / (m.variance * stretch))
+        if isinstance(rounded, PlanError):
+            return rounded
+        patterns[blocks] = rounded
+    return patterns
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +119,10 @@ class _Rounder:
         """Number of bits that the strategies of a set have together."""
         self._known: dict[tuple[int, int], _Rounded] = {}
 
-    def blocks(self, measured: Measured, most: float) -> list[_Rounded]:
-        """Return the integer strategies of a set, whose rows multiply variances by at most `most`."""
+    def blocks(self, measured: Measured, most: float) -> list[_Rounded] | PlanError:
+        """Return the integer strategies of a set, whose rows multiply variances by at most `most`, if any."""
         if most < 2:
-            raise PlanError(
+            return PlanError(
                 "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "
                 "or smaller targets"
             )
@@ -130,6 +130,9 @@ class _Rounder:
             bits = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
             multiple = 2 ** max(0, bits)  # for noise as fine as planned
             return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
+        for _, number in measured.blocks:
+            if obstacle := self.plan.solutions[number].strategy.obstacle():
+                return PlanError(obstacle)
         why = "too few"
         for start in range(
             min(limits().most_bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1
@@ -141,7 +144,7 @@ class _Rounder:
                     return rounded
                 why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
-        raise PlanError(
+        return PlanError(
             f"max_records: it leaves at most {self.room} bits for exact integer answers on ({names}), {why}; "
             "lower max_records, or plan fewer attributes at a time, or use weights that differ less, or rows "
             "of fewer digits"
@@ -156,11 +159,9 @@ class _Rounder:
         while losing := [block for block in bits if rounded[block].loss > limits().good_loss]:
             worst = max(losing, key=lambda block: rounded[block].loss)
             before, more = rounded[worst], 4 if rounded[worst].loss > limits().most_loss else 1
-            try:
+            if fits := bits[worst] + more <= self.room:
                 rounded[worst] = self._rounded(measured, worst, bits[worst] + more)
                 fits = self._fit(rounded, most)
-            except (PlanError, PrivacyError):  # too many bits
-                fits = False
             if fits:
                 bits[worst] += more
                 tried[worst].append(rounded[worst])

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, triangle_of
+from querysmasher.arrays import CHUNK, ROUNDING, TAME, Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import FAR
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -26,8 +25,8 @@ LARGEST = 2**40
 MOST_DENOMINATOR = 5_040
 """Maximum common denominator of fractions."""
 
-RANK = 1e-9
-"""Pivots below this fraction of the largest are rounding error."""
+RANK = 1e-10
+"""Pivots, singular values and weights below this fraction of the largest are rounding error."""
 
 
 def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -> Integers:
@@ -109,7 +108,7 @@ def independent(rows: Integers) -> Integers:
     if not len(rows):
         return rows
     row_lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=float))
-    scales = row_lengths if row_lengths.max() > FAR * row_lengths.min() else np.ones(len(rows))
+    scales = row_lengths if row_lengths.max() > TAME * row_lengths.min() else np.ones(len(rows))
     step = max(8 * len(rows), CHUNK // len(rows))
     pieces = (rows[:, i : i + step].T / scales for i in range(0, rows.shape[1], step))
     sizes, pivots = pivoted(triangle_of(pieces, len(rows)))  # the same pivots as of all rows at once

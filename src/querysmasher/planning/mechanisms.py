@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -31,14 +31,13 @@ from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.grading import are_far_apart
-from querysmasher.planning.lattice import common_lattice, integer_rows
+from querysmasher.planning.lattice import RANK, common_lattice, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, solve
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.optimum import (
-    RANK,
     best_rows,
     fourier_basis,
     independent_root,
@@ -147,14 +146,13 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         scaled = []
         for terms in (s.terms for s in sets):
             unit = terms[0].coefficient if len(terms) == 1 else 1.0  # nearly all sets are equal up to scale
-            blocks, scale = separated((replace(terms[0], coefficient=1.0),) if len(terms) == 1 else terms)
+            blocks, scale = separated((Term(1.0, terms[0].pieces),) if len(terms) == 1 else terms)
             scaled.append((blocks, math.sqrt(unit * scale)))
         solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
-        choices = []
-        for blocks, scale in scaled:
-            used = [solutions[n] for _, n in blocks]
-            reached, bound = math.prod(s.reached for s in used), math.prod(s.bound for s in used)
-            choices.append((blocks, scale * reached, scale * bound))
+        used = {blocks: [solutions[n] for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
+        reached = {blocks: math.prod(s.reached for s in each) for blocks, each in used.items()}
+        bound = {blocks: math.prod(s.bound for s in each) for blocks, each in used.items()}
+        choices = [(blocks, scale * reached[blocks], scale * bound[blocks]) for blocks, scale in scaled]
         return solutions, choices
 
     return choose

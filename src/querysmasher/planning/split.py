@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -120,16 +121,14 @@ class Part:
         return np.einsum("r...,r...->...", image, image)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part and its axes, in increasing order."""
 
     axes: tuple[int, ...]
     part: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """A coefficient times the Kronecker product of pieces, which together cover every axis once."""
 
     coefficient: float
@@ -192,7 +191,7 @@ class Subworkload:
     @property
     def every_attribute(self) -> tuple[int, ...]:
         """All attributes of the set."""
-        return tuple(sorted((*self.attributes, *self.strategies)))
+        return tuple(sorted((*self.attributes, *self.strategies))) if self.strategies else self.attributes
 
 
 def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...], Block], ...]]:

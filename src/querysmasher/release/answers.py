@@ -13,9 +13,9 @@ import pyarrow as pa
 from querysmasher.arrays import Array
 from querysmasher.errors import Explained, UnknownQueryError, WorkloadError
 from querysmasher.fields import index_in
+from querysmasher.formats.tabular import plain
 from querysmasher.formatting import count, decimal
 from querysmasher.html import element, notebook, table
-from querysmasher.release.formats import plain
 from querysmasher.release.tidy import Tidy, frame_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients, pointwise
 from querysmasher.workload.workload import Group, Workload

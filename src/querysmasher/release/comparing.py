@@ -27,11 +27,12 @@ from querysmasher.arrays import Array
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.estimate_files import write_estimates
+from querysmasher.formats import format_of
+from querysmasher.formats.tabular import expanded
+from querysmasher.formats.workbook import WITHIN
 from querysmasher.formatting import read_json
-from querysmasher.release.formats import expanded
-from querysmasher.release.outputs import ANSWERS, DESCRIPTION, format_of, tables
+from querysmasher.release.outputs import ANSWERS, DESCRIPTION, tables
 from querysmasher.release.release import Release
-from querysmasher.release.workbook import WITHIN
 from querysmasher.release.writing import as_computed, document, software, write_answers
 from querysmasher.statistics.reliability import Rules
 from querysmasher.workload.workload import Group

@@ -282,8 +282,8 @@ def covariance(estimator: Estimator, workload: Workload, other: Workload | None 
     result = np.zeros(shape)
     for noise in left:
         if noise in right:
-            (variance, rows, image), (_, columns, shared) = left[noise], right[noise]
-            result[np.ix_(rows, columns)] += variance * (image @ shared.T)
+            (variance, rows, first), (_, columns, second) = left[noise], right[noise]
+            result[np.ix_(rows, columns)] += variance * (first @ second.T)
     return result
 
 

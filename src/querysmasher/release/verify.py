@@ -31,6 +31,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError, as_given
+from querysmasher.formats.tabular import read_csv
 from querysmasher.formatting import count, read_json, shown
 from querysmasher.html import script_data
 from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
@@ -53,7 +54,6 @@ from querysmasher.release.comparing import (
     same_bytes,
     sha256,
 )
-from querysmasher.release.formats import read_csv
 from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
 from querysmasher.release.provenance import spent
 from querysmasher.release.release import Release

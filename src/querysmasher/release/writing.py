@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.files import replacing
+from querysmasher.formats import format_of
+from querysmasher.formats.tabular import Format
 from querysmasher.formatting import escaped, one_line, read_json
 from querysmasher.progress import Bar
-from querysmasher.release.formats import Format
-from querysmasher.release.outputs import DESCRIPTION, format_of
+from querysmasher.release.outputs import DESCRIPTION
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import FROM, LABEL, TO, AttributeColumns, Tidy
 from querysmasher.statistics.reliability import Rules, checked_level

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.endings import check_ending
+from querysmasher.endings import PAGES, check_ending
 from querysmasher.errors import FileError
 from querysmasher.files import replacing
 from querysmasher.formatting import count, number
@@ -32,12 +32,9 @@ POLICY = (
 """Makes the browser block every request of the page, whatever its content."""
 
 
-ENDINGS = (".html", ".htm")
-"""Allowed endings of the name of a page."""
-
 SCRIPTS = {
-    "plan": ("script.js", "sharing.js", "targets.js", "plan.js"),
-    "release": ("script.js", "sharing.js", "axes.js", "paper.js", "release.js"),
+    "plan": ("script.js", "saving.js", "targets.js", "plan.js"),
+    "release": ("script.js", "saving.js", "axes.js", "paper.js", "release.js"),
 }
 """The scripts of each kind of page."""
 
@@ -180,7 +177,7 @@ def checked_path(path: object) -> Path:
     if path and isinstance(path, str | os.PathLike) and Path(path).is_dir():
         example = str(Path(path) / "report.html")
         raise FileError(f"path: {str(path)!r} is a folder; expected the path of a file, such as {example!r}")
-    check_ending(path, ENDINGS)
+    check_ending(path, PAGES)
     return Path(str(path))
 
 

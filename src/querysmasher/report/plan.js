@@ -19,8 +19,8 @@ function factorAt(epsilon) {
     const middle = (low + high) >> 1;
     if (grid[middle] <= epsilon) low = middle; else high = middle;
   }
-  const share = Math.log(epsilon / grid[low]) / Math.log(grid[high] / grid[low]);
-  return Math.exp((1 - share) * Math.log(factors[low]) + share * Math.log(factors[high]));
+  const along = Math.log(epsilon / grid[low]) / Math.log(grid[high] / grid[low]);
+  return Math.exp((1 - along) * Math.log(factors[low]) + along * Math.log(factors[high]));
 }
 
 function matching() {

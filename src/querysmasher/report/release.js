@@ -139,10 +139,10 @@ function crossed(a, b, within, percent) {
     const below = percent === "row" ? [i, columns.length] : percent === "column" ? [rows.length, j] : [rows.length, columns.length];
     const under = at(...below);
     if (Math.abs(under.value) <= 2 * under.std || under.value === 0) { unreliable = true; return ["unreliable", ""]; }
-    const error = shareError(fixed(i, j), fixed(...below));
+    const error = percentageError(fixed(i, j), fixed(...below));
     if (error === null) unknown = true;
-    const share = 100 * value / under.value;
-    return error > 0 ? rounded(share, error, "%") : [`${share.toFixed(1)}%`, ""];
+    const percentage = 100 * value / under.value;
+    return error > 0 ? rounded(percentage, error, "%") : [`${percentage.toFixed(1)}%`, ""];
   };
   const head = make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
     ...across.map((label) => make("th", { class: "n" }, label))));
@@ -186,7 +186,7 @@ function crossTable(a, b, within) {
 }
 
 // The standard error of a percentage, from those of the count, of its total and of their difference; null if not known.
-function shareError(above, below) {
+function percentageError(above, below) {
   const names = (fixed) => fixed.filter(Boolean).map(([axis]) => axis).sort((one, two) => one - two);
   const [cell, under] = [names(above), names(below)];
   if (cell.length === under.length) return 0; // the total itself

@@ -1,7 +1,7 @@
 """The numbers of a release's page: tables on up to three attributes, answers, errors of percentages.
 
 The standard error of N / D follows from those of N, of D and of N - D. The page has the first two as errors
-of tables; `share_errors` returns those of the difference between every cell and the total it is part of.
+of tables; `percentage_errors` returns those of the difference between every cell and the total it is part of.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def _signals(schema: Schema, table: Table) -> tuple[float, float]:
     return counts, between
 
 
-def share_errors(release: Release, shown: Iterable[Table]) -> dict[str, list[float] | float]:
+def percentage_errors(release: Release, shown: Iterable[Table]) -> dict[str, list[float] | float]:
     """Return the standard error of each cell minus its total, by "attributes of the cell|of the total".
 
     It is a single number if all cells of a table have the same.

@@ -8,8 +8,8 @@ function epsilonAt(factor) {
   if (Math.abs(factor - 1) < 1e-9) return start;
   const high = factors.findIndex((smaller) => smaller < factor);
   if (high <= 0) return high === 0 ? grid[0] : grid[grid.length - 1];
-  const share = Math.log(factor / factors[high - 1]) / Math.log(factors[high] / factors[high - 1]);
-  return Math.exp((1 - share) * Math.log(grid[high - 1]) + share * Math.log(grid[high]));
+  const along = Math.log(factor / factors[high - 1]) / Math.log(factors[high] / factors[high - 1]);
+  return Math.exp((1 - along) * Math.log(grid[high - 1]) + along * Math.log(grid[high]));
 }
 
 function setTarget(width, mover) {

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from querysmasher.formats import FORMATS
 from querysmasher.planning.estimating import PURPOSES
 from querysmasher.planning.mechanisms import CENTERINGS, MECHANISMS, Mechanism, named
 from querysmasher.planning.objectives.objective import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.release.outputs import FORMATS
 
 positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
 amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)

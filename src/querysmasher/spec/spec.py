@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
+from querysmasher.endings import TABLES
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
@@ -66,7 +67,7 @@ class Source:
         """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
         self.check()
         if self.table is None:
-            parquet = self.path.is_dir() or self.path.suffix.lower() in (".parquet", ".pq")
+            parquet = self.path.is_dir() or self.path.suffix.lower() in TABLES["Parquet"]
             return CSV(self.path, **self.style) if self.style and not parquet else self.path
         import duckdb  # noqa: PLC0415 - takes a while to load
 

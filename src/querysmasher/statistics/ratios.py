@@ -80,11 +80,11 @@ def ratios_of(
 
     def end(x: Array, y: Array, sign: int) -> Array:
         """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-        shared = correlation * x * y
+        covariance = correlation * x * y
         with np.errstate(all="ignore"):
             square = D**2 - y**2
-            u = R * y**2 - shared
-            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(shared)), u, 0.0)
+            u = R * y**2 - covariance
+            u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(covariance)), u, 0.0)
             root = np.sqrt(u**2 + square * joint_error(x, R * y, correlation) ** 2)
             return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
 

@@ -367,6 +367,6 @@ def _with_denominators(
         first = range(start, min(start + step, shape[0]))
         cells = _cells(source, names, [first])
         covariance = source.covariance(cells.workload, below.workload)[cells.order]
-        shared = covariance[np.arange(len(covariance)), np.tile(below.order[denominator], len(first))]
-        result[first] = shared.reshape(len(first), *shape[1:])
+        joint = covariance[np.arange(len(covariance)), np.tile(below.order[denominator], len(first))]
+        result[first] = joint.reshape(len(first), *shape[1:])
     return result

@@ -110,6 +110,10 @@ class Group:
         """The sum of the weights inside the families: the number of queries, unless rows have weights."""
         return math.prod(f.rows if f.weights is None else float(f.weights.sum()) for f in self.families)
 
+    def weighted(self, weight: float) -> Group:
+        """Return the group with another weight."""
+        return Group(self.attributes, self.families, weight, self.target)
+
     def parts(self) -> Iterator[tuple[tuple[str, ...], Family]]:
         """Iterate over the families, each with the attributes it covers."""
         start = 0
@@ -240,7 +244,7 @@ class Workload(Explained):
         ):
             self._refuse("*", factor)
         check_weights("weight", float(factor))
-        return Workload(self.schema, tuple(replace(g, weight=g.weight * float(factor)) for g in self.groups))
+        return Workload(self.schema, tuple(g.weighted(g.weight * float(factor)) for g in self.groups))
 
     __rmul__ = __mul__
 
@@ -262,9 +266,7 @@ class Workload(Explained):
                 f"weighing: expected 'tables' or 'queries', got {as_given(what)}{suggestion(what, WEIGHINGS)}"
             )
         weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
-        return Workload(
-            self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))
-        )
+        return Workload(self.schema, tuple(g.weighted(w) for g, w in zip(self.groups, weights, strict=True)))
 
     @explained("workload.within(50), or workload.within(50, level=0.95)")
     def within(self, target: float, *, level: float | None = None) -> Workload:

@@ -121,7 +121,7 @@ def test_variances_as_measured_are_those_of_the_release(data):
 
 
 @pytest.mark.slow
-def test_a_plan_that_meets_targets_too_well_shares_the_budget_anew():
+def test_a_plan_that_meets_targets_too_well_reallocates_the_budget():
     """Where nearly all queries have targets, the search for multipliers falls back on a worst-case plan."""
     capped, others = qs.all_kway(SCHEMA, 3, "range").within(8), qs.all_kway(SCHEMA, 1, "range")
     budget = qs.PrivacyCost(1.1 * qs.least_budget(capped, centering="uniform").budget.privacy_cost)

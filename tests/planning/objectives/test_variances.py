@@ -15,7 +15,7 @@ from querysmasher.planning.objectives.multipliers import (
     class_losses,
     expectations,
 )
-from querysmasher.planning.objectives.sharing import Sharing
+from querysmasher.planning.objectives.reallocation import Reallocation
 from querysmasher.planning.objectives.variances import VarianceTable, extremes, front
 from tests.builders import COST, cps, plan_uniform
 from tests.reference import query_rows, variances
@@ -56,19 +56,19 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
     assert one.query(workload.schema) == list(group.labels(workload.schema))[place]
 
 
-def test_sharing_anew_lowers_the_largest_variance_within_the_budget():
+def test_reallocating_lowers_the_largest_variance_within_the_budget():
     workload = qs.all_kway(cps(), [1, 2])
     plan = plan_uniform(workload, COST)
     table = VarianceTable(plan, Scopes.of(workload).of_group)
     even = np.array([column.mean() for column in table.columns])
-    sharing = Sharing(table, np.ones(len(table.entries)), 1.0, even)
-    x, largest = sharing.least_largest()
-    assert largest < 0.85 * sharing.largest(table.variances)
+    reallocation = Reallocation(table, np.ones(len(table.entries)), 1.0, even)
+    x, largest = reallocation.least_largest()
+    assert largest < 0.85 * reallocation.largest(table.variances)
     assert math.fsum(table.spent / x) == pytest.approx(1)
-    assert largest == pytest.approx(sharing.largest(x))
+    assert largest == pytest.approx(reallocation.largest(x))
 
 
-def test_sharing_within_targets_loses_least_where_all_are_met():
+def test_reallocating_within_targets_loses_least_where_all_are_met():
     """At fixed strategies the loss is convex in log x: no point nearby is better and meets all targets."""
     workload = qs.all_kway(qs.Schema.of(a=5, b=4, c=3), [1, 2], "prefix")
     plan = plan_uniform(workload, COST)
@@ -77,15 +77,15 @@ def test_sharing_within_targets_loses_least_where_all_are_met():
     losses = class_losses(workload, table, scopes)
     ones = np.ones(len(table.entries))
     even = np.array([column.mean() for column in table.columns])
-    worst = math.sqrt(Sharing(table, ones, 1.0, even).least_largest()[1])
-    free = math.sqrt(Sharing(table, ones, 1.0, even).largest(table.variances))
-    sharing = Sharing(table, ones * (0.5 * worst + 0.5 * free), 1.0, even)
-    x = sharing.least_loss(losses)
-    assert sharing.largest(x) <= 1
+    worst = math.sqrt(Reallocation(table, ones, 1.0, even).least_largest()[1])
+    free = math.sqrt(Reallocation(table, ones, 1.0, even).largest(table.variances))
+    reallocation = Reallocation(table, ones * (0.5 * worst + 0.5 * free), 1.0, even)
+    x = reallocation.least_loss(losses)
+    assert reallocation.largest(x) <= 1
     assert math.fsum(table.spent / x) == pytest.approx(1)
     generator = np.random.default_rng(0)
     for _ in range(200):
         other = x * np.exp(0.02 * generator.standard_normal(len(x)))
         other *= math.fsum(table.spent / other)
-        assert sharing.largest(other) > 1 or losses @ other >= losses @ x * (1 - 1e-4)
-    assert Sharing(table, ones * (0.99 * worst), 1.0, even).least_loss(losses) is None
+        assert reallocation.largest(other) > 1 or losses @ other >= losses @ x * (1 - 1e-4)
+    assert Reallocation(table, ones * (0.99 * worst), 1.0, even).least_loss(losses) is None

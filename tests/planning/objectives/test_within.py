@@ -180,7 +180,7 @@ def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypat
         return replace(plan, measured=tuple(replace(m, variance=1.004 * m.variance) for m in plan.measured))
 
     monkeypatch.setattr(objective, "as_measured", rounded_coarsely)
-    monkeypatch.setattr(objective.Search, "shared_anew", lambda *_: None)
+    monkeypatch.setattr(objective.Search, "reallocated", lambda *_: None)
     cost = 1.05 * least_cost(HEADLINES, "uniform")
     plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost), centering="uniform")
     assert targeted(plan) == pytest.approx(1 / math.sqrt(1.004), rel=1e-4)

@@ -60,7 +60,7 @@ class StepStrategy(Strategy):
     def of_integers(cls, rounded):
         raise NotImplementedError  # its rows become dense ones
 
-    def is_sound(self):
+    def _is_sound(self):
         return self.size > 1
 
     def stands_on(self, centres):
@@ -109,5 +109,5 @@ class CountAxis(AxisStrategy):
     def of_integers(cls, rounded):
         raise NotImplementedError  # its rows become those of a matrix
 
-    def is_sound(self):
+    def _is_sound(self):
         return self.size > 1

@@ -32,15 +32,12 @@ import numpy as np
 from querysmasher.arrays import CHUNK, Array
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart, unanswerable
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import MergedStrategy, Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
-
-UNKNOWN = 1e-11
-"""With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors, and so are squares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +245,7 @@ class CombinedEstimator(Estimator):
         lengths = np.sqrt(np.maximum(np.diagonal(self._inner), np.diagonal(self.gram)))
         lengths[lengths == 0] = 1.0
         values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
-        sure, scaled = values > UNKNOWN, vectors / lengths[:, None]
+        sure, scaled = values > RANK, vectors / lengths[:, None]
         return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
 
     @cached_property
@@ -394,7 +391,7 @@ class CombinedEstimator(Estimator):
         unknown, left, lengths = self.unknown(group)
         a = self.coefficients(known, unknown)
         left = left + np.einsum("...r,...r->...", a, a @ self.gram - 2 * unknown)
-        if np.any(left > UNKNOWN * lengths):
+        if np.any(left > RANK * lengths):
             raise unanswerable(group, "they do not follow from what the plan measures")
         return known, unknown
 

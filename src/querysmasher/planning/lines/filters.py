@@ -24,9 +24,10 @@ from operator import itemgetter
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
-from querysmasher.planning.solvers.bounds import EASY, even_bound, path_bound
+from querysmasher.planning.solvers.bounds import even_bound, path_bound
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, CoarseStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
@@ -83,13 +84,13 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     for family, coefficient in gram.families:
         whole += coefficient * family.gram()
     diagonal = np.diagonal(whole)
-    whole.flat[:: gram.size + 1] += EASY * float(diagonal.mean())  # values that no query distinguishes
+    whole.flat[:: gram.size + 1] += RANK * float(diagonal.mean())  # values that no query distinguishes
     values, vectors = np.linalg.eigh(whole)
     root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
     design = fixed_point(lambda p: Levelled.of_gram(whole, gram.size, p), root**2, 2e-4, 40)
     strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
     loss = strategy.whole_loss(gram)
-    surplus = math.sqrt(EASY * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
+    surplus = math.sqrt(RANK * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
     return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
@@ -107,11 +107,10 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
 
 def check_cells(workload: Workload, large: Attributes) -> None:
     """Refuse groups whose table would not fit in memory."""
-    sizes, most = workload.schema.sizes, limits().structured_cells
-    for group in workload:
-        attributes = workload.schema.positions(group.attributes)
-        cells = math.prod(sizes[a] for a in attributes)
-        if cells > most and set(attributes) & set(large):
+    most = limits().structured_cells
+    for group in workload if large else ():
+        cells = math.prod(workload.schema.shape(group.attributes))
+        if cells > most and not set(large).isdisjoint(workload.schema.positions(group.attributes)):
             msg = (
                 f"workload: the table on ({', '.join(group.attributes)}) has {cells:,} cells, more than the "
                 f"{most:,} that are counted and measured at once. Remedies: coarser values or bins, or fewer "
@@ -175,7 +174,7 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
     groups = []
     for group in workload:
         families, rest = _apart(workload.schema, group, lines)
-        groups.append(replace(rest, weight=rest.weight * math.prod(family.rows for _, family in families)))
+        groups.append(rest.weighted(rest.weight * math.prod(family.rows for _, family in families)))
     return Workload(workload.schema, tuple(groups))
 
 

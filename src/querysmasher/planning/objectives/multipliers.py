@@ -30,7 +30,7 @@ from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Certificate
+from querysmasher.planning.solution import Certificate, Measured
 from querysmasher.workload.families import by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
@@ -224,7 +224,7 @@ class Joined:
         """Join the groups that consist of rows on the same attributes."""
         factor = max(group.weight for group in workload)
         weights = [float(f"{group.weight / factor:.13g}") for group in workload]
-        given = [g if g.weight == w else replace(g, weight=w) for g, w in zip(workload, weights, strict=True)]
+        given = [g if g.weight == w else g.weighted(w) for g, w in zip(workload, weights, strict=True)]
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
         for index, group in enumerate(given):
             bins = alike[_key(group, index)]
@@ -233,18 +233,16 @@ class Joined:
             bins[-1].append(index)
         members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
         groups = tuple(_joined([given[index] for index in indices]) for indices in members)
-        return cls(workload, Workload(workload.schema, groups), members, factor)
+        joined = workload if groups == workload.groups else Workload(workload.schema, groups)
+        return cls(workload, joined, members, factor)
 
     def restored(self, plan: Plan) -> Plan:
         """Return a plan of the joined workload as one of the original workload."""
         factor, root, certificate = self.factor, math.sqrt(self.factor), plan.certificate
         measured = tuple(
-            replace(
-                m,
-                root_loss=m.root_loss * root,
-                whole=tuple(sorted(index for joined in m.whole for index in self.members[joined])),
-            )
+            Measured(m.attributes, m.blocks, m.variance, m.root_loss * root, whole)
             for m in plan.measured
+            for whole in [tuple(sorted(index for joined in m.whole for index in self.members[joined]))]
         )
         solutions = tuple(
             replace(s, reached=s.reached * root, bound=s.bound * root) if s.strategy.whole else s

@@ -9,7 +9,7 @@ says whether a budget suffices for the targets.
 
 Rounded to integers, a plan is slightly less accurate: standard errors grow by a factor of about 1.00001 to
 1.003. For targets to hold for what is measured, a plan of least cost spends more by the square of this
-factor. Under a given budget, the targets are tightened by it, and the budget is shared anew.
+factor. Under a given budget, the targets are tightened by it, and the budget is reallocated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from querysmasher.errors import PlanError, Remedy, TooLargeError, not_one_of
 from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.checks import check_something
+from querysmasher.planning.checks import nothing_in
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Multipliers, targets_of
-from querysmasher.planning.objectives.replan import Replan, Wholes
+from querysmasher.planning.objectives.replan import Bounded, Replan, Wholes
 from querysmasher.planning.objectives.search import PROMISED, Search, Trial
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
@@ -101,7 +101,7 @@ def replace_targets(workload: Workload, factor: float) -> Workload:
 def plan_worst(workload: Workload, replan: Replan) -> Plan:
     """Return the plan whose largest standard error, relative to its target if there is one, is least."""
     aims = targets_of(workload)
-    return replan.measurable(lambda centres: least_largest(workload, aims, replan, centres).plan)
+    return replan.measurable(lambda centres: least_largest(workload, aims, replan, centres)).plan
 
 
 def least_largest(
@@ -122,15 +122,12 @@ def least_largest(
 
 
 @dataclass(frozen=True, eq=False)
-class Least:
+class Least(Bounded):
     """The plan of least cost that meets all targets, and what it takes to meet them without other queries."""
 
-    plan: Plan
     multipliers: Multipliers
     whole: Wholes
     aimed_cost: float
-    bound: float
-    """A lower bound on the cost of every plan of its kind that meets all targets."""
 
 
 def plan_least(workload: Workload, replan: Replan) -> Plan:
@@ -147,22 +144,18 @@ def plan_least(workload: Workload, replan: Replan) -> Plan:
 
 def _least(workload: Workload, replan: Replan) -> Least:
     """Return the plan of least cost that meets all targets, also as measured."""
-    check_something(workload, replan.budget.unit, "all its queries")
-    check_something(aimed_of(workload), replan.budget.unit, "all its queries with targets")
-    tried: list[Least] = []
-
-    def make(centres: Centres | None) -> Plan:
-        tried.append(_least_around(workload, replan, centres))
-        return tried[-1].plan
-
-    plan = replan.measurable(make)
+    for queries, which in ((workload, ""), (aimed_of(workload), " with targets")):
+        if nothing := nothing_in(queries, replan.budget.unit, f"all its queries{which}"):
+            raise nothing
+    least = replan.measurable(lambda centres: _least_around(workload, replan, centres))
+    plan = least.plan
     for _ in range(ROUNDS):
         ratio = missed_by(as_measured(plan, replan.max_records))
         if ratio <= MET:
             break
         plan = at_cost(plan, plan.budget.privacy_cost * (ratio * (1 + 1e-9)) ** 2)
-    certificate = Certificate(plan.budget.privacy_cost, tried[-1].bound, LEAST)
-    return replace(tried[-1], plan=replace(plan, certificate=certificate))
+    certificate = Certificate(plan.budget.privacy_cost, least.bound, LEAST)
+    return replace(least, plan=replace(plan, certificate=certificate))
 
 
 def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -> Least:
@@ -180,7 +173,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, replace(replan, whole=whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
-    return Least(at_cost(plan, cost), best.multipliers, whole, aimed_cost, bound)
+    return Least(at_cost(plan, cost), bound, best.multipliers, whole, aimed_cost)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
@@ -211,7 +204,7 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
         replan = replace(replan, whole=None)
     aimed, least = workload, None
     best = replan.measurable(lambda centres: _within(aimed, replan, centres))
-    if best is None or best.gap > PROMISED:
+    if best is None or best.plan.weighted_loss > best.bound * (1 + PROMISED) ** 2:
         unit = with_cost(budget, 1.0)
         least = _least(workload, replace(replan, budget=unit, whole=None))
         cost = least.plan.budget.privacy_cost
@@ -222,23 +215,23 @@ def plan_within(workload: Workload, replan: Replan) -> Plan:
             aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
         if cost <= budget.privacy_cost or best is None:
             other = replan.measurable(lambda centres: _within(aimed, replan, centres, least))
-            best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
-    bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
+            best = min(filter(None, (best, other)), key=lambda made: made.plan.weighted_loss)
+    plan, factor = best.plan, 1.0
     for _ in range(ROUNDS if aimed is workload else 0):  # scaled ones are missed anyway
-        ratio = missed_by(as_measured(best, replan.max_records))
+        ratio = missed_by(as_measured(plan, replan.max_records))
         if ratio <= MET:
             break
-        factor = max(factor, ratio / missed_by(best)) * (1 + 1e-9)  # by which rounding multiplies errors
+        factor = max(factor, ratio / missed_by(plan)) * (1 + 1e-9)  # by which rounding multiplies errors
         tighter = replace_targets(aimed, 1 / factor)
-        shared = Search(tighter, replan).shared_anew(best) or _within(tighter, replan, best.centres, least)
-        best = replace(shared or best, workload=aimed)
+        other = Search(tighter, replan).reallocated(plan) or _within(tighter, replan, plan.centres, least)
+        plan = replace(other.plan if other else plan, workload=aimed)
     # tighter targets have a higher bound, which does not hold for these
-    return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
+    return replace(plan, workload=workload, certificate=Certificate(plan.weighted_loss, best.bound))
 
 
 def _within(
     workload: Workload, replan: Replan, centres: Centres | None, least: Least | None = None
-) -> Plan | None:
+) -> Bounded | None:
     """Return the plan of least mean error that meets all targets, or None if none is found.
 
     If that of the least cost is known, and the budget suffices for it, it is the last resort.
@@ -252,9 +245,7 @@ def _within(
         if plan is None or known.weighted_loss < plan.weighted_loss:
             plan, free = replace(known, budget=replan.budget), replan(workload, known.centres)
             bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
-    if plan is None:
-        return None
-    return replace(plan, workload=workload, certificate=Certificate(plan.weighted_loss, bound))
+    return None if plan is None else Bounded(replace(plan, workload=workload), bound)
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:

@@ -12,10 +12,11 @@ from functools import partial
 from typing import TypeVar
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
+from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import plan_around_best, plan_at
 from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.checks import nothing_in
 from querysmasher.planning.integer import refusal
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
@@ -25,7 +26,16 @@ from querysmasher.workload.workload import Workload
 Wholes = list[tuple[tuple[int, ...], Array | None]]
 """The groups that are measured whole together, and what is subtracted from their queries."""
 
-P = TypeVar("P", Plan, Plan | None)
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """A plan, and a lower bound on what it minimises, for every plan of its kind."""
+
+    plan: Plan
+    bound: float
+
+
+P = TypeVar("P", bound=Bounded | None)
 
 
 @dataclass(eq=False)
@@ -55,7 +65,7 @@ class Replan:
             if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]
         split = self._split(without(workload, unsplit), centres, tolerance)
-        plan = beside(split, unsplit, workload, self.budget, self.options, combined=False)
+        plan = beside(split, unsplit, workload, self.budget, self.options)
         return replace(plan, tolerance=self.options.tolerance)
 
     def first(self, workload: Workload, *, centred: bool = True) -> Plan:
@@ -63,31 +73,28 @@ class Replan:
 
         If `centred`, these may use the total of the others, and combine with them, which later plans do not.
         """
-        planned = partial(self._beside_whole, workload, combined=centred)
+        planned = partial(self._beside_whole, workload)
         plan, clusters = best_candidate(workload, self.budget, self.options, planned, centred=centred)
         self.whole = [(cluster.groups, cluster.alpha) for cluster in clusters]
         return plan
 
-    def _beside_whole(
-        self, workload: Workload, unsplit: Sequence[Unsplit], *, combined: bool
-    ) -> Plan | PlanError:
+    def _beside_whole(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         """Plan with some groups whole; return a plan that can be measured, or why there is none."""
         rest, tolerance = without(workload, unsplit), self.options.tolerance
+        if unsplit and rest is not None and (nothing := nothing_in(rest, self.budget.unit)):
+            return nothing
 
-        def around(centres: Centres | None) -> Plan:
+        def around(centres: Centres | None) -> Bounded:
             split = self._split(rest, centres, tolerance)
             if split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
                     split = self._split(rest, positive, tolerance)
-            return beside(split, unsplit, workload, self.budget, self.options, combined=combined)
+            plan = beside(split, unsplit, workload, self.budget, self.options)
+            return Bounded(plan, plan.certificate.bound)
 
-        try:
-            return self.measurable(around)
-        except PlanError as error:  # too large to split, or nothing to measure
-            return error
-        except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
-            return PlanError(str(error))
+        best = self.outcome(around)
+        return best if isinstance(best, PlanError) else best.plan
 
     def _split(self, rest: Workload | None, centres: Centres | None, tolerance: float) -> Plan | None:
         """Plan the rest with all groups split, around given centres or the best ones."""
@@ -98,12 +105,19 @@ class Replan:
             return plan_around_best(rest, self.budget, options)
         return plan_at(centres, rest, self.budget, options)
 
-    def measurable(self, make: Callable[[Centres | None], P], centres: Centres | None = None) -> P:
+    def measurable(self, make: Callable[[Centres | None], P]) -> P:
         """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
+        best = self.outcome(make)
+        if isinstance(best, PlanError):
+            raise best
+        return best
+
+    def outcome(self, make: Callable[[Centres | None], P], centres: Centres | None = None) -> P | PlanError:
+        """Return a plan that can be measured, around the best centres or uniform ones, or why none can."""
         best = make(centres)
-        if best is None or (refused := refusal(best, self.max_records)) is None:
+        if best is None or (refused := refusal(best.plan, self.max_records)) is None:
             return best
-        even = uniform(best.workload.schema)  # whose rows are smaller integers
-        if centres is not None or best.centres == even:
-            raise refused
-        return self.measurable(make, even)
+        even = uniform(best.plan.workload.schema)  # whose rows are smaller integers
+        if centres is not None or best.plan.centres == even:
+            return refused
+        return self.outcome(make, even)

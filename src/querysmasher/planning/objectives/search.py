@@ -11,7 +11,7 @@ and the least Σ w_q Var_q with all Var_q ≤ t_q² is the maximum over μ ≥ 0
 The planner solves these minima: they are mean errors with other weights. Its certified lower bound is a lower
 bound on the optimum, whatever the multipliers. Their derivatives are Var_q/t_q², less one in the second case:
 multipliers of queries that come out worse than others, or than their target, grow. With the strategies of
-every plan, the budget is shared anew, which gives an upper bound and closes most of the gap.
+every plan, the budget is reallocated, which gives an upper bound and closes most of the gap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
@@ -35,8 +34,8 @@ from querysmasher.planning.objectives.multipliers import (
     spread,
     targets_of,
 )
-from querysmasher.planning.objectives.replan import Replan
-from querysmasher.planning.objectives.sharing import Sharing, with_noise
+from querysmasher.planning.objectives.reallocation import Reallocation, with_noise
+from querysmasher.planning.objectives.replan import Bounded, Replan
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
@@ -56,17 +55,14 @@ MOST_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Trial(Bounded):
     """A plan for some multipliers, its variances, and the loss of every class at σ² = 1."""
 
-    plan: Plan
     multipliers: Multipliers
     table: VarianceTable
     losses: Array
-    bound: float = 0.0
-    """The lower bound that the plan proves."""
     value: float = math.inf
-    """The value to minimise, after the budget is shared anew."""
+    """The value to minimise, after the budget is reallocated."""
 
 
 class Search:
@@ -119,13 +115,10 @@ class Search:
             elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            try:
-                trial = self._tried(multipliers, centres)
-            except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
-                if trial is None:
-                    raise
-                self._floor *= 5
-                multipliers = self._stepped(trial)
+            last, trial = trial, self._tried(multipliers, centres)
+            if trial is None:  # queries of hardly any weight are lost in rounding errors
+                self._floor, trial = 5 * self._floor, last
+                multipliers = self._stepped(trial) if trial else multipliers
                 continue
             settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
             goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
@@ -157,13 +150,15 @@ class Search:
         first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
-    def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial:
-        """Plan with some multipliers, and keep the bound that this proves."""
+    def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial | None:
+        """Plan with some multipliers, and keep the bound that this proves; None if queries are lost."""
         weighted = multipliers.weighted(self.squares, added=self.mean)
         plan = self.replan(weighted, centres, 1 / (1 + self._weight))
-        total = float(multipliers.groups.sum())
+        total, estimator = float(multipliers.groups.sum()), plan.estimator
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])
+        if self._table and estimator.is_single and not all(map(estimator.contains, self.workload)):
+            return None
         trial = replace(self._tabulated(plan, multipliers), bound=bound)
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
@@ -174,31 +169,31 @@ class Search:
         with one_core():
             known, alike = self._table, replace(plan, workload=self.workload)
             self._table = table = known.after(alike) if known else VarianceTable(alike, self.scopes.of_group)
-            return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
+            return Trial(plan, 0.0, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
-        """Share the budget of a plan anew, and keep it if it is the best, and its value is at most `most`."""
+        """Reallocate the budget of a plan, and keep it if it is the best, and its value is at most `most`."""
         table = trial.table
         best = math.inf if self.best is None else self.best.value
         aims = np.array([self.aims[entry.members[0]] for entry in table.entries])
         by_column = expectations(table, trial.multipliers.rows)
-        sharing = Sharing(table, aims, trial.plan.budget.privacy_cost, by_column)
+        reallocation = Reallocation(table, aims, trial.plan.budget.privacy_cost, by_column)
         with one_core():
             if self.mean:
-                x = sharing.least_loss(trial.losses)
+                x = reallocation.least_loss(trial.losses)
                 value = math.inf if x is None else float(trial.losses @ x)
-                missed = 1.0 if x is not None else max(1.0, sharing.largest(table.variances))
+                missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
                 self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
             else:
-                x, value = sharing.least_largest(most=min(best, most))
+                x, value = reallocation.least_largest(most=min(best, most))
         if x is not None and value < best:
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
             self.best = replace(trial, plan=plan, value=value)
 
-    def shared_anew(self, plan: Plan) -> Plan | None:
-        """Return a plan with its budget shared anew, or None if its strategies do not meet the targets."""
+    def reallocated(self, plan: Plan) -> Trial | None:
+        """Return a plan with its budget reallocated, or None if its strategies do not meet the targets."""
         self._keep(self._tabulated(plan, Multipliers.even(self.workload, self.scopes, self.squares)))
-        return None if self.best is None else self.best.plan
+        return self.best
 
     def _stepped(self, trial: Trial) -> Multipliers:
         """Return the next multipliers, which follow the expected variances of groups and of their rows."""

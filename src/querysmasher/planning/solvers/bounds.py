@@ -80,13 +80,12 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.grading import is_graded
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
 from querysmasher.planning.lines.trees import WeightedTree
 from querysmasher.planning.solvers.design import Design, Iterate
 from querysmasher.planning.solvers.optimum import (
-    RANK,
     axis_weights,
     block_root,
     is_circulant,
@@ -99,17 +98,14 @@ from querysmasher.planning.solvers.optimum import (
 from querysmasher.planning.split import Block, Part
 from querysmasher.privacy.factors import Reflection
 
-STEP, FINER = 0.8, 0.6
-"""h for blocks, and for lines and trees: the rule is wrong by at most 2e-5, and by 3e-7."""
+STEP = 0.6
+"""h: the rule is wrong by at most 3e-7."""
 
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
 GAIN = 1e-4
-"""A bound that rises by less than this fraction rises no more."""
-
-EASY = 1e-10
-"""Smallest weight of a query, relative to the largest, that recurrences and decompositions take."""
+"""An iteration ends when it gains less than this fraction."""
 
 
 def least_root(root: Array) -> float:
@@ -368,13 +364,13 @@ def _trace_bound(
         total, gains = 0.0, np.zeros(p.size)
         for sign in (1, -1):
             for step in range(sign < 0, 2_000):
-                t = math.exp(middle + sign * step * FINER)
+                t = math.exp(middle + sign * step * STEP)
                 term, gain = terms(p, t)
                 total += t * term
                 gains += t * gain
                 if t * term <= SMALL * total:
                     break
-        value = 2 / math.pi * FINER * total / (1 + 4.1 * math.exp(-(math.pi**2) / FINER))
+        value = 2 / math.pi * STEP * total / (1 + 4.1 * math.exp(-(math.pi**2) / STEP))
         done = value <= best * (1 + GAIN)
         best, p = max(best, value), p * gains**1.5
         if done or best >= enough:
@@ -394,7 +390,7 @@ def path_bound(gram: LineGram, start: Array, enough: float) -> float:
         return float(values.sum()) + _bound_on_others(gram)
     from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    least = EASY * weights.max()
+    least = RANK * weights.max()
     surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
     weights = np.maximum(weights, least)
     image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ

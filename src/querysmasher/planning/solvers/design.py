@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, pivoted, solve_cholesky
-from querysmasher.planning.grading import GRADED, graded_decomposition, is_graded, lengths
+from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
 
@@ -193,7 +193,8 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
         if p.min() < 1e-8 * p.max():
             return plain(p)
         design = Design.of_gram(gram, rank, p)
-        return Iterate(p, design.leverages, design.trace_root)  # its image may have lost digits
+        is_lost = design.roots[0] < 1e-4 * design.roots[-1]  # half the digits of its image
+        return Iterate(p, design.leverages, design.trace_root) if is_lost else design
 
     return at
 
@@ -266,15 +267,15 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
     more, the less leverage the long rows leave free at the cell. The numbers were found by trial.
     """
     sizes = lengths(R)
-    long = sizes > GRADED * sizes.max()
+    long = sizes > math.sqrt(ROUNDING) * sizes.max()
     columns, back = equal_columns(R[long])
     first = solve_design(R[long][:, columns], np.bincount(back, start).astype(float), tolerance / 2)
     rest = solve_design(R[~long], start, tolerance / 2)
     near, ratio = rest.weights + 0.01 * start / start.sum(), rest.value / first.value
     spared = np.maximum(1 - first.leverages / first.value, ROUNDING)
-    shared = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
+    spread = np.where(spared < 0.5, first.weights, 0.0) / np.bincount(back, near)
     more = np.minimum(2 * ratio**2 / spared**8, max(ratio, tolerance / 4))
-    return (shared + more)[back] * near
+    return (spread + more)[back] * near
 
 
 def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -22,16 +22,14 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
-from querysmasher.planning.grading import GRADED, LOST, are_far_apart, graded_root, is_graded, lengths
-from querysmasher.planning.lattice import common_lattice
+from querysmasher.planning.grading import are_far_apart, graded_root, is_graded, lengths
+from querysmasher.planning.lattice import RANK, common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import equal_columns, solve_design
 from querysmasher.planning.split import Block, Part, Term
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
-
-RANK = 1e-10
-"""Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
+from querysmasher.planning.strategies.strategy import CLOSE
 
 
 def outer_product(tensors: Iterable[tuple[Array, Sequence[int]]]) -> Array:
@@ -109,7 +107,7 @@ def independent_root(rows: Array) -> Array:
         sure = values > ROUNDING * values[-1]
         rest = vectors[:, ~sure]
         outside = rest @ np.asarray(np.linalg.qr(rows.T @ rest, mode="r")).T if few else rows @ rest
-        if np.all(lengths(outside) <= LOST * lengths(rows)):
+        if np.all(lengths(outside) <= CLOSE * lengths(rows)):
             return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
     root = graded_root(rows)
     if is_graded(root):
@@ -143,7 +141,7 @@ def _triangle(gram: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     pivots = np.diagonal(root)
-    return root if pivots.min() > GRADED * pivots.max() else None
+    return root if pivots.min() > math.sqrt(ROUNDING) * pivots.max() else None
 
 
 def term_gram(term: Term, maps: Sequence[Array]) -> Array:

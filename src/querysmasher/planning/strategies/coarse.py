@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.fields import integers, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.lines.gram import on_classes
@@ -127,11 +127,8 @@ class CoarseStrategy(ClassedStrategy):
 
     # --- files ---
 
-    def is_sound(self) -> bool:
-        try:
-            fits = self.partition.columns == self.inner.shape[0]
-        except PrivacyError:
-            return False
+    def _is_sound(self) -> bool:
+        fits = self.partition.columns == self.inner.shape[0]
         return fits and bool(np.all(np.diff(self.classes) >= 0)) and self.inner.is_sound()
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
-from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import LARGEST as LARGEST_INTEGER
@@ -47,7 +47,6 @@ FAINT = 2.0**-5
 LATTICE_BITS = 6
 """Extra bits for combinations of lattice rows, which are coarser than single units."""
 
-
 SCALES = np.linspace(1.0, 0.52, 25).tolist()
 """Multiples that are tried, where rows are rounded to few bits or depend on chance."""
 
@@ -58,13 +57,15 @@ FEW_ROWS = 30
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
 
-    On several axes this takes more than `bits` bits. On one axis entries are rounded to the nearest integer,
-    then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it costs least. The
-    centre's entries must have no common divisor.
+    On several axes this takes more than `bits` bits, up to all there are. On one axis entries are rounded to
+    the nearest integer, then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it
+    costs least. The centre's entries must have no common divisor.
     """
     centre, sizes = centres[0], np.abs(centres[0])
     if len(centres) > 1 or sizes.max() > limits().largest_centre:
-        return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
+        growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres)
+        few = max(1, min(bits, WORD.bit_length() - 1 - growth))
+        return reduced(project(scaled(rows, few), [len(k) for k in centres], centres), bits)
     target = scale * enlargement(rows, bits) * rows
     rounded = np.round(target).astype(np.int64)
     members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
@@ -136,12 +137,6 @@ def completed(rows: Array, bases: Sequence[Array]) -> Array:
 
     The space is the Kronecker product of the spans of orthonormal bases.
     """
-    cells = rows.shape[1]
-    if cells > limits().dense_cells:
-        raise PlanError(
-            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
-            "in integers (times a common factor), or on fewer values"
-        )
     inside = reduce(lambda left, right: np.asarray(np.kron(left, right)), bases)
     rest = np.linalg.qr(inside @ rows.T, mode="complete")[0][:, len(rows) :].T
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
@@ -182,13 +177,14 @@ class Span:
         pieces = map(self._scaled, self.pieces())
         return sum((piece @ piece.T for piece in pieces), np.zeros((len(self.rows),) * 2))
 
-    @property
-    def least_singular_value(self) -> float:
-        """A lower bound on the least singular value of the rows times `roots`: close if near orthogonal."""
-        if not np.all(self.lengths > 0):
-            return ROUNDING
-        least = 2 - np.abs(self._gram).sum(axis=1).max()  # Gershgorin
-        return float(np.sqrt(max(least, ROUNDING)) * self.lengths.min())
+    def exceeds(self, value: float) -> bool:
+        """Return whether all singular values of the rows times `roots` surely exceed a value."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shift = (value / self.lengths) ** 2 + ROUNDING * len(self.rows)
+        try:
+            return bool(shift.max() < 1) and np.linalg.cholesky(self._gram - np.diag(shift)) is not None
+        except np.linalg.LinAlgError:
+            return False
 
     @cached_property
     def _tame_root(self) -> Array | None:
@@ -307,7 +303,7 @@ class RowsStrategy(Strategy):
         return self._squares(factors, self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
+        if not self.whole and self.rank == self.dimension:
             return True  # rows that span the whole residual space contain what lies in it by construction
         inside = self._squares(factors, self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
@@ -354,6 +350,20 @@ class RowsStrategy(Strategy):
 
     # --- integers ---
 
+    @property
+    def dimension(self) -> int:
+        """The dimension of the space in which integer rows stay."""
+        return self.matrix.shape[1] if self.whole else math.prod(n - 1 for n in self.shape)
+
+    def obstacle(self) -> str | None:
+        cells = self.matrix.shape[1]
+        if self.lattice is not None or self.rank == self.dimension or cells <= limits().dense_cells:
+            return None
+        return (
+            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
+            "in integers (times a common factor), or on fewer values"
+        )
+
     @cached_property
     def _on_lattice(self) -> tuple[Array, Array]:
         """The triangle of the lattice's rows, and the rows' coordinates in the same orthonormal basis."""
@@ -372,49 +382,45 @@ class RowsStrategy(Strategy):
         scales = SCALES if self.rank <= FEW_ROWS else SCALES[:1]
         tried: list[tuple[float, IntegerStrategy]] = []
         for scale in scales:
-            enlarged = images * (scale * enlargement(self.matrix, bits + LATTICE_BITS))
-            coefficients = nearest_integers(triangle, enlarged).T
-            if not np.abs(coefficients).max() < WORD:
-                raise PlanError("plan: a strategy holds numbers that cannot be rounded")
-            rows = Matrix(coefficients.astype(np.int64)).exact_answers(lattice, bound)
-            rounded = self._in_integers(factor_of(reduced(rows.astype(np.int64), bits)))
+            finest = min(bits + LATTICE_BITS, WORD.bit_length() - 2)
+            enlarged = images * (scale * enlargement(self.matrix, finest))
+            near = nearest_integers(triangle, enlarged).T
+            if not np.abs(near).max() < WORD:
+                return self._rounded_on(lattice, bits - 1, factor_of)
+            rows = reduced(Matrix(near.astype(np.int64)).exact_answers(lattice, bound).astype(np.int64), bits)
+            rounded = self._in_integers(factor_of(rows))
             tried.append((self.rounding_loss(rounded) if len(scales) > 1 else 0.0, rounded))
             if tried[-1][0] <= limits().good_loss * self.leverage:
                 break
         return min(tried, key=itemgetter(0))[1]
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss, or a close upper bound if the integer rows are nearly orthogonal.
+        """Return the exact loss; of many rows that surely lose less than counts as good, that bound.
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
-        rows R, with ‖R†‖ the reciprocal of their least singular value. 3,143 counties take a fourth of the
-        time so.
+        rows R, with ‖R†‖ the reciprocal of their least singular value.
         """
-        cost, again = float(squared_sensitivity(rounded)), self.of_integers(rounded)  # not both at once
-        rows, span = again.matrix[: self.rank], again.span
-        with np.errstate(over="ignore", invalid="ignore"):
-            scale = float(np.vdot(rows, self.matrix) / np.vdot(self.matrix, self.matrix))
-        if not math.isfinite(scale):  # the rows are too large for doubles
+        cost, ((_, factor),) = float(squared_sensitivity(rounded)), rounded.factors
+        matrix = factor.inner if isinstance(factor, Merged) else factor
+        assert isinstance(matrix, Matrix)  # noqa: S101 - which `rounded` returns
+        rows, span = matrix.entries[: self.rank], Span(matrix.entries, self._roots)
+        scale = float(np.linalg.norm(span.lengths[: self.rank]) / np.linalg.norm(self.span.lengths))
+        if not 0 < scale < math.inf:  # the rows are too large for doubles
             return math.inf
-        squares = np.zeros(self.rank)
-        for at in span.pieces():
-            squares += _lengths((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at])
-        if scale > 0:
-            loss = (1 + math.sqrt(squares.max()) / span.least_singular_value) ** 2
-            if loss <= limits().good_loss:
-                return float(loss) / scale**2 * cost
+        good = limits().good_loss * self.leverage * (1 - ROUNDING)
+        spare = scale * math.sqrt(good / cost) - 1
+        if self.rank > FEW_ROWS and spare > 0:
+            pieces = ((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at] for at in span.pieces())
+            if span.exceeds(math.sqrt(sum(map(_lengths, pieces), np.zeros(self.rank)).max()) / spare):
+                return good
         if not span.is_independent():
             return math.inf
         return float(_lengths(span.combinations(self.matrix)).max()) * cost
 
     # --- files ---
 
-    def is_sound(self) -> bool:
-        try:
-            partition = self.partition
-        except PrivacyError:
-            return False
-        matrix = self.matrix
+    def _is_sound(self) -> bool:
+        partition, matrix = self.partition, self.matrix
         if partition.shape != self.shape or matrix.ndim != 2 or matrix.shape[1] != partition.columns:
             return False
         if not len(matrix) or matrix.min() <= -LARGEST or matrix.max() >= LARGEST:
@@ -459,13 +465,8 @@ class DenseStrategy(RowsStrategy):
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
             return self._rounded_on(self.lattice, bits, Matrix)
-        growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
-        if bits + growth >= WORD.bit_length():
-            raise PlanError(
-                f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-            )
         rows = self.matrix
-        if len(rows) < math.prod(n - 1 for n in self.shape):
+        if self.rank < self.dimension:
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
         scales = SCALES if len(self.shape) == 1 and bits < 8 else [1.0]
@@ -511,8 +512,8 @@ class MergedStrategy(RowsStrategy):
         merged = partial(Merged, self.maps, self.labels)
         if self.lattice is not None:
             return self._rounded_on(self.lattice, bits, merged)
-        columns = self.matrix.shape[1]
-        every = self.matrix if self.rank == columns else completed(self.matrix, [np.eye(columns)])
+        full = self.rank == self.dimension
+        every = self.matrix if full else completed(self.matrix, [np.eye(self.dimension)])
         return self._in_integers(merged(reduced(scaled(every, bits), bits)))
 
     @classmethod

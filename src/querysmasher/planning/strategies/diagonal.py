@@ -182,7 +182,7 @@ class DiagonalStrategy(BasisStrategy):
     def leverage(self) -> float:
         return float(along_axes(self.weights, 0, [b**2 for b in self.bases]).max())
 
-    def is_sound(self) -> bool:
+    def _is_sound(self) -> bool:
         bases, weights = self.bases, self.weights
         if not bases or weights.shape != tuple(map(len, bases)) or not weights.size:
             return False
@@ -235,12 +235,12 @@ class FourierStrategy(BasisStrategy):
         """Round the filter with the roots of the spectrum as amplitudes; it sums to zero along every axis."""
         kernel = np.fft.ifftn(np.sqrt(self.weights)).real.reshape(1, -1)
         ones = [np.ones(n, dtype=np.int64) for n in self.shape]
-        made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
-        if np.any((_spectrum(made) == 0) & (self.weights > 0)):
-            raise PlanError(
-                "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            )
-        return self._in_integers(made)
+        rows = round_rows(kernel, ones, bits).reshape(self.shape)
+        return self._in_integers(Filter(np.ascontiguousarray(rows)))
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        lost = (self.of_integers(rounded).weights == 0) & (self.weights > 0)
+        return math.inf if lost.any() else 1.0
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -252,7 +252,7 @@ class FourierStrategy(BasisStrategy):
     def leverage(self) -> float:
         return float(self.weights.mean())
 
-    def is_sound(self) -> bool:
+    def _is_sound(self) -> bool:
         spectrum = self.weights
         if not spectrum.ndim or not spectrum.any() or spectrum.min() < 0 or spectrum.max() > LARGEST:
             return False

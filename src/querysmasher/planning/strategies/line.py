@@ -287,7 +287,7 @@ class MatrixAxis(LineStrategy):
         total = np.full((1, len(rows)), math.sqrt(np.square(rows).sum(axis=0).max()))
         return cls(np.asarray(np.linalg.qr(np.vstack([rows, total]), mode="r")))
 
-    def is_sound(self) -> bool:
+    def _is_sound(self) -> bool:
         matrix = self.matrix
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
             return False

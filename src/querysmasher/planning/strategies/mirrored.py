@@ -38,7 +38,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
-from querysmasher.errors import PlanError
 from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
@@ -245,10 +244,13 @@ class MirroredStrategy(LineStrategy):
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
         whole = self._unshifted(plain)
         if whole.spectrum.min() <= 0.0:
-            raise PlanError(
-                "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            )
+            return plain  # frequencies are lost
         return replace(plain, shift=np.rint(whole.answers_whole(whole.balance)).astype(np.int64))
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Mirrored)  # noqa: S101 - as rounded
+        return 1.0 if self._unshifted(factor).spectrum.min() > 0 else math.inf
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -267,7 +269,7 @@ class MirroredStrategy(LineStrategy):
         vars(whole)["_root"] = root  # known, unless an amplitude is negative
         return whole
 
-    def is_sound(self) -> bool:
+    def _is_sound(self) -> bool:
         n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
         if not n or self.diagonal.ndim != 1 or self.spectrum.shape != (self.reflection.frequencies,):
             return False

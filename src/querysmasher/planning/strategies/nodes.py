@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
-from querysmasher.errors import PrivacyError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
@@ -181,12 +181,8 @@ class TreeStrategy(OnForest, ClassedStrategy):
         whole = cls(factor.classes, factor.parents, factor.multipliers.astype(float) ** 2)
         return whole.around_shift(factor, factor.shift[factor.measured])
 
-    def is_sound(self) -> bool:
-        try:
-            nodes, partition = self.nodes, self.partition
-        except PrivacyError:
-            return False
-        a = self.precisions
+    def _is_sound(self) -> bool:
+        nodes, partition, a = self.nodes, self.partition, self.precisions
         if a.shape != (len(nodes),) or partition.columns != nodes.leaves.size:
             return False
         return bool(a.min() >= 0 and a.max() < LARGEST and a[nodes.leaves].min() > 1 / LARGEST)

@@ -17,6 +17,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.errors import PrivacyError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.privacy.factors.factor import Factor, Stored
@@ -80,6 +81,10 @@ class Strategy(Stored, ABC):
 
     # --- integers ---
 
+    def obstacle(self) -> str | None:
+        """Return why no integer rows span what the strategy spans, if so."""
+        return None
+
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Return integer rows close to a multiple of the strategy's, at most about 2^bits in size.
@@ -112,9 +117,15 @@ class Strategy(Stored, ABC):
 
     # --- files ---
 
-    @abstractmethod
     def is_sound(self) -> bool:
         """Return whether the arrays are consistent and the rows independent: files may hold anything."""
+        try:
+            return self._is_sound()
+        except PrivacyError:  # arrays that no factor has
+            return False
+
+    @abstractmethod
+    def _is_sound(self) -> bool: ...
 
     @abstractmethod
     def stands_on(self, centres: Sequence[Centre]) -> bool:

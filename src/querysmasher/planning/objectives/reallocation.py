@@ -1,4 +1,4 @@
-"""Share the budget anew, with the strategies fixed: for the least largest error, or the mean within targets.
+"""Reallocate the budget with the strategies fixed: for the least largest error, or the mean within targets.
 
 With x_k the noise variance of the attribute sets of class k, a query has the variance V = Σ_k a_k x_k
 relative to its target², the loss is L = Σ_k ℓ_k x_k, and the cost is C = Σ_k s_k / x_k. For the cost B, the
@@ -38,7 +38,7 @@ PRECISION = 1e-4
 """Fraction of its lower bound by which a solution may exceed it."""
 
 
-class Sharing:
+class Reallocation:
     """The best noise variances of a table's classes, for targets of its entries."""
 
     def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float, by_column: Array) -> None:
@@ -215,11 +215,11 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
             root = math.sqrt(loss / len(indices))
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-    shared = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
+    plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
     if not plan.whole or len(plan.measured) == 1:
-        return shared
-    each = (shared.estimator.variances(group).ravel() @ group.query_weights() for group in workload)
+        return plan
+    each = (plan.estimator.variances(group).ravel() @ group.query_weights() for group in workload)
     combined = math.fsum(map(float, each))  # of combined answers
     root = math.sqrt(combined / loss)
     measured = [replace(m, root_loss=m.root_loss * root) for m in measured]
-    return replace(shared, measured=tuple(measured), weighted_loss=combined)
+    return replace(plan, measured=tuple(measured), weighted_loss=combined)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import FileError, MissingExtraError
-from querysmasher.release.formats import About, Content, Format, Write, plain_rows
+from querysmasher.formats.tabular import About, Content, Format, Write, plain_rows
 
 SHEET_ROWS = 1_048_575
 """Maximum number of rows of a sheet of Excel, below its header."""
@@ -131,4 +131,5 @@ WORKBOOK = Format(
     _write_workbook,
     read_workbook,
     check=check_excel,
+    holds_records=False,
 )

@@ -43,6 +43,8 @@ class Format:
     """Makes a text safe to read for programs that open such files."""
     check: Callable[[], None] = lambda: None
     """Refuses to write if a library is not installed."""
+    holds_records: bool = True
+    """Whether it holds tables of any columns, as synthetic records are."""
     is_table: bool = True
     """Whether the tools of the standard read it as a table."""
     states_size: bool = True
@@ -217,6 +219,7 @@ JSON = Format(
     "application/json",
     _write_json,
     _read_json,
+    holds_records=False,
     states_size=False,
     dialect={"property": "answers", "json": {"property": "answers", "keyed": True}},
 )
