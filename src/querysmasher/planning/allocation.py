@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -86,11 +87,14 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     best = at(search.at(1.0))
     if options.lines or search.is_exact or best.centres == even:
         return best
-    for way in WAYS:
-        trial = at(search.at(way))
+    for centres in map(search.at, WAYS):
+        trial = best if centres == best.centres else at(centres)
         if trial.weighted_loss >= best.weighted_loss:
             break
         best = trial
+    rough = at(even, options=replace(options, tolerance=math.sqrt(options.tolerance)))
+    if rough.certificate.bound >= best.weighted_loss:
+        return best
     return min(best, at(even), key=lambda plan: plan.weighted_loss)
 
 

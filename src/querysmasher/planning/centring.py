@@ -29,6 +29,7 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.planning.centre import Centre, Centres
@@ -36,7 +37,7 @@ from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.bounds import GAIN
-from querysmasher.planning.solvers.design import Levelled, fixed_point
+from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_point
 from querysmasher.planning.solvers.optimum import is_circulant_gram
 from querysmasher.planning.split import Kept, is_few, query_tensor, schema_order
 from querysmasher.privacy.unit import Unit
@@ -108,6 +109,7 @@ class _RoleStrategy:
     def __init__(self, size: int) -> None:
         self.size, self.overrated = size, 0.0
         self.centre = self.start = np.full(size, 1.0 / size)
+        self._classes: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
 
     @cached_property
     def kept(self) -> Array:
@@ -133,16 +135,21 @@ class _RoleStrategy:
         mean = float(np.trace(kept)) / self.size
         total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
         whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
+        firsts, classes = self._classes = self._classes or equal_columns(whole)
+        whole = whole[np.ix_(firsts, firsts)]  # values that no query distinguishes are one
         values = np.linalg.eigvalsh(whole)
         rank = int(np.count_nonzero(values > RANK * values[-1]))
         # a centre converges more slowly than its loss
-        design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), self.start, GAIN / 100, 40)
+        close = GAIN / (100 if len(whole) <= limits().light_cells else 1)
+        start = np.bincount(classes, self.start).astype(float)
+        design = fixed_point(lambda p: Levelled.of_gram(whole, rank, p), start, close, 40)
         ones = design.inverse.sum(axis=1)
         tau = float(ones.sum())
-        self.centre = ones / tau
-        self.kept = (1 - 1 / tau) * (design.inverse - np.outer(ones, ones) / tau)
         better = design.weights * np.maximum(design.leverages / design.value, ROUNDING) ** 2
-        self.start = better / better.sum()
+        counts = np.bincount(classes)
+        self.centre, self.start = (ones / counts / tau)[classes], (better / counts / better.sum())[classes]
+        left = (1 - 1 / tau) * (design.inverse - np.outer(ones, ones) / tau) / np.outer(counts, counts)
+        self.kept = left[np.ix_(classes, classes)]
 
 
 class _RoleFamily:
@@ -215,8 +222,7 @@ class _Model:
             for attributes, products in table.items()
         )
         roles_used = [role for family in self.families for role in family.roles]
-        self.is_untied = len(roles_used) == len(self.families)
-        self.is_exact = self.is_untied and len(set(roles_used)) == len(roles_used)
+        self.is_exact = len(set(roles_used)) == len(roles_used) == len(self.families)
 
     def search(self, alike: Mapping[Hashable, bool]) -> None:
         """Improve the strategies of all roles in turn, until F settles, and rate them.
@@ -244,8 +250,6 @@ class _Model:
             for role in (family.roles[axis] for axis in kept):
                 cost = price * family.loss(self.axes, kept)
                 costs[role], together[role] = costs[role] + cost, together[role] + cost * (len(kept) > 1)
-        if self.is_untied:  # different families, which one strategy cannot suit
-            together = costs
         for strategy, fraction in zip(self.axes, together / np.where(costs > 0, costs, 1.0), strict=True):
             strategy.overrated = float(fraction)
 
