@@ -223,7 +223,7 @@ class Span:
     @property
     def basis(self) -> Array:
         """An orthonormal basis of the span (columns × rows)."""
-        return self._decomposed[0]
+        return np.eye(len(self.rows)) if len(self.rows) == self.rows.shape[1] else self._decomposed[0]
 
     @cached_property
     def inverse(self) -> Array:
