@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
@@ -85,7 +87,12 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     with Bar("Choosing centres", None, options.progress):
         search = search_centres(without_lines(workload, options.lines), budget.unit)
     best = at(search.at(1.0))
-    if options.lines or search.is_exact or best.centres == even:
+    if options.lines:
+        near = best.certificate.bound >= limits().worthwhile * best.certificate.value
+        if near or max(workload.schema.sizes[a] for a in options.lines) > limits().dense_values:
+            return best
+        return min(best, at(even, options=replace(options, lines=())), key=attrgetter("weighted_loss"))
+    if search.is_exact or best.centres == even:
         return best
     for centres in map(search.at, WAYS):
         trial = best if centres == best.centres else at(centres)
@@ -95,7 +102,7 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     rough = at(even, options=replace(options, tolerance=math.sqrt(options.tolerance)))
     if rough.certificate.bound >= best.weighted_loss:
         return best
-    return min(best, at(even), key=lambda plan: plan.weighted_loss)
+    return min(best, at(even), key=attrgetter("weighted_loss"))
 
 
 def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Options) -> Plan:

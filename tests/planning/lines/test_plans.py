@@ -206,3 +206,16 @@ def test_a_hundred_thousand_values_from_plan_to_answers():
     truth = np.diff(np.bincount(values, minlength=n).cumsum()[ends])
     white = (answers.values - truth) / answers.std
     assert abs((white**2).mean() - 1) < 3.3 * np.sqrt(2 / white.size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lines_are_never_worse_than_uniform_centres(seed):
+    """Where ranges at any position leave a filter far from the best, uniform centres are tried too."""
+    n, schema = 120, qs.Schema.of(a=120, b=3)
+    ends = np.sort(np.random.default_rng(seed).integers(0, n, (17, 2)), axis=1)
+    workload = 9 * qs.queries(schema, a="identity", b="range")
+    workload += 9 * qs.queries(schema, a=qs.ranges(schema, "a", ends[:, 0], ends[:, 1]))
+    with limited(line_matrix=50):
+        plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    even = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")
+    assert plan.weighted_rmse <= even.weighted_rmse * (1 + 1e-9)
