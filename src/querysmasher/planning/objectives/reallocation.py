@@ -34,7 +34,7 @@ CLOSE, MOST = 0.05, 4
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
 
-PRECISION = 1e-4
+PRECISION = 3e-4
 """Fraction of its lower bound by which a solution may exceed it."""
 
 

@@ -44,7 +44,7 @@ from querysmasher.workload.workload import Workload
 FLOOR = 1e-3
 """The least multipliers, as a fraction of their average: a plan says little about weightless queries."""
 
-GROWTH = 1.18
+GROWTH = 1.22
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
 PROMISED = 0.01

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from operator import itemgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -401,9 +401,8 @@ class RowsStrategy(Strategy):
         rows R, with ‖R†‖ the reciprocal of their least singular value.
         """
         cost, ((_, factor),) = float(squared_sensitivity(rounded)), rounded.factors
-        matrix = factor.inner if isinstance(factor, Merged) else factor
-        assert isinstance(matrix, Matrix)  # noqa: S101 - which `rounded` returns
-        rows, span = matrix.entries[: self.rank], Span(matrix.entries, self._roots)
+        entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # which `rounded` returns
+        rows, span = entries[: self.rank], Span(entries, self._roots)
         scale = float(np.linalg.norm(span.lengths[: self.rank]) / np.linalg.norm(self.span.lengths))
         if not 0 < scale < math.inf:  # the rows are too large for doubles
             return math.inf

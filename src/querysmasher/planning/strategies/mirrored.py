@@ -33,7 +33,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -249,8 +249,7 @@ class MirroredStrategy(LineStrategy):
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Mirrored)  # noqa: S101 - as rounded
-        return 1.0 if self._unshifted(factor).spectrum.min() > 0 else math.inf
+        return 1.0 if self._unshifted(cast("Mirrored", factor)).spectrum.min() > 0 else math.inf
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
