@@ -154,7 +154,7 @@ def loaded_after(code):
 def test_a_first_plan_loads_nothing_heavy(queries):
     """Neither with closed forms, nor where strategies and centres are searched for, nor for one query."""
     loaded = loaded_after(FIRST_PLAN.format(queries=queries))
-    assert {"numpy", "querysmasher.planning.plan", "querysmasher.planning.limit"} <= loaded
+    assert {"numpy", "querysmasher.planning.plan", "querysmasher.planning.solvers.bounds"} <= loaded
     assert loaded.isdisjoint({*HEAVY, "scipy", "scipy.optimize", "pandas", "narwhals", "pydantic", "typer"})
 
 

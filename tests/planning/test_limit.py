@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.arrays import square_root
-from querysmasher.planning.limit import TraceRoot, dimension, root_loss_bound
+from querysmasher.planning.solvers.bounds import TraceRoot, dimension, root_loss_bound
 from querysmasher.planning.solvers.design import solve_design
 from tests.builders import COST, cube
 from tests.profiles import fewer

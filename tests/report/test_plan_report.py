@@ -14,8 +14,8 @@ import querysmasher as qs
 from querysmasher import demo
 from querysmasher.errors import FileError, PlanError
 from querysmasher.guarantees import scientific
-from querysmasher.planning.limit import Limit
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Limit
 from querysmasher.privacy.budget import readable
 from querysmasher.report import expectations, plan_report
 from querysmasher.report.expectations import HEADER, by_kind, expect, expected_table, overall, together

@@ -193,9 +193,10 @@ def _whole(workload: Workload) -> Cluster:
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
     if merged is None:
         raise TooLargeError(
-            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-            f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
-            f"queries², got {len(workload):,} queries. Remedies: fewer queries, or the default mechanism"
+            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries (all ranges of n "
+            f"values count as n), or more on few cells, that distinguish at most {most.merged_cells:,} cells "
+            f"with {most.whole_work:.0e} cells × queries², got {len(workload):,} queries. Remedies: fewer "
+            "queries, or the default mechanism"
         )
     return Cluster(tuple(range(len(workload.groups))), merged, None)
 

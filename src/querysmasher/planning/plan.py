@@ -18,12 +18,12 @@ from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.whole import estimator_of
-from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives.variances import Extreme, extremes
-from querysmasher.planning.solution import LEAST, Certificate, Measured, Solution
+from querysmasher.planning.solution import LEAST, Certificate, Limit, Measured, Solution
 from querysmasher.planning.solvers import METHODS
+from querysmasher.planning.solvers.bounds import dimension, product_bound, root_loss_bound
 from querysmasher.planning.strategies import is_line
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload

@@ -1,4 +1,4 @@
-"""Parts of a plan: solutions of blocks, what is measured on an attribute set, and the certificate."""
+"""Parts of a plan: solutions of blocks, what is measured on an attribute set, the certificate, the limit."""
 
 from __future__ import annotations
 
@@ -66,3 +66,24 @@ class Certificate:
     def gap(self) -> float:
         """Upper bound on how far the root of the value exceeds the least, as a fraction."""
         return max(0.0, math.sqrt(self.value / self.bound) - 1) if self.bound > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A lower bound on the weighted RMSE of every matrix mechanism, and how far a plan is above it.
+
+    `rmse` and `excess` are None if the limit was not computed; `reason` then says why.
+    """
+
+    rmse: float | None
+    excess: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return the limit in words."""
+        if self.rmse is None or self.excess is None:
+            return f"limit not computed: {self.reason}"
+        return (
+            f"no matrix mechanism has a weighted RMSE below {self.rmse:.4g}: the plan is at most "
+            f"{max(self.excess, 0.0):.2%} above the best possible"
+        )

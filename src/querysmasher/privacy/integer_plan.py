@@ -78,7 +78,10 @@ class IntegerStrategy:
 
 @dataclass(frozen=True, slots=True)
 class IntegerMeasured:
-    """An attribute set, the integer strategies measured on it, and the noise variance."""
+    """An attribute set, the integer strategies measured on it, and the noise variance.
+
+    It is not the planner's `Measured`: the cost is accounted from exact numbers, and from no estimate.
+    """
 
     attributes: tuple[int, ...]
     blocks: tuple[tuple[tuple[int, ...], int], ...]

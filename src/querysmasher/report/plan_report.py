@@ -22,9 +22,9 @@ from querysmasher.formatting import count, error, number, percentage, settled, s
 from querysmasher.guarantees import delta_of, epsilon_words, scientific
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.estimator.estimator import Estimator, subsets
-from querysmasher.planning.limit import dimension
 from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solvers.bounds import dimension
 from querysmasher.privacy.budget import ApproxDP, Budget, PrivacyCost
 from querysmasher.report.charts import CONFIG, budget_bars, cost_curve, error_curve, error_spread
 from querysmasher.report.expectations import (

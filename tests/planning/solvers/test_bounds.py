@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centring import search_centres
-from querysmasher.planning.limit import product_bound
 from querysmasher.planning.limits import limited
-from querysmasher.planning.solvers.bounds import exchangeable_bound, lower_bound, trace_root_bound
+from querysmasher.planning.solvers.bounds import (
+    exchangeable_bound,
+    lower_bound,
+    product_bound,
+    trace_root_bound,
+)
 from querysmasher.planning.solvers.optimum import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
 from tests.builders import COST
