@@ -1,7 +1,11 @@
 """The tuning constants of planning stand in one place, and tests change them there."""
 
-from dataclasses import FrozenInstanceError
+import ast
+import re
+from dataclasses import FrozenInstanceError, replace
 from functools import cache
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +13,14 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.integer import MAX_RECORDS
+from querysmasher.planning.lattice import independent
 from querysmasher.planning.limits import PlanningLimits, limited, limits
-from querysmasher.planning.objectives.objective import as_measured
+from querysmasher.planning.objectives.objective import as_measured, missed_by
+from querysmasher.planning.objectives.search import Search
+from querysmasher.planning.strategies import MirroredStrategy
+from querysmasher.privacy.factors import Reflection
+from tests.builders import SPLIT
+from tests.planning.lines.test_filters import moving
 from tests.planning.test_random_workloads import drawn
 
 
@@ -127,11 +137,18 @@ def test_the_weight_of_a_total_beside_queries_is_bounded(monkeypatch):
     assert qs.plan(workload, budget).rmse > 1.02 * before
 
 
+def test_attributes_of_few_values_are_tried_further_from_uniform_centres(monkeypatch):
+    before = qs.plan(*drawn(26)).weighted_rmse
+    changed("centring.FEW", 0, monkeypatch)
+    assert qs.plan(*drawn(26)).weighted_rmse > 1.01 * before
+
+
 def rounded(seed):
     """Return the largest factor by which whole numbers raise a variance of a random workload."""
     planned = qs.plan(*drawn(seed))
-    queries = planned.workload
-    return (as_measured(planned, MAX_RECORDS).variances(queries) / planned.variances(queries)).max()
+    before = planned.variances(planned.workload)
+    after = as_measured(planned, MAX_RECORDS).variances(planned.workload)
+    return (after[before > 0] / before[before > 0]).max()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +158,7 @@ def rounded(seed):
         ("strategies.dense.SCALES", [1.0], 5126, 1.1),
         ("strategies.dense.LATTICE_BITS", 0, 115, 1.003),
         ("lattice.MOST_DENOMINATOR", 504, 100, 1.003),
+        ("strategies.dense.FAINT", 1.0, 9, 1.2),
     ],
 )
 def test_rows_in_whole_numbers_keep_the_planned_errors(name, value, seed, most, monkeypatch):
@@ -185,3 +203,237 @@ def test_queries_without_targets_get_a_little_more_than_the_least_cost(monkeypat
     before = usual("least").rmse
     changed("objectives.objective.SPARE", 1.0, monkeypatch)
     assert SEARCHES["least"]().rmse > 1.2 * before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seed"),
+    [
+        ("reallocation.CLOSE", 0.0, 23),
+        ("reallocation.PRECISION", 1e-2, 23),
+        ("multipliers.MOST_STEP", 1e3, 35),
+        ("multipliers.MOST_STEP", 0.3, 35),
+        ("search.FLOOR", 0.1, 3),
+    ],
+)
+def test_random_workloads_have_a_least_largest_error_closer_to_its_bound(name, value, seed, monkeypatch):
+    before = qs.plan(*drawn(seed), objective="worst").gap
+    changed(f"objectives.{name}", value, monkeypatch)
+    assert qs.plan(*drawn(seed), objective="worst").gap > 2 * before
+
+
+def test_queries_of_hardly_any_weight_keep_enough_to_be_measured(monkeypatch):
+    assert qs.plan(*drawn(58), objective="worst").gap < 0.001
+    changed("objectives.search.FLOOR", 1e-10, monkeypatch)
+    with pytest.raises(PlanError, match="at most 35 bits"):
+        qs.plan(*drawn(58), objective="worst")
+
+
+def plan_loose():
+    """Return the plan of a random workload with targets for every other group."""
+    workload, budget = drawn(42)
+    groups = zip(workload, qs.plan(workload, budget).extremes, strict=True)
+    parts = [(qs.Workload(workload.schema, (group,)), extreme.std) for group, extreme in groups]
+    aimed = [part if i % 2 or not std else part.within(0.9 * std) for i, (part, std) in enumerate(parts)]
+    return qs.plan(sum(aimed[1:], aimed[0]), budget, insufficient="scale")
+
+
+@pytest.mark.slow
+def test_queries_without_targets_do_not_become_useless(monkeypatch):
+    assert plan_loose().gap < 0.001
+    changed("objectives.reallocation.LOOSE", 1e12, monkeypatch)
+    assert plan_loose().gap > 0.1
+
+
+def test_rows_of_targets_far_apart_are_not_joined(monkeypatch):
+    schema = qs.Schema.of(a=6)
+    strict, loose = [[1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1]], [[0, 0, 1, 1, 1, 0], [1, 0, 0, 1, 0, 0]]
+    workload = qs.linear(schema, "a", strict).within(0.5) + qs.linear(schema, "a", loose).within(5e5)
+    workload += qs.queries(schema, a="prefix").within(1)
+    before = qs.least_budget(workload).gap
+    changed("objectives.multipliers.FAR_APART", 1e90, monkeypatch)
+    assert qs.least_budget(workload).gap > 1.1 * before
+
+
+def searched(monkeypatch):
+    """Return the number of plans that a search tries for targets out of reach."""
+    tried, search = [], Search._tried
+    workload = qs.queries(qs.Schema.of(a=5), a="prefix").within(0.5) + qs.marginals(qs.Schema.of(a=5), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_tried", lambda *given: tried.append(1) or search(*given))
+        with pytest.raises(PlanError, match="does not suffice"):
+            plan(workload)
+    return len(tried)
+
+
+def test_a_search_for_targets_out_of_reach_ends(monkeypatch):
+    before = searched(monkeypatch)
+    changed("objectives.search.MOST_WEIGHT", 1e12, monkeypatch)
+    assert searched(monkeypatch) > 2 * before
+
+
+def missed_coarsely():
+    with limited(most_bits=6, good_loss=4.0):
+        return missed_by(as_measured(SEARCHES["least"](), MAX_RECORDS))
+
+
+@pytest.mark.parametrize(("name", "value"), [("ROUNDS", 0), ("MET", 1.1)])
+def test_what_rounding_takes_is_made_up_for(name, value, monkeypatch):
+    changed(f"objectives.objective.{name}", value, monkeypatch)
+    assert missed_coarsely() > 1.002
+    monkeypatch.undo()
+    assert missed_coarsely() < 1 + 1e-6
+
+
+@pytest.mark.parametrize(("name", "value"), [("SMALL", 1e-3), ("STEP", 2.0)])
+def test_bounds_are_integrated_finely(name, value, monkeypatch):
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
+    before = qs.plan(LINE, budget).gap
+    changed(f"solvers.bounds.{name}", value, monkeypatch)
+    assert qs.plan(LINE, budget).gap > 1.3 * before
+
+
+def affine(schema):
+    parts = [qs.affine(schema, *pair) for pair in combinations(schema.names, 2)]
+    return sum(parts[1:], parts[0])
+
+
+@pytest.mark.parametrize(("name", "value", "sizes"), [("centring.GAIN", 0.1, 3), ("allocation.WAYS", (), 12)])
+def test_centres_of_affine_queries_are_searched(name, value, sizes, monkeypatch):
+    workload = affine(qs.Schema.of({f"a{i}": 20 for i in range(sizes)}))
+    before = plan(workload, SPLIT).rmse
+    changed(name, value, monkeypatch)
+    assert plan(workload, SPLIT).rmse > 1.002 * before
+
+
+def test_filters_are_not_near_enough_for_every_tolerance(monkeypatch):
+    workload = qs.queries(qs.Schema.of(a=100), a="prefix")
+    assert plan(workload, {"line_matrix": 20}, tolerance=1e-4).gap < 1e-4
+    changed("lines.splitting.FILTERS", 0.0, monkeypatch)
+    assert plan(workload, {"line_matrix": 20}, tolerance=1e-4).gap > 3e-4
+
+
+@pytest.mark.parametrize(("blends", "weight"), [((0.5,), 1), ((0.97,), 100)])
+def test_several_blends_of_an_axis_are_tried(blends, weight, monkeypatch):
+    schema = qs.Schema.of(a=20, b=15)
+    workload = qs.all_kway(schema, 2, "range") + qs.queries(schema, a="identity", b="prefix") * weight
+    before = plan(workload, solver="structured", centering="uniform").gap
+    changed("solvers.structured.BLENDS", blends, monkeypatch)
+    assert plan(workload, solver="structured", centering="uniform").gap > 2 * before
+
+
+def test_values_that_hardly_any_query_distinguishes_are_told_apart(monkeypatch):
+    schema = qs.Schema.of(a=500)
+    half = qs.ranges(schema, "a", [0] * 250, list(range(250)))
+    workload = qs.queries(schema, a=half) + qs.queries(schema, a="identity") * 0.01
+    before = plan(workload).rmse
+    changed("lines.gram.ROUGH", 1e-10, monkeypatch)
+    assert plan(workload).rmse > 2 * before
+
+
+@pytest.mark.parametrize(("value", "error"), [(1e-10, "worst_std"), (0.3, "rmse")])
+def test_frequencies_that_ranges_of_one_length_miss_are_measured_faintly(value, error, monkeypatch):
+    schema = qs.Schema.of(a=1600)
+    workload = qs.queries(schema, a=qs.ranges(schema, "a", list(range(1590)), list(range(10, 1600))))
+    before = getattr(plan(workload), error)
+    changed("lines.filters.FAINT", value, monkeypatch)
+    assert getattr(plan(workload), error) > 1.01 * before
+
+
+def fitted():
+    """Return the number of poles of a filter, and the error of their fit."""
+    frequencies = Reflection("prefix", 700).second_differences
+    strategy = MirroredStrategy("prefix", np.sqrt(1 / frequencies + 0.1), np.ones(700), np.zeros((0, 700)))
+    poles, *_, misfit = replace(strategy, diagonal=1 / np.sqrt(strategy.squares))._fit
+    return len(poles), misfit
+
+
+def test_few_poles_fit_a_filter(monkeypatch):
+    count, misfit = fitted()
+    assert misfit < 1e-8
+    changed("strategies.mirrored.RATIO", 10.0, monkeypatch)
+    assert fitted()[1] > 1e-6
+    changed("strategies.mirrored.RATIO", 1.2, monkeypatch)
+    assert fitted()[0] > 4 * count
+    monkeypatch.undo()
+    changed("strategies.mirrored.LOWEST", 1, monkeypatch)
+    assert fitted()[0] > 1.3 * count
+
+
+def test_filters_that_are_not_smooth_are_not_fitted(monkeypatch):
+    planned = plan(moving(qs.Schema.of(a=2000), [30]))
+    (strategy,) = (s.strategy for s in planned.solutions if s.strategy.kind == "mirrored")
+    ends = np.array([5, 900]), np.array([34, 929])
+    exact = strategy.of_spans(*ends)
+    with limited(exact_range_work=0):
+        np.testing.assert_allclose(strategy.of_spans(*ends), exact, rtol=1e-9)
+        changed("strategies.mirrored.SMOOTH", 10.0, monkeypatch)
+        assert np.abs(strategy.of_spans(*ends) / exact - 1).max() > 0.05
+
+
+def grained():
+    """Return the factor by which rounding a diagonal strategy raises variances, and how many it has."""
+    schema = qs.Schema.of(a=12, b=10)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
+    planned = plan(workload, solver="structured", centering="uniform")
+    strategy = next(s.strategy for s in planned.solutions if s.strategy.kind == "diagonal")
+    rounded_one = strategy.rounded([np.ones(n, dtype=np.int64) for n in strategy.shape], 10)
+    return strategy.rounding_loss(rounded_one), np.unique(rounded_one.multipliers).size
+
+
+def test_noise_variances_of_a_diagonal_strategy_are_few_and_near_the_best(monkeypatch):
+    loss, count = grained()
+    changed("strategies.diagonal.GRAIN", 4, monkeypatch)
+    assert grained()[0] > 1.02 * loss
+    changed("strategies.diagonal.GRAIN", 10**6, monkeypatch)
+    assert grained()[1] > count
+
+
+def test_dependent_rows_are_told_from_rounding_errors(monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 9, (20, 5)) @ np.random.default_rng(1).integers(0, 9, (5, 30))
+    assert len(independent(rows)) == 5
+    changed("lattice.RANK", 0.0, monkeypatch)
+    assert len(independent(rows)) > 5
+
+
+# --- every number has a case -----------------------------------------------------------------------
+
+NO_TUNING = {
+    "MAX_RECORDS": "what a user may change",
+    "MOST_SHARE": "a share of the whole",
+    "MOST_NAMED": "the length of a message",
+    "PRINTED": "digits of a message",
+    "MOST_COST": "beyond it, nothing is private",
+    "SAFETY": "a bound on rounding errors",
+    "LARGEST": "the range of exact integers",
+    "DEPENDENT": "a tolerance of floating-point arithmetic",
+}
+
+
+def numbers(path):
+    """Return the names of the limits, or of the constants with numbers, of a module."""
+    tree = ast.parse(path.read_text())
+    if path.name == "limits.py":
+        return list(PlanningLimits.__dataclass_fields__)
+    pairs = []
+    for node in (node for node in tree.body if isinstance(node, ast.Assign)):
+        target = node.targets[0]
+        pairs += (
+            zip(target.elts, node.value.elts, strict=True)
+            if isinstance(target, ast.Tuple)
+            else [(target, node.value)]
+        )
+    return [name.id for name, value in pairs if name.id.isupper() and _is_number(value)]
+
+
+def _is_number(value):
+    kinds = {type(node.value) for node in ast.walk(value) if isinstance(node, ast.Constant)}
+    return kinds and kinds <= {int, float}
+
+
+def test_every_tuning_number_has_a_case():
+    root = Path(qs.__file__).parents[2]
+    text = "".join(p.read_text() for part in ("tests", "benchmarks") for p in (root / part).rglob("*.py"))
+    names = {n for path in (root / "src/querysmasher/planning").rglob("*.py") for n in numbers(path)}
+    assert set(NO_TUNING) <= names
+    changes = {name for name in names if re.search(rf"[.\"]{name}\"|\b{name}=", text)}
+    assert names - set(NO_TUNING) - changes == set()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts import tree_integers
 from tests.privacy.test_factors import forests
 
 from querysmasher.errors import PrivacyError
@@ -29,26 +30,14 @@ def test_hostile_sizes_against_python_integers(parents, data):
     multipliers = np.array([data.draw(large) for _ in parents])
     shift = np.array([data.draw(large) * data.draw(st.sampled_from([-1, 0, 1])) for _ in parents])
     factor = Tree(np.arange(len(leaves)), parents, multipliers, shift)
-    paths = []
-    for leaf in leaves:
-        node, path = int(leaf), []
-        while node >= 0:
-            path.append(node)
-            node = int(parents[node])
-        paths.append(path)
-    entries = [
-        [int(multipliers[v]) * (v in path) - int(shift[v]) for v in range(len(parents))] for path in paths
-    ]
-    assert factor.squared_column() == max(sum(entry**2 for entry in column) for column in entries)
+    dense = tree_integers(factor)
+    assert factor.squared_column() == max(sum(entry**2 for entry in column) for column in dense.T)
     bound = (2**62 - 1) // factor.largest
     counts = np.zeros((len(leaves), 2), dtype=np.int64)
     counts[data.draw(st.integers(0, len(leaves) - 1)), 0] = bound
     counts[:, 1] = bound // len(leaves)
-    expected = [
-        [sum(int(c) * entry[v] for c, entry in zip(column, entries, strict=True)) for column in counts.T]
-        for v in range(len(parents))
-    ]  # fmt: skip
-    assert factor.exact_answers(counts, bound).tolist() == expected
+    expected = dense @ counts.astype(object)
+    assert factor.exact_answers(counts, bound).tolist() == expected.tolist()
 
 
 def test_negative_tables_are_answered_exactly():

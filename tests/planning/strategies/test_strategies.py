@@ -1,6 +1,8 @@
-"""Strategies: one contract for every kind, against its rows written out, and a new kind in one file."""
+"""Strategies: one contract for every kind, against its rows written out, rounded to integers, and back."""
 
 import math
+from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -23,6 +25,8 @@ from querysmasher.planning.strategies import (
 )
 from querysmasher.planning.strategies import dense as module
 from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.factors import KINDS as FACTORS
+from tests.contracts import check_after_noise, check_proof, check_storage, integer_rows, shifts
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import complement, kron
 
@@ -92,11 +96,9 @@ def tree_rows(strategy):
     return rows[strategy.precisions > 0]
 
 
-def circulant(spectrum):
+def circulant(strategy):
     """The rows of a filter by its definition: shifts of one kernel."""
-    kernel = np.fft.ifftn(np.sqrt(spectrum)).real
-    axes = tuple(range(spectrum.ndim))
-    return np.array([np.roll(kernel, cell, axes).ravel() for cell in np.ndindex(spectrum.shape)]).T
+    return shifts(np.fft.ifftn(np.sqrt(strategy.weights)).real)
 
 
 def mirrored(extra):
@@ -116,25 +118,61 @@ def coarse(inner):
     return normalised(CoarseStrategy(np.array([0, 0, 1, 2, 2, 2, 3, 4]), inner))
 
 
-EVERY = {
-    "mirrored": mirrored(0),
-    "mirrored, extra": mirrored(2),
-    "dense": dense(6),
-    "dense, deficient": dense(4),
-    "diagonal": diagonal(),
-    "diagonal, deficient": diagonal(deficient=True),
-    "fourier": fourier(),
-    "fourier, deficient": fourier(deficient=True),
-    "merged": merged(7),
-    "merged, deficient": merged(4, lattice=True),
-    "tree": tree(),
-    "tree, deficient": tree(complete=False),
-    "line": matrix_axis(),
-    "coarse": coarse(matrix_axis()),
-    "coarse, mirrored": coarse(mirrored(1)),
-    "steps": StepStrategy(5),
-    "counts": normalised(CountAxis(5)),
+def mirrored_rows(strategy):
+    """The root of a filter by its eigenvectors, which for prefixes are cosines, and more rows."""
+    n = strategy.diagonal.size
+    k, place = np.arange(n)[:, None], np.arange(n)
+    waves = np.cos((2 * k + 1) * (2 * place + 1) * np.pi / (2 * (2 * n + 1))) * 2 / np.sqrt(2 * n + 1)
+    root = (waves.T * np.sqrt(strategy.spectrum)) @ waves
+    return np.vstack([root, strategy.extra]) * strategy.diagonal
+
+
+def matrix_rows(strategy):
+    return strategy.matrix
+
+
+def diagonal_rows(strategy):
+    return np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases)
+
+
+def merged_rows(strategy):
+    return strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()]
+
+
+def coarse_rows(strategy):
+    return rows_of_kind(strategy.inner)[:, strategy.classes]
+
+
+def count_rows(strategy):
+    return math.sqrt(strategy.scale) * np.eye(strategy.size)
+
+
+CASES = {
+    "mirrored": (mirrored(0), mirrored_rows),
+    "mirrored, extra": (mirrored(2), mirrored_rows),
+    "dense": (dense(6), matrix_rows),
+    "dense, deficient": (dense(4), matrix_rows),
+    "diagonal": (diagonal(), diagonal_rows),
+    "diagonal, deficient": (diagonal(deficient=True), diagonal_rows),
+    "fourier": (fourier(), circulant),
+    "fourier, deficient": (fourier(deficient=True), circulant),
+    "merged": (merged(7), merged_rows),
+    "merged, deficient": (merged(4, lattice=True), merged_rows),
+    "tree": (tree(), tree_rows),
+    "tree, deficient": (tree(complete=False), tree_rows),
+    "line": (matrix_axis(), matrix_rows),
+    "coarse": (coarse(matrix_axis()), coarse_rows),
+    "coarse, mirrored": (coarse(mirrored(1)), coarse_rows),
+    "steps": (StepStrategy(5), StepStrategy.written_out),
+    "counts": (normalised(CountAxis(5)), count_rows),
 }
+"""Strategies, each with the definition of its kind: all that a new kind needs to be held to the contract.
+
+A definition returns the rows before they are balanced; those of a filter are dependent.
+"""
+
+EVERY = {name: strategy for name, (strategy, _) in CASES.items()}
+DEFINITIONS = {strategy.kind: rows for strategy, rows in CASES.values()}
 
 WHOLE = ("merged", "merged, deficient")
 """Those that are not split, and stand in no residual space."""
@@ -150,35 +188,14 @@ def is_line(strategy):
     return isinstance(strategy, AxisStrategy)
 
 
+def rows_of_kind(strategy):
+    return DEFINITIONS[strategy.kind](strategy)
+
+
 def strategy_rows(strategy):
     """The rows a strategy stands for; those with a centre of their own vanish there."""
     rows = rows_of_kind(strategy)
     return rows - (rows @ balance(rows))[:, None] if is_line(strategy) else rows
-
-
-def rows_of_kind(strategy):
-    """Rows by the definition of a kind, before they are balanced; those of a filter are dependent."""
-    by_kind = {
-        "dense": lambda: strategy.matrix,
-        "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
-        "filter": lambda: circulant(strategy.weights),
-        "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
-        "tree": lambda: tree_rows(strategy),
-        "line": lambda: strategy.matrix,
-        "coarse": lambda: rows_of_kind(strategy.inner)[:, strategy.classes],
-        "steps": strategy.written_out,
-        "counts": lambda: math.sqrt(strategy.scale) * np.eye(strategy.size),
-        "mirrored": lambda: np.vstack([mirrored_root(strategy), strategy.extra]) * strategy.diagonal,
-    }
-    return by_kind[strategy.kind]()
-
-
-def mirrored_root(strategy):
-    """The root of a filter by its eigenvectors, which for prefixes are cosines."""
-    n = strategy.diagonal.size
-    k, place = np.arange(n)[:, None], np.arange(n)
-    waves = np.cos((2 * k + 1) * (2 * place + 1) * np.pi / (2 * (2 * n + 1))) * 2 / np.sqrt(2 * n + 1)
-    return (waves.T * np.sqrt(strategy.spectrum)) @ waves
 
 
 @pytest.fixture(params=EVERY)
@@ -251,6 +268,30 @@ def test_rounded_rows_keep_the_space_and_the_variances(strategy):
 def written_integers(rounded):
     """The rows of an integer strategy."""
     return kron([factor.written_out() for _, factor in rounded.factors])
+
+
+def test_rounded_rows_are_held_to_the_contract_of_factors(strategy):
+    """Each factor against its definition in integers; the cost of all together by brute force."""
+    rounded = strategy.rounded([np.ones(n, dtype=np.int64) for n in strategy.shape], 14)
+    for axes, factor in rounded.factors:
+        assert factor.fits(tuple(strategy.shape[a] for a in axes))
+        records = min(2**40, (2**62 - 1) // factor.largest)
+        for cell in range(factor.cells):
+            check_proof(factor, records, cell)
+        check_after_noise(factor)
+        check_storage(factor)
+    rows = reduce(np.kron, [integer_rows(factor) for _, factor in rounded.factors])
+    noise = np.ones(len(rows), dtype=object) if rounded.multipliers is None else rounded.multipliers.ravel()
+    columns = [[Fraction(int(b) ** 2, int(m)) for b, m in zip(c, noise, strict=True)] for c in rows.T]
+    exact = max(map(sum, columns))
+    assert exact <= squared_sensitivity(rounded) <= exact * (1 + Fraction(1, 2**29))
+
+
+def test_every_kind_is_held_to_the_contract():
+    """Also every kind of factor: some strategy is rounded to it."""
+    assert {strategy.kind for strategy in EVERY.values()} == {*KINDS, StepStrategy.kind, CountAxis.kind}
+    rounded = [s.rounded([np.ones(n, dtype=np.int64) for n in s.shape], 14) for s in EVERY.values()]
+    assert {factor.kind for integers in rounded for _, factor in integers.factors} == set(FACTORS)
 
 
 def test_noisy_answers_become_least_squares_estimates(strategy):

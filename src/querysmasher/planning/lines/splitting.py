@@ -41,7 +41,7 @@ Attributes = tuple[int, ...]
 FILTERS = 1e-3
 """Tolerance that filters keep for all prefixes, or all ranges, with equal weights."""
 
-PUBLIC = 1e3
+PUBLIC = 100.0
 """Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
 
 

@@ -32,7 +32,7 @@ from querysmasher.planning.solvers.optimum import outer_product, solve_dense
 from querysmasher.planning.split import Block, Part, Piece, Term
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
 
-BLENDS = (0.1, 0.5, 0.97)
+BLENDS = (0.5, 0.97)
 """Fractions of the strongest term's Gram that are tried in the blend of an axis."""
 
 
