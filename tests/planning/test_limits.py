@@ -110,7 +110,7 @@ def test_many_whole_queries_are_solved_more_closely_if_that_is_asked():
 
 # --- what constants beside algorithms gain ---------------------------------------------------------
 
-LINE = qs.queries(qs.Schema.of(a=700), a="prefix")
+LINE = qs.queries(qs.Schema.of(a=1600), a="prefix")
 
 
 def changed(name, value, monkeypatch):
@@ -228,22 +228,6 @@ def test_queries_of_hardly_any_weight_keep_enough_to_be_measured(monkeypatch):
         qs.plan(*drawn(58), objective="worst")
 
 
-def plan_loose():
-    """Return the plan of a random workload with targets for every other group."""
-    workload, budget = drawn(42)
-    groups = zip(workload, qs.plan(workload, budget).extremes, strict=True)
-    parts = [(qs.Workload(workload.schema, (group,)), extreme.std) for group, extreme in groups]
-    aimed = [part if i % 2 or not std else part.within(0.9 * std) for i, (part, std) in enumerate(parts)]
-    return qs.plan(sum(aimed[1:], aimed[0]), budget, insufficient="scale")
-
-
-@pytest.mark.slow
-def test_queries_without_targets_do_not_become_useless(monkeypatch):
-    assert plan_loose().gap < 0.001
-    changed("objectives.reallocation.LOOSE", 1e12, monkeypatch)
-    assert plan_loose().gap > 0.1
-
-
 def test_rows_of_targets_far_apart_are_not_joined(monkeypatch):
     schema = qs.Schema.of(a=6)
     strict, loose = [[1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1]], [[0, 0, 1, 1, 1, 0], [1, 0, 0, 1, 0, 0]]
@@ -279,7 +263,7 @@ def missed_coarsely():
 @pytest.mark.parametrize(("name", "value"), [("ROUNDS", 0), ("MET", 1.1)])
 def test_what_rounding_takes_is_made_up_for(name, value, monkeypatch):
     changed(f"objectives.objective.{name}", value, monkeypatch)
-    assert missed_coarsely() > 1.002
+    assert missed_coarsely() > 1.001
     monkeypatch.undo()
     assert missed_coarsely() < 1 + 1e-6
 
@@ -322,8 +306,8 @@ def test_several_blends_of_an_axis_are_tried(blends, weight, monkeypatch):
 
 
 def test_values_that_hardly_any_query_distinguishes_are_told_apart(monkeypatch):
-    schema = qs.Schema.of(a=500)
-    half = qs.ranges(schema, "a", [0] * 250, list(range(250)))
+    schema = qs.Schema.of(a=1600)
+    half = qs.ranges(schema, "a", [0] * 800, list(range(800)))
     workload = qs.queries(schema, a=half) + qs.queries(schema, a="identity") * 0.01
     before = plan(workload).rmse
     changed("lines.gram.ROUGH", 1e-10, monkeypatch)
@@ -406,6 +390,7 @@ NO_TUNING = {
     "SAFETY": "a bound on rounding errors",
     "LARGEST": "the range of exact integers",
     "DEPENDENT": "a tolerance of floating-point arithmetic",
+    "LOOSE": "a bound, so that the problem has a solution",
 }
 
 
