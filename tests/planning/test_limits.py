@@ -228,6 +228,17 @@ def test_queries_of_hardly_any_weight_keep_enough_to_be_measured(monkeypatch):
         qs.plan(*drawn(58), objective="worst")
 
 
+def test_several_queries_of_a_group_join_at_once(monkeypatch):
+    """Three predicates on all cells have hardly any weight beside targets that the budget cannot meet."""
+    schema = qs.Schema.of(a=3, b=2, c=2)
+    rows = ["110101000110", "010010010100", "010111000101"]
+    aimed = 0.1 * qs.queries(schema, c="range", a="prefix").within(1)
+    workload = qs.linear(schema, ["b", "c", "a"], [list(map(int, row)) for row in rows]) + aimed
+    assert plan(workload, insufficient="scale").gap < 0.01
+    changed("objectives.reallocation.MOST", 1, monkeypatch)
+    assert plan(workload, insufficient="scale").gap > 0.015
+
+
 def test_rows_of_targets_far_apart_are_not_joined(monkeypatch):
     schema = qs.Schema.of(a=6)
     strict, loose = [[1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1]], [[0, 0, 1, 1, 1, 0], [1, 0, 0, 1, 0, 0]]

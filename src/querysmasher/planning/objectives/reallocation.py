@@ -28,8 +28,8 @@ from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-CLOSE = 0.05
-"""The largest query of an entry joins if it is within this fraction of the largest of all."""
+CLOSE, MOST = 0.05, 4
+"""Queries join within this fraction of the largest, up to so many of an entry."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -96,7 +96,7 @@ class Reallocation:
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
         bounds, best = self._most @ x / self.squares, 0.0
-        for numbers, values, terms in self.table.small_peaks(x, 1):
+        for numbers, values, terms in self.table.small_peaks(x, MOST):
             squares = self.squares[numbers, None]
             ratios = values / squares
             best = max(best, float(ratios.max()))
@@ -111,8 +111,8 @@ class Reallocation:
             square = self.squares[number]
             values, _, terms = self.table.peaks(number, x)
             best = max(best, float(values.max()) / square)
-            if values.max() >= least * square:
-                self._join(number, terms[in_order(-values)[:1]] / square)
+            index = np.flatnonzero(values >= least * square)
+            self._join(number, terms[index[in_order(-values[index])[:MOST]]] / square)
         return best
 
     def _join(self, number: int, rows: Array) -> None:
