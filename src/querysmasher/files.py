@@ -3,7 +3,7 @@
 A payload is nested plain data (dicts, lists, strings, numbers, None) with NumPy arrays and `Lazy`
 arrays, which are fetched one at a time when written and read, so that files may be larger than memory. A file
 appears under its name only when it is complete. It ends with the checksum of everything before, and is loaded
-only if the checksum is right.
+only if the checksum is right. (`numpy.savez` bounds no sizes, has no checksum, and keeps all in memory.)
 
 A small file cannot fill the memory: the expanded size of its members is limited, and files written here
 respect the limit.

@@ -120,7 +120,7 @@ def figure(value: float, std: float) -> str:
 
 
 def percentage(value: float) -> str:
-    """Return a fraction as a percentage, rounded up: more than rounding errors never shows as 0.
+    """Return a fraction as a percentage, rounded up: what exceeds rounding errors never shows as 0%.
 
     >>> percentage(0.1234), percentage(1e-9)
     ('12.34%', '0.01%')

@@ -1,6 +1,7 @@
 """The dialect of a CSV file, and where its records start and end.
 
 The dialect is stated, never inferred from the records: one record could change how all others are read.
+Records are framed here, not by Arrow, whose errors quote the record.
 
 Quotation marks alternate: the first opens, the next closes, and a doubled one inside a field closes and
 opens again. So a line feed ends a record if an even number of marks precede it. This holds if every mark

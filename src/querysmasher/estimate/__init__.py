@@ -1,1 +1,1 @@
-"""Estimates of tables: non-negative, consistent and shrunk, so far better than unbiased on sparse data."""
+"""Estimates of tables: non-negative, consistent, and on sparse data far closer to the truth."""

@@ -220,7 +220,7 @@ class Direct:
 
     @classmethod
     def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
-        """Return them for a table of `total` records and a privacy cost of `cost` for all phases."""
+        """Return costs and fraction for a table of `total` records, at the privacy cost `cost` in all."""
         schema, unit = request.schema, budget.unit
         sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.weights]
         per_record = MEAN * math.fsum(sizes) / max(total, 1.0)

@@ -95,15 +95,15 @@ class Plan(Explained):
     asked: Workload | None = None
     """The workload to estimate, if the plan is meant for estimates: `workload` is then what is measured."""
     sizes_first: bool = False
-    """Whether `measure` learns the number of records first, and shares the rest of the budget by it.
+    """Whether `measure` learns the number of records first, and divides the rest of the budget accordingly.
 
-    The plan is then what it does for 30,000 records. The number costs 1% of the budget, or nothing where the
-    neighbours make it public.
+    The plan then shows what it would measure for 30,000 records. The number costs 1% of the budget, or
+    nothing where the neighbours make it public.
     """
 
     @property
     def gap(self) -> float:
-        """Certified: the objective is within this fraction of its optimum for these centres.
+        """Certified: the objective is within this fraction of the best possible plan of this kind.
 
         The objective is the weighted RMSE or, with `objective="worst"`, the largest standard error relative
         to its target. For `least_budget`, the gap bounds how much smaller all targets could be at the same

@@ -157,7 +157,7 @@ class CountedOnce:
         return self._counter.records()
 
     def left_out(self) -> Counts:
-        """Return what the table knows of records that were left out."""
+        """Return the counts of records that were left out."""
         return self._counter.left_out()
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:

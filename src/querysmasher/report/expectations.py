@@ -35,7 +35,7 @@ QUERY = "largest error of"
 """The heading of the queries that have the largest errors."""
 
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
-"""A table with so many times fewer queries and so many times larger errors than another gets a remark."""
+"""A table gets a remark if it has so many times fewer queries and larger errors than another."""
 
 MET = 1e-6
 """How far an error may exceed its target by rounding, relative to the target."""

@@ -67,7 +67,7 @@ class OutputSection(Section):
 
     @property
     def reliability(self) -> dict[str, Any]:
-        """The options of `Release.write`."""
+        """Level, thresholds and suppression, as options of `Release.write`."""
         return self.model_dump(include={"level", "thresholds", "suppress"})
 
 

@@ -109,7 +109,7 @@ class Estimator:
     """The independent measurements of each attribute set, whose variances add up."""
     public_total: bool
     strict: bool = True
-    """Whether to refuse queries of which something is not measured; else that counts as zero."""
+    """Whether to refuse queries that are not fully measured; otherwise missing parts count as zero."""
 
     def __post_init__(self) -> None:
         """Find the attributes that have a centre for every set, and a set whose rows are whole."""

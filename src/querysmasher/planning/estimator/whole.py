@@ -344,7 +344,7 @@ class CombinedEstimator(Estimator):
         return max(super().total(group) - self.gain(group, weighted=False), 0.0)
 
     def gain(self, group: Group, *, weighted: bool) -> float:
-        """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
+        """Return by how much rows measured whole lower the loss of a group that residuals determine."""
         squares = 0.0
         for tables in self._tables(group):
             left = right = tables
@@ -384,7 +384,7 @@ class CombinedEstimator(Estimator):
                 yield measured, a[:, at]
 
     def _checked(self, group: Group) -> tuple[Array, Array | None]:
-        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries of which something is left."""
+        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries that nothing determines."""
         known = self.covariances(group)
         if self.knows(group):
             return known, None

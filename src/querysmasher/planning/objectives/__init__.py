@@ -1,1 +1,1 @@
-"""Objectives: the same planner with other weights, and budgets to match."""
+"""What a plan minimises: the mean error, the largest error, or the budget."""

@@ -29,7 +29,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
 CLOSE, MOST = 0.05, 4
-"""Queries join within this fraction of the largest, up to so many of an entry."""
+"""A query joins if it is within this fraction of the largest, at most so many of an entry."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -172,7 +172,7 @@ class _InteriorPoint:
         return exact and self.unit * value * spending <= self.bound * (1 + PRECISION)
 
     def advance(self) -> None:
-        """Step towards the optimum: a predictor tells how much closer, and what a corrector mends."""
+        """Take one step of predictor and corrector towards the optimum."""
         count, slack, multipliers = len(self.x) + 1, self.slack, self.multipliers
         each, cost, weights = self._each(), self.spent / self.x, multipliers / slack
         pairs = self.classes[:, :, None] * count + self.classes[:, None, :]

@@ -71,7 +71,8 @@ class Replan:
     def first(self, workload: Workload, *, centred: bool = True) -> Plan:
         """Plan with the best choice of groups that are measured whole.
 
-        If `centred`, these may use the total of the others, and combine with them, which later plans do not.
+        If `centred`, these may use the total measured by the other groups, and answers combine both. Later
+        plans do neither.
         """
         planned = partial(self._beside_whole, workload)
         plan, clusters = best_candidate(workload, self.budget, self.options, planned, centred=centred)

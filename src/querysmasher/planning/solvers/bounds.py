@@ -122,7 +122,7 @@ GAIN = 1e-4
 
 
 def least_root(root: Array) -> float:
-    """Return a lower bound of the root loss at unit cost: zero, if one square root does not tell."""
+    """Return a lower bound of the root loss at unit cost: zero if one square root gives none."""
     diagonal = root_diagonal(root)
     return 0.0 if diagonal is None else float(np.linalg.norm(diagonal))
 

@@ -248,8 +248,9 @@ class MirroredStrategy(LineStrategy):
         return replace(plain, shift=np.rint(whole.answers_whole(whole.balance)).astype(np.int64))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        ((_, factor),) = rounded.factors
-        return 1.0 if self._unshifted(cast("Mirrored", factor)).spectrum.min() > 0 else math.inf
+        factor = cast("Mirrored", rounded.factors[0][1])
+        kept = factor.shift.any() or self._unshifted(factor).spectrum.min() > 0  # if not, none is shifted
+        return 1.0 if kept else math.inf
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

@@ -156,7 +156,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
     # --- integers ---
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        """Return integer multiples of the counts of nodes; leaves take what others leave of the path sums."""
+        """Return integer multiples of the counts of nodes; leaves get what rounding left over."""
         finest = 2.0**bits - 1
         scale = finest / float(np.sqrt(self.precisions.max()))
         multipliers = np.rint(np.sqrt(self.precisions) * scale)
