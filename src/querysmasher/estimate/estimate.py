@@ -136,7 +136,7 @@ class EstimatedCrossTable(LabelledTable):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """Tables that are non-negative, consistent and, on sparse data, far closer to the truth than others.
+    """Tables: non-negative, consistent and, on sparse data, far closer to the truth than unbiased ones.
 
     An estimate is post-processing of a release: it does not read the table again and has no privacy cost. It
     is biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or

@@ -103,7 +103,7 @@ class Plan(Explained):
 
     @property
     def gap(self) -> float:
-        """Certified: the objective is within this fraction of the best possible plan of this kind.
+        """Certified: the objective is within this fraction of the best plan around these centres.
 
         The objective is the weighted RMSE or, with `objective="worst"`, the largest standard error relative
         to its target. For `least_budget`, the gap bounds how much smaller all targets could be at the same

@@ -384,7 +384,7 @@ class CombinedEstimator(Estimator):
                 yield measured, a[:, at]
 
     def _checked(self, group: Group) -> tuple[Array, Array | None]:
-        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries that nothing determines."""
+        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries that are not fully determined."""
         known = self.covariances(group)
         if self.knows(group):
             return known, None
