@@ -181,7 +181,7 @@ class Subworkload:
     """What a workload leaves on one attribute set: terms, and strategies on lines and trees beside them."""
 
     attributes: tuple[int, ...]
-    """Increasing indices in the schema: the axes of the terms."""
+    """Increasing indexes in the schema: the axes of the terms."""
     terms: tuple[Term, ...]
     strategies: Mapping[int, Strategy] = field(default_factory=dict)
     """By attribute."""

@@ -36,7 +36,7 @@ from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload
 
 Attributes = tuple[int, ...]
-"""Indices of attributes in the schema."""
+"""Indexes of attributes in the schema."""
 
 FILTERS = 1e-3
 """Tolerance that filters keep for all prefixes, or all ranges, with equal weights."""
