@@ -16,7 +16,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_table import (
+
+import querysmasher as qs
+from querysmasher.data.check import NOTICE, check
+from querysmasher.data.sources import open_table
+from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
+from tests.data.mixed_table import (
     ARROW,
     SCHEMA,
     arrow,
@@ -30,11 +35,6 @@ from mixed_table import (
     wild_values,
 )
 from tests.profiles import fewer
-
-import querysmasher as qs
-from querysmasher.data.check import NOTICE, check
-from querysmasher.data.sources import open_table
-from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
 
 
 def by_hand(rows, name):

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mixed_table import counts
-from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import framing
@@ -19,6 +17,8 @@ from querysmasher.data.encoding import Encoder, Strings
 from querysmasher.data.framing import CSV
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
+from tests.data.mixed_table import counts
+from tests.profiles import fewer
 
 SCHEMA = Schema([Categorical("a", ["x", "y", "é", "x\ny"]), Ordinal("b", [0, 1, 2.5])])
 

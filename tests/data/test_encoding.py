@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mixed_table import position
-from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.encoding import Encoder
 from querysmasher.errors import DataError
+from tests.data.mixed_table import position
+from tests.profiles import fewer
 
 
 def places(attribute, column):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.profiles import fewer
-from tests.release.tables import TableCounter, Telltale, marginal
-from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.measurement import exact_distance, measure_distances
+from tests.profiles import fewer
+from tests.release.tables import TableCounter, Telltale, marginal
+from tests.strategies import integer_arrays
 
 SCHEMA = qs.Schema.of(a=2, b=3)
 
