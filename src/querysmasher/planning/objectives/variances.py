@@ -282,8 +282,8 @@ class VarianceTable:
     def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
         """Return the largest variance with each row of an entry's first cluster, and their terms.
 
-        With each come its rows of every cluster: the first of those that are equal within the fraction `TIE`.
-        They lie on the fronts, which are found unless that takes longer than to compare all products.
+        For each, return also its row in every cluster: the first of those equal within the fraction `TIE`.
+        These lie on the fronts, which are computed unless comparing all products is quicker.
         """
         count = len(self.entries[number].terms)
         columns = list(zip(*(columns for _, columns in self.entries[number].terms), strict=True))
@@ -308,9 +308,9 @@ class VarianceTable:
         return np.concatenate(values), rows, terms
 
     def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Array]]:
-        """Return the `most` largest variances of small entries of one cluster at once, and their terms.
+        """Yield small entries of one cluster and equal size, their `most` largest variances, and their terms.
 
-        The entries have equally many queries. Variances that are equal within `TIE` are in order.
+        Variances that are equal within `TIE` are in the order of their queries.
         """
         noise, sizes = np.append(variances, 0.0)[self.classes], defaultdict(list)
         for number, entry in enumerate(self.entries):
