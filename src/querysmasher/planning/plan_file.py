@@ -170,7 +170,7 @@ def check_plan(plan: Plan) -> None:
     sizes, inside = plan.workload.schema.sizes, set[object]()
     for m in plan.measured:
         increasing = list(m.attributes) == sorted(set(m.attributes).intersection(range(len(sizes))))
-        _require(increasing, "an attribute set is not given by increasing indices")
+        _require(increasing, "an attribute set is not given by increasing indexes")
         covered = sorted(a for axes, _ in m.blocks for a in axes) == list(range(len(m.attributes)))
         _require(covered, "strategies do not cover every attribute of a set once")
         positive = all(1 / LARGEST < x < LARGEST for x in (m.variance, m.root_loss))

@@ -54,12 +54,12 @@ class QueryPart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tied:
-    """Families that no strategy ties to others: their indices, their rows, and the strategies on their axes.
+    """Families that no strategy ties to others: their indexes, their rows, and the strategies on their axes.
 
     A family that keeps no attribute stands alone, without strategies.
     """
 
-    indices: tuple[int, ...]
+    indexes: tuple[int, ...]
     factors: tuple[AxisRows, ...]
     blocks: Blocks
     key: Hashable
@@ -309,7 +309,7 @@ class Estimator:
         for families in tied(measured, parts):
             variances = self.tied_variances(families, group)
             spread = [1] * len(parts)
-            for index, size in zip(families.indices, variances.shape, strict=True):
+            for index, size in zip(families.indexes, variances.shape, strict=True):
                 spread[index] = size
             yield variances.reshape(spread)
 

@@ -232,8 +232,8 @@ class Joined:
             if not bins or sum(given[i].rows for i in (*bins[-1], index)) > limits().merged_rows:
                 bins.append([])
             bins[-1].append(index)
-        members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
-        groups = tuple(_joined([given[index] for index in indices]) for indices in members)
+        members = tuple(sorted(tuple(indexes) for bins in alike.values() for indexes in bins))
+        groups = tuple(_joined([given[index] for index in indexes]) for indexes in members)
         joined = workload if groups == workload.groups else Workload(workload.schema, groups)
         return cls(workload, joined, members, factor)
 
@@ -311,10 +311,10 @@ def merged(workload: Workload, *, aimed: bool = False) -> Workload:
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:
     """Carry known multipliers over to the workload of `even`, which merges families or has more groups."""
     every = len(known.groups) == len(even.groups)
-    indices = [i for i, group in enumerate(even.workload) if every or group.target is not None]
+    indexes = [i for i, group in enumerate(even.workload) if every or group.target is not None]
     groups, rows = np.zeros(len(even.groups)), list(even.rows)
-    groups[indices] = known.groups
-    for index, group, numbers in zip(indices, known.workload, known.scopes.of_group, strict=True):
+    groups[indexes] = known.groups
+    for index, group, numbers in zip(indexes, known.workload, known.scopes.of_group, strict=True):
         by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), numbers, strict=True)}
         parts = even.workload.groups[index].parts()
         for (names, family), s in zip(parts, even.scopes.of_group[index], strict=True):

@@ -165,8 +165,8 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     bound = cost / (1 + plan.gap) ** 2
-    indices = [index for index, group in enumerate(workload) if group.target is not None]
-    whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
+    indexes = [index for index, group in enumerate(workload) if group.target is not None]
+    whole: Wholes = [(tuple(indexes[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
     if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]

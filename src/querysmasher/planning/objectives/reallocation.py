@@ -210,9 +210,9 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
     spent = float((table.spent / x).sum()) / plan.budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
     measured = list(plan.measured)
-    for variance, loss, indices in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
-        for i in indices:
-            root = math.sqrt(loss / len(indices))
+    for variance, loss, indexes in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
+        for i in indexes:
+            root = math.sqrt(loss / len(indexes))
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)

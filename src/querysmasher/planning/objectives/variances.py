@@ -85,7 +85,7 @@ class GroupTerms:
     """Equivalent groups: their clusters, and their terms."""
 
     members: Sequence[int]
-    """The indices of the groups."""
+    """The indexes of the groups."""
     clusters: tuple[tuple[int, ...], ...]
     """The families of every cluster, by index."""
     terms: tuple[tuple[int, tuple[int, ...]], ...]
@@ -124,7 +124,7 @@ class VarianceTable:
 
     def after(self, plan: Plan) -> VarianceTable:
         """Return the table of another plan of the workload; if it splits alike, only columns are new."""
-        noise = ([plan.measured[index].variance for index in indices] for indices in self.sets)
+        noise = ([plan.measured[index].variance for index in indexes] for indexes in self.sets)
         now, before = ([(m.attributes, m.blocks) for m in p.measured] for p in (plan, self._plan))
         if (
             plan.whole
@@ -152,11 +152,11 @@ class VarianceTable:
             noise = round(math.log(m.variance) / plan.tolerance)
             classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
         self.sets = sets or list(classes.values())
-        """The indices of the measured sets of every class."""
-        self._class_of = {id(plan.measured[i]): n for n, indices in enumerate(self.sets) for i in indices}
+        """The indexes of the measured sets of every class."""
+        self._class_of = {id(plan.measured[i]): n for n, indexes in enumerate(self.sets) for i in indexes}
         self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
         precisions = np.array([1 / m.variance for m in plan.measured])
-        self.variances = np.array([len(indices) / precisions[indices].sum() for indices in self.sets])
+        self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
         """The noise variance of every class, at which it costs as much."""
         change = plan.budget.unit.change
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
@@ -167,7 +167,7 @@ class VarianceTable:
         return replace(self._plan, measured=tuple(measured)).estimator
 
     def _equivalent(self) -> Iterable[list[int]]:
-        """Return the indices of groups with the same families, centres and classes of attribute sets."""
+        """Return the indexes of groups with the same families, centres and classes of attribute sets."""
         alike: dict[Hashable, list[int]] = {}
         workload, centres = self._plan.workload, self._plan.centres
         for index, (group, scope) in enumerate(zip(workload, self._scopes, strict=True)):
@@ -192,7 +192,7 @@ class VarianceTable:
             return GroupTerms(members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         families = [(family,) for family in range(len(group.families))]
-        together = connected([*families, *(part.indices for _, parts in listed for part in parts)])
+        together = connected([*families, *(part.indexes for _, parts in listed for part in parts)])
         clusters = tuple(together) if listed else ()  # queries without noise are zero or public
         columns = (tuple(self._column(parts, c, group, scopes) for c in clusters) for _, parts in listed)
         terms = tuple(zip((self._class_of[id(m)] for m, _ in listed), columns, strict=True))
@@ -212,9 +212,9 @@ class VarianceTable:
         self, parts: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
     ) -> int:
         """Return the column of a cluster: the product of the variances at σ² = 1 of the parts inside it."""
-        inside = [part for part in parts if part.indices[0] in cluster]
+        inside = [part for part in parts if part.indexes[0] in cluster]
         kind = tuple(scopes[family] for family in cluster)
-        key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
+        key = (kind, *((tuple(map(cluster.index, part.indexes)), part.key) for part in inside))
         if key in self._numbers:
             return self._numbers[key]
         rows = math.prod(group.families[family].rows for family in cluster)
@@ -230,8 +230,8 @@ class VarianceTable:
         shape = tuple(group.families[family].rows for family in cluster)
         values = np.ones(shape)
         for part in inside:
-            order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
-            spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
+            order = sorted(range(len(part.indexes)), key=part.indexes.__getitem__)
+            spread = [n if family in part.indexes else 1 for n, family in zip(shape, cluster, strict=True)]
             variances = self.estimator.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
         return np.maximum(values.ravel(), 0.0)
@@ -334,7 +334,7 @@ class VarianceTable:
             yield numbers, values[each, chosen], columns[index[:, None, :], chosen[:, :, None]]
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
-        """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""
+        """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
         distinct = tuple(sorted(set(columns)))
         if (distinct, pruned) not in self._fronts:
             table = np.stack([self.columns[c] for c in distinct], axis=1)
@@ -345,10 +345,10 @@ class VarianceTable:
 
 
 def front(table: Array) -> Integers:
-    """Return indices of rows of which one attains the maximum of every sum with nonnegative coefficients.
+    """Return indexes of rows of which one attains the maximum of every sum with nonnegative coefficients.
 
     The table has nonnegative entries. A row is left out if another is at least as large in every column. Of
-    equal rows the first is kept. Indices increase.
+    equal rows the first is kept. Indexes increase.
     """
     left = in_order(-table.sum(axis=1))
     scale = table.max(axis=0)
