@@ -10,7 +10,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mixed_table import (
+
+from querysmasher.data.counting import Limits
+from querysmasher.data.sources import open_table
+from querysmasher.errors import (
+    DataError,
+    TooLargeError,
+    UnknownAttributeError,
+    as_given,
+)
+from querysmasher.schema import Schema
+from tests.builders import PRIVATE
+from tests.data.mixed_table import (
     ARROW,
     SCHEMA,
     SETS,
@@ -23,18 +34,7 @@ from mixed_table import (
     unclean_rows,
     wild_values,
 )
-from tests.builders import PRIVATE
 from tests.profiles import fewer
-
-from querysmasher.data.counting import Limits
-from querysmasher.data.sources import open_table
-from querysmasher.errors import (
-    DataError,
-    TooLargeError,
-    UnknownAttributeError,
-    as_given,
-)
-from querysmasher.schema import Schema
 
 TINY = Limits(read_rows=7, chunk_rows=10, keep_bytes=0, batch_cells=50)
 
@@ -199,8 +199,8 @@ def test_mixed_objects_are_refused_without_being_shown():
 @pytest.mark.parametrize(
     ("name", "column", "expected"),
     [
-        ("sex", [1, 2], "texts"),
-        ("post code", [1, 2], "texts"),
+        ("sex", [1, 2], "strings"),
+        ("post code", [1, 2], "strings"),
         ("age", [True, False], "numbers"),
         ("member", [0, 1], "booleans"),
         ("income", [True], "numbers"),

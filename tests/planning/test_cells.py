@@ -14,7 +14,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
-from tests.planning.test_whole import predicates
+from tests.planning.test_whole_queries import predicates
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads

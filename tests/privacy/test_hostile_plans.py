@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.hostile import hostile_plans
-from tests.profiles import fewer
-from tests.release.tables import TableCounter, Telltale, marginal, released, squared_change, units
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.measurement import exact_answers, measure_table
+from tests.privacy.hostile import hostile_plans
+from tests.profiles import fewer
+from tests.release.tables import TableCounter, Telltale, marginal, released, squared_change, units
 
 SLACK = Fraction(1, 2**29)
 """What the accountant may add where multipliers are summed in floating point."""

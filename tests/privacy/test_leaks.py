@@ -21,8 +21,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.builders import UNIFORM
-from tests.release.tables import frame, marginal, whole
 
 import querysmasher as qs
 from querysmasher.data import counting
@@ -33,6 +31,8 @@ from querysmasher.privacy import measurement
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release import reconstruction as store_module
+from tests.builders import UNIFORM
+from tests.release.tables import frame, marginal, whole
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 

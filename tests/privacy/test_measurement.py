@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import UNIFORM
-from tests.release.tables import TableCounter, Telltale, random_counts, units, whole
-from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
@@ -26,6 +23,9 @@ from querysmasher.privacy.factors.matrix import EXACT
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.measurement import exact_answers, measure_table
 from querysmasher.privacy.phases import Phases
+from tests.builders import UNIFORM
+from tests.release.tables import TableCounter, Telltale, random_counts, units, whole
+from tests.strategies import integer_arrays
 
 LOOSE = qs.PrivacyCost(1e30)
 

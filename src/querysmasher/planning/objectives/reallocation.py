@@ -29,7 +29,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
 CLOSE, MOST = 0.05, 4
-"""A query joins if it is within this fraction of the largest, at most so many of an entry."""
+"""Queries within the fraction `CLOSE` of the largest join, at most `MOST` of an entry at a time."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -42,9 +42,9 @@ class Reallocation:
     """The best noise variances of a table's classes, for targets of its entries."""
 
     def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float, by_column: Array) -> None:
-        """Take the target of every entry, infinite for those without any, and expectations of columns.
+        """Take the target of every entry, infinite if it has none, and the expectations of the columns.
 
-        Expected variances count as queries: they keep to targets too, and depend on all classes.
+        Expected variances count as queries: they must meet the targets too, and depend on all classes.
         """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
         self._most = table.coefficients(np.array([column.max() for column in table.columns]))
@@ -54,7 +54,7 @@ class Reallocation:
         self._expected = table.expected_terms(by_column) / loose[:, None]
 
     def least_largest(self, most: float = math.inf) -> tuple[Array, float]:
-        """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`."""
+        """Return the noise variances that minimise the largest V, and this V: infinite if above `most`."""
         x, known, bound = self.table.variances, -1, 0.0
         best = x, math.inf
         while known < len(self.table.near) and best[1] > bound * (1 + 2 * PRECISION):
@@ -204,9 +204,9 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
     spent = float((table.spent / x).sum()) / plan.budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
     measured = list(plan.measured)
-    for variance, loss, indices in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
-        for i in indices:
-            root = math.sqrt(loss / len(indices))
+    for variance, loss, indexes in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
+        for i in indexes:
+            root = math.sqrt(loss / len(indexes))
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)

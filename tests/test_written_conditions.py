@@ -13,7 +13,7 @@ import querysmasher as qs
 from querysmasher.errors import PredicateError, UnknownAttributeError
 from querysmasher.formatting import written_name
 from tests.reference import query_rows
-from tests.workload.test_predicates import ORDER, SCHEMA, asked
+from tests.test_conditions import ORDER, SCHEMA, asked
 
 ODD_NAMES = (
     "hours-per-week",

@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts import INTEGERS, check_after_noise, check_proof, check_storage
-from tests.privacy.toy_factor import Differences
-from tests.profiles import fewer
-from tests.release.tables import TableCounter, Telltale, random_counts, released, squared_change, units
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PrivacyError
@@ -37,6 +33,10 @@ from querysmasher.privacy.noise import noise_source
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.release.release import Release
+from tests.contracts import INTEGERS, check_after_noise, check_proof, check_storage
+from tests.privacy.factors.toy_factor import Differences
+from tests.profiles import fewer
+from tests.release.tables import TableCounter, Telltale, random_counts, released, squared_change, units
 
 # --- the contract ----------------------------------------------------------------------------------
 

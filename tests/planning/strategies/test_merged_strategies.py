@@ -27,7 +27,7 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.planning.test_lattice import exact_rank
-from tests.privacy.test_factors import every_number
+from tests.privacy.factors.test_factors import every_number
 from tests.strategies import full_rank_matrices, integer_arrays
 
 
