@@ -143,9 +143,9 @@ def preview(values: Sequence[object], most: int = 4) -> str:
     >>> preview(["F", "M"]), preview(range(100))
     ('F, M', '0, 1, 2, …, 99')
     """
-    shown = [str(v) for v in values[:most]]
+    shown = [one_line(str(v)) for v in values[:most]]
     if len(values) > most:
-        shown = [*shown[:-1], "…", str(values[-1])]
+        shown = [*shown[:-1], "…", one_line(str(values[-1]))]
     return ", ".join(s if len(s) <= 40 else s[:39] + "…" for s in shown)
 
 

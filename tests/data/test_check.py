@@ -197,7 +197,7 @@ def test_as_a_frame():
 def test_too_many_records():
     found = check(SCHEMA, arrow(clean_rows(5)), max_records=4)
     assert not found.ok
-    assert found.verdict() == "The table is refused: it has more than max_records = 4 records."
+    assert found.verdict() == "The table is refused: it has more records than max_records = 4."
 
 
 def test_it_writes_nothing(tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def test_dictionaries():
 
 
 def test_wrong_type_names_attribute_and_type_only():
-    with pytest.raises(DataError, match=r"attribute 'a': expected a column of texts or numbers, got date32"):
+    with pytest.raises(DataError, match=r"'a': expected a column of strings or numbers, got date32"):
         codes(Categorical("a", ["x", 1]), [10**4], pa.date32())
 
 

@@ -199,8 +199,8 @@ def test_mixed_objects_are_refused_without_being_shown():
 @pytest.mark.parametrize(
     ("name", "column", "expected"),
     [
-        ("sex", [1, 2], "texts"),
-        ("post code", [1, 2], "texts"),
+        ("sex", [1, 2], "strings"),
+        ("post code", [1, 2], "strings"),
         ("age", [True, False], "numbers"),
         ("member", [0, 1], "booleans"),
         ("income", [True], "numbers"),

@@ -115,7 +115,7 @@ def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     data = data_of(page)
     assert len(data["groups"]) == 50
     assert data["all_groups"] == len(plan.workload.groups)
-    assert f"The {len(plan.workload.groups) - 50:,} groups with the smallest errors" in page
+    assert f"Not on this page: {len(plan.workload.groups) - 50:,} groups with the smallest errors." in page
     assert len(data["charts"]["spread"]["layer"]) == 4
 
 

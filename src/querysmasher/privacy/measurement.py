@@ -123,7 +123,7 @@ def _counted(
     with Bar("Counting", None, progress):  # its steps would reveal the number of records
         records = counter.records()
     if records > max_records:
-        msg = f"data: the table has more than max_records = {max_records:,} records; nothing was measured"
+        msg = f"data: the table has more records than max_records = {max_records:,}; nothing was measured"
         raise DataError(msg)
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, attributes in enumerate(names):

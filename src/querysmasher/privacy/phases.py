@@ -71,7 +71,7 @@ class Phases:
             return None
         records = self._counter.records()
         if records > self.max_records:
-            raise DataError(f"data: the table has more than max_records = {self.max_records:,} records")
+            raise DataError(f"data: the table has more records than max_records = {self.max_records:,}")
         return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:

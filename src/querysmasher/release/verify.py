@@ -44,7 +44,7 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import (
     CLOSE,
     FAILED,
-    NOT_ASKED,
+    NOT_CHECKED,
     OK,
     OPEN,
     UNREADABLE,
@@ -464,9 +464,9 @@ def _recorded(release: Release, ledger: Ledger | None) -> Finding:
     """Look up the entry of the release."""
     entry = release.entry
     if entry is None:
-        return Finding("ledger", NOT_ASKED if ledger is None else FAILED, release.record)
+        return Finding("ledger", NOT_CHECKED if ledger is None else FAILED, release.record)
     if ledger is None:
-        return Finding("ledger", NOT_ASKED, f"{release.record} No ledger was given to look it up.")
+        return Finding("ledger", NOT_CHECKED, f"{release.record} No ledger was given to look it up.")
     try:
         chain = ledger.verify()
     except QuerySmasherError as error:

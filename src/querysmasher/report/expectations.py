@@ -340,7 +340,7 @@ def plan_notebook(plan: Plan) -> str:
     rows = _rows(plan)
     header, *cells = expected_table(rows, plan.workload.schema)
     return notebook(
-        f"Plan for {plan.workload.query_count:,} queries",
+        f"Plan for {plan.workload.size_in_words}",
         table(["", ""], facts(plan)),
         table(header, cells, numbers=[1, 2, 3, 4]) if rows else None,
     )

@@ -347,7 +347,7 @@ def _error_section(plan: Plan, groups: int, *, with_curve: bool) -> Html:
     without = element("p", "This budget is too far from common values of ε to draw error against ε.")
     searched, left_out = largest_errors(plan) is not None, groups - GROUPS
     aimed = searched and plan.workload.has_targets
-    note = f"The {left_out:,} groups with the smallest errors are not on this page."
+    note = f"Not on this page: {count(left_out, 'group')} with the smallest errors."
     return markup(
         "errors",
         curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,

@@ -142,8 +142,8 @@ class Column:
     def to_arrow(self) -> Any:
         """Return the column as an Arrow array."""
         kind = value_type(self.values)
-        texts = [one_line(str(v)) for v in self.values] if kind == pa.string() else list(self.values)
-        return pa.array(texts, kind).take(pa.array(self.indexes, pa.int64()))
+        strings = [one_line(str(v)) for v in self.values] if kind == pa.string() else list(self.values)
+        return pa.array(strings, kind).take(pa.array(self.indexes, pa.int64()))
 
 
 def cell_columns(

@@ -25,6 +25,7 @@ from querysmasher.errors import (
     some,
     warn,
 )
+from querysmasher.formatting import count
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
@@ -204,15 +205,13 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         return ONE_ATTRIBUTE[family]((attribute.size,))
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
-            raise WorkloadError(
-                f"{here}: made for shape {family.shape}, but the attribute has {attribute.size} values"
-            )
+            values = count(attribute.size, "value")
+            raise WorkloadError(f"{here}: made for shape {family.shape}, but the attribute has {values}")
         return family
     if isinstance(family, str) or not isinstance(family, Iterable):
         msg = f"{here}: {not_one_of([*ONE_ATTRIBUTE, 'or a matrix of rows'], family)}"
-        write = (
-            f"write {attribute.natural_family!r}, or one list per query, over its {attribute.size:,} values"
-        )
+        values = count(attribute.size, "value")
+        write = f"write {attribute.natural_family!r}, or one list per query, over its {values}"
         raise WorkloadError(msg if isinstance(family, str) else f"{msg}; {write}")
     return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
 

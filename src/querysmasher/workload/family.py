@@ -23,7 +23,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given
 from querysmasher.fields import items, text, whole
-from querysmasher.formatting import written_name
+from querysmasher.formatting import count, written_name
 from querysmasher.schema import EXAMPLE, Schema
 
 MAX_MATRIX_ENTRIES = 400_000_000
@@ -96,7 +96,9 @@ class Family:
 
     def __repr__(self) -> str:
         """Count the queries and the cells."""
-        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
+        return (
+            f"{type(self).__name__}({count(self.rows, 'query', 'queries')} over {count(self.cells, 'cell')})"
+        )
 
     @property
     def is_symmetric(self) -> bool:
@@ -271,7 +273,7 @@ def optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else read(value)
 
 
-def texts(value: object) -> tuple[str, ...]:
+def strings(value: object) -> tuple[str, ...]:
     """Read a list of strings."""
     return tuple(map(text, items(value)))
 

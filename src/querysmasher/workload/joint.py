@@ -23,7 +23,7 @@ from querysmasher.workload.family import (
     optional,
     row_weights,
     said_of,
-    texts,
+    strings,
 )
 
 
@@ -132,7 +132,7 @@ class Rows(Family):
     title: str = field(default="rows", compare=False)
 
     name: ClassVar[str] = "rows"
-    readers: ClassVar = {"array": floats, "title": text, "row_labels": optional(texts)}
+    readers: ClassVar = {"array": floats, "title": text, "row_labels": optional(strings)}
     structure: ClassVar[Structure] = Structure.ROWS
 
     def __post_init__(self) -> None:

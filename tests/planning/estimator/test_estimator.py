@@ -276,7 +276,7 @@ def test_later_weights_do_not_change_variances():
 
 
 def test_what_one_group_taught_is_right_for_the_next():
-    """The estimator caches by content: attributes of equal size, other indices, other orders."""
+    """The estimator caches by content: attributes of equal size, other indexes, other orders."""
     schema = qs.Schema.of(a=3, b=3, c=3)
     plan = plan_uniform(
         qs.queries(schema, a="prefix", b=[[1, 0, 0], [0, 1, 0]], c="range")
