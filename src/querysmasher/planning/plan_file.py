@@ -116,7 +116,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 
 
 def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
-    """Return the sum of the measurements' losses, or the stored loss of a mixture, which is at most that."""
+    """Return the sum of the measurements' losses, or the stored loss if whole queries make it smaller."""
     most = math.fsum(m.variance * m.root_loss**2 for m in measured)
     stored = number(data["weighted_loss"], 0, math.inf)
     if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):

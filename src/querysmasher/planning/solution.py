@@ -65,7 +65,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Upper bound on how far the root of the value exceeds the least, as a fraction."""
+        """Upper bound on how far the root of the value exceeds the least possible, as a fraction."""
         return max(0.0, math.sqrt(self.value / self.bound) - 1) if self.bound > 0 else math.inf
 
 

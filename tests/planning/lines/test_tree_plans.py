@@ -13,8 +13,8 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.planning.limits import limited, limits
 from tests.builders import COST, SPLIT, as_lines
-from tests.planning.lines.test_forest import trees
 from tests.release.tables import check_simulated, frame, random_counts
+from tests.strategies import trees
 
 
 def sized_trees(size, leaves=None):

@@ -42,7 +42,7 @@ class QueryPart:
     kept: AttributeSet
     key: Hashable
     content: Array | Callable[[], Array]
-    """The rows, or what writes them out."""
+    """The rows, or a function that returns them."""
     predict: Callable[[], Array] | None = None
     """Computes the variances at σ² = 1, or their sum, without rows: for a line, split by its strategy."""
 
@@ -163,7 +163,7 @@ class Estimator:
         yield from left
 
     def knows(self, group: Group) -> bool:
-        """Return whether everything is measured of the group's queries."""
+        """Return whether every set on which the group leaves something is measured completely."""
         return all(
             self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.parts(group)
         )
@@ -322,7 +322,7 @@ class Estimator:
         )
 
     def contains(self, group: Group) -> bool:
-        """Return whether the only measurement, of whole rows, tells all queries of a group."""
+        """Return whether the only measurement, of whole rows, determines all queries of a group."""
         ((attributes, parts),) = self.parts(group)
         noises = self.measured.get(attributes, ())
         inside = (self.strategies[t.blocks[0][1]].contains(t.factors) for n in noises for t in tied(n, parts))
@@ -424,7 +424,7 @@ class Estimator:
     ) -> Array:
         """Return a marginal on attributes in any order, right for every query that can be answered.
 
-        `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
+        `residual` returns the estimated residual of a set, or None; `answers`, those to all whole rows.
         """
         return self.lifted(residual, attributes)
 
