@@ -149,7 +149,10 @@ class Column:
 def cell_columns(
     attributes: Sequence[Attribute], shape: tuple[int, ...], repeats: int = 1
 ) -> tuple[Column, ...]:
-    """Return a column per attribute: its value in each cell, in row-major order; past the last, all values."""
+    """Return a column per attribute: its value in each cell, in row-major order.
+
+    An index after the last value means all values. Every cell occurs `repeats` times in a row.
+    """
     if not attributes:
         return ()
     indexes = np.indices(shape).reshape(len(shape), -1).repeat(repeats, axis=1).tolist()
