@@ -52,7 +52,7 @@ def _spread(margins: Array, kept: Axes, sizes: Sequence[int]) -> Array:
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
-    """Return tables to start from: the product of all pairs, with singles that occur several times divided out.
+    """Return tables to start from: the product of all pairs, with repeated singles divided out.
 
     Without pairs, attributes are independent.
     """

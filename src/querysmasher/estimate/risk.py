@@ -157,7 +157,7 @@ class Space:
     """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
 
     def __init__(self, evidence: Evidence, tables: Sequence[AttributeSet], smallest: int = 1) -> None:
-        """Take the evidence, tables whose parts were all measured, and the order of the smallest one wanted."""
+        """Take the evidence, tables whose parts were all measured, and the size of the smallest wanted."""
         self._sizes = evidence.schema.sizes
         self._tables = tables
         self._smallest = smallest
@@ -228,7 +228,7 @@ class Space:
 
     @cached_property
     def _stacks(self) -> list[tuple[list[AttributeSet], Indexes]]:
-        """Tables of one shape, with the coordinate of each element; the first along an axis is a sum."""
+        """Tables of one shape, with the coordinate of each element; the first of an axis is a sum."""
         return [(batch, self._indexes(batch)) for batch in batches(self._tables, self._sizes)]
 
     def _indexes(self, tables: Sequence[AttributeSet]) -> Indexes:
