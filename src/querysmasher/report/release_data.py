@@ -207,9 +207,9 @@ def _as_read(schema: Schema, axes: Axes) -> list[int]:
 
 
 def _signals(schema: Schema, table: Table) -> tuple[float, float]:
-    """Return the mean squared differences from even counts and from independence, over the noise.
+    """Return the mean squared differences from even counts, and from independence, over the noise.
 
-    On one attribute, both are the first of these. They have three digits, so that rounding errors break no ties.
+    On one attribute both are the first. They have three digits, so that rounding errors break no ties.
     """
     values = table.values.reshape([schema.sizes[a] for a in table.attributes])
     even = values - values.mean()
