@@ -167,7 +167,7 @@ SHAPES = np.geomspace(0.03, 30, 13)
 """The shapes of gamma distributions: the larger the shape, the smaller the largest counts."""
 
 NEAR, MOST_POINTS = np.arange(-4.0, 4.5, 0.5), 4_000
-"""Offsets of grid points from each noisy count, in standard errors; and the maximum number of these points."""
+"""Offsets of grid points from each noisy count, in standard errors; and the maximum number of points."""
 
 
 def single(noisy: Array, variance: float, total: float) -> Array:
@@ -256,7 +256,7 @@ POINTS, REACH = 17, 4.0
 
 
 def is_rough(noisy: Noisy) -> bool:
-    """Return whether a noisy total is positive, but with so large a relative error that it can be improved."""
+    """Return whether a noisy total is positive, with a relative error so large that it can be improved."""
     value = float(noisy.values)
     return value > 0 and math.sqrt(noisy.variance) > ROUGH * value
 
