@@ -135,7 +135,7 @@ def test_a_plan_says_what_is_whole():
     shares = [row.budget_share for row in plan.summary()]
     assert sum(shares[-4:]) == pytest.approx(1 / plan.measured[-1].variance)
     whole = qs.plan(_part(plan.workload, plan.whole, True), COST)
-    assert "the optimum of any mechanism" in repr(whole)
+    assert "the best possible matrix mechanism" in repr(whole)
     assert whole.limit().excess == pytest.approx(whole.gap)
 
 

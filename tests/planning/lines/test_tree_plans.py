@@ -203,7 +203,7 @@ def test_what_a_plan_and_a_release_of_many_values_say(tmp_path):
     schema = qs.Schema.of(x=n, sex=2)
     tree = qs.hierarchy(schema, "x", state=np.arange(n) // 3_000, county=np.arange(n) // 100)
     plan = qs.plan(qs.queries(schema, x=tree), COST)
-    assert "the optimum of any mechanism" in str(plan)
+    assert "the best possible matrix mechanism" in str(plan)
     assert plan.worst == pytest.approx(math.sqrt(plan.variances(plan.workload).max()))
     assert "not computed" not in str(plan)
     crossed = qs.plan(qs.all_kway(schema, [1, 2], {"x": tree, "sex": "identity"}), COST)
