@@ -120,12 +120,12 @@ def figure(value: float, std: float) -> str:
 
 
 def percentage(value: float) -> str:
-    """Return a fraction as a percentage, rounded up: what exceeds rounding errors never shows as 0%.
+    """Return an upper bound on a fraction as a percentage, rounded up: never 0%.
 
     >>> percentage(0.1234), percentage(1e-9)
     ('12.34%', '0.01%')
     """
-    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-10 else "0%"
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%"
 
 
 def count(value: int, singular: str, plural: str | None = None) -> str:

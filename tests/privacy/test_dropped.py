@@ -23,7 +23,7 @@ from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.provenance import spent
 from tests.builders import ALARM, UNIFORM
-from tests.privacy.test_leaks import held, shown
+from tests.privacy.search import held, shown
 from tests.release.tables import TableCounter, Telltale, released, squared_change, whole
 
 KEY = bytes(range(32))

@@ -141,7 +141,7 @@ def test_many_sets_are_added_up_by_their_number_of_attributes(tmp_path):
     shown = [row["said"] for row in plan_report._share_rows(plan)]
     assert all(said in page for said in shown)
     assert sum(round(10 * float(said.rstrip("%"))) for said in shown) == 1000
-    assert "The attribute sets one by one (37 of 37)" in page
+    assert "The attribute sets one by one<" in page
     assert "a0 × a1" in page
 
 

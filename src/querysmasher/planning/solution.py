@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from querysmasher.formatting import percentage
 from querysmasher.planning.strategies import Strategy
 
 
@@ -85,5 +86,5 @@ class Limit:
             return f"limit not computed: {self.reason}"
         return (
             f"no matrix mechanism has a weighted RMSE below {self.rmse:.4g}: the plan is at most "
-            f"{max(self.excess, 0.0):.2%} above the best possible"
+            f"{percentage(self.excess)} above the best possible"
         )

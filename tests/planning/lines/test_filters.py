@@ -15,7 +15,7 @@ from querysmasher.planning.solvers.bounds import window_bound
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from tests.builders import COST
+from tests.builders import COST, moving
 from tests.profiles import fewer
 
 LINE = 200
@@ -146,14 +146,6 @@ def test_several_families_on_one_attribute_gain_by_a_centre_on_every_set():
 
 
 # --- ranges of given lengths -------------------------------------------------------------------
-
-
-def moving(schema, lengths, weights=None):
-    """All ranges of some lengths."""
-    size = schema["a"].size
-    first = np.concatenate([np.arange(size - length + 1) for length in lengths])
-    last = first + np.repeat(lengths, [size - length + 1 for length in lengths]) - 1
-    return qs.queries(schema, a=qs.ranges(schema, "a", first, last, weights=weights))
 
 
 @fewer(40)

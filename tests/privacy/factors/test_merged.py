@@ -13,7 +13,7 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.contracts import integer_rows
-from tests.privacy.factors.test_factors import merged
+from tests.privacy.factors.drawn_factors import merged
 
 MAPS = (np.array([0, 1, 1, 0]), np.array([1, 0, 2]))
 LABELS = np.array([[0, 2, 1], [1, 1, 0]])

@@ -11,7 +11,7 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.contracts import tree_integers
-from tests.privacy.factors.test_factors import forests
+from tests.privacy.factors.drawn_factors import forests
 
 SMALL = {
     "classes": np.array([0, 1, 2]),

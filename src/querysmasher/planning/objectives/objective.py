@@ -369,7 +369,7 @@ class Objective:
 OBJECTIVES = {
     objective.name: objective
     for objective in (
-        Objective("mean", plan_within, "The weighted error", largest=False),
+        Objective("mean", plan_within, "The weighted root mean square error", largest=False),
         Objective("worst", plan_worst, "The largest error", largest=True),
     )
 }

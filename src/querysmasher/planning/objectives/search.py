@@ -120,9 +120,12 @@ class Search:
                 self._floor, trial = 5 * self._floor, last
                 multipliers = self._stepped(trial) if trial else multipliers
                 continue
-            settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            settled, rise = trial.bound < highest * (1 + tolerance), trial.bound - highest
+            far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
+            highest = max(trial.bound, highest)
             goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
-            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            if not far:
+                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres

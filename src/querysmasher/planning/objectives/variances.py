@@ -107,6 +107,8 @@ class VarianceTable:
         """The scopes of every column's families."""
         self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
         """The parts, the cluster and a group of every column, unless groups are measured whole."""
+        self.near: dict[tuple[int, ...], None] = {}
+        """Queries near the largest, also of similar plans: each is an entry, and a row of every cluster."""
         self.entries = [self._entry(members) for members in self._equivalent()]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
@@ -268,21 +270,28 @@ class VarianceTable:
         """Return the expectation of every term of every entry."""
         return np.asarray(np.append(by_column, 1.0)[self._column_of].prod(axis=1))
 
+    def terms(self, queries: Integers) -> Array:
+        """Return the terms of queries: each is an entry, and a row of every cluster."""
+        column_of, starts = self._column_of[queries[:, 0]], np.cumsum([0, *map(len, self.columns)])
+        values = np.append(np.concatenate(self.columns), 1.0)
+        index = np.where(column_of < len(self.columns), starts[column_of] + queries[:, 1:, None], -1)
+        return np.asarray(values[index].prod(axis=1))
+
     # --- largest variances ---
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        entry, (values, rows, _) = self.entries[number], self.peaks(number, variances)
+        entry, (values, rows) = self.entries[number], self.peaks(number, variances)
         sizes, first = self._plan.workload.groups[entry.members[0]].shape, first_largest(values)
         query = np.zeros(len(sizes), dtype=np.intp)
-        for cluster, index in zip(entry.clusters, rows, strict=True):
-            query[list(cluster)] = np.unravel_index(index[first], [sizes[family] for family in cluster])
+        for cluster, index in zip(entry.clusters, rows[first, 1:], strict=False):
+            query[list(cluster)] = np.unravel_index(index, [sizes[family] for family in cluster])
         return float(values.max()), tuple(query.tolist())
 
-    def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
-        """Return the largest variance with each row of an entry's first cluster, and their terms.
+    def peaks(self, number: int, variances: Array) -> tuple[Array, Integers]:
+        """Return the largest variance with each row of an entry's first cluster, and its queries.
 
-        For each, return also its row in every cluster: the first of those equal within the fraction `TIE`.
+        A query is the entry and its row of every cluster: the first of those equal within the fraction `TIE`.
         These lie on the fronts, which are computed unless comparing all products is quicker.
         """
         count = len(self.entries[number].terms)
@@ -302,13 +311,18 @@ class VarianceTable:
             best = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
             where.append((start + np.arange(len(sums))) * len(rest) + best)
         chosen = np.unravel_index(np.concatenate(where), [len(matrix) for matrix in (first, *others)])
-        terms = np.zeros((len(first), self.classes.shape[1]))
-        terms[:, :count] = math.prod(matrix[i] for matrix, i in zip((first, *others), chosen, strict=True))
-        rows = [index[i] for (index, _), i in zip(fronts, chosen, strict=False)]
-        return np.concatenate(values), rows, terms
+        queries = self._queries(np.full(len(first), number))
+        for cluster, ((index, _), i) in enumerate(zip(fronts, chosen, strict=False), 1):
+            queries[:, cluster] = index[i]
+        return np.concatenate(values), queries
 
-    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Array]]:
-        """Yield small entries of one cluster and equal size, their `most` largest variances, and their terms.
+    def _queries(self, numbers: Integers) -> Integers:
+        """Return the first query of each entry: its number, and its row of every cluster."""
+        rows = np.zeros((len(numbers), self._column_of.shape[1]), dtype=np.intp)
+        return np.concatenate([numbers[:, None], rows], axis=1)
+
+    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Integers]]:
+        """Yield small entries of one cluster and equal size, their `most` largest variances and queries.
 
         Variances that are equal within `TIE` are in the order of their queries.
         """
@@ -331,7 +345,9 @@ class VarianceTable:
             for rank in range(chosen.shape[1]):
                 chosen[:, rank] = left.argmax(axis=1)
                 left[each[:, 0], chosen[:, rank]] = -1.0
-            yield numbers, values[each, chosen], columns[index[:, None, :], chosen[:, :, None]]
+            queries = self._queries(np.repeat(numbers, chosen.shape[1]))
+            queries[:, 1] = chosen.ravel()
+            yield numbers, values[each, chosen], queries
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
