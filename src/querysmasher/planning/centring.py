@@ -45,7 +45,7 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
-"""Maximum ratio of the total's weight to the queries', and of these: a larger one changes little."""
+"""Maximum ratio between the weights of the total and of the queries: a larger one changes little."""
 
 FEW = 10
 """Centres of fewer values are tried much further from uniform: affine queries on CPS gain 0.3%."""
@@ -61,7 +61,7 @@ class CentreSearch:
     """Whether no other centres, uniform ones included, can be clearly better."""
 
     def at(self, way: float) -> Centres:
-        """Return centres in ratios of small integers: the best found for 1, further from uniform above."""
+        """Return centres as ratios of integers: the best found if `way` is 1, else further from uniform."""
         centres = {strategy: strategy.centre_at(way) for strategy in set(self.best)}
         return tuple(centres[strategy] for strategy in self.best)
 
