@@ -166,8 +166,8 @@ class Comparison:
 
 
 def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
-    mine = options["mechanism"] == DEFAULT
-    with limited(whole_work=limits().whole_work if mine else min(limits().whole_work, COMPARED_WORK)):
+    is_default = options["mechanism"] == DEFAULT
+    with limited(whole_work=limits().whole_work if is_default else min(limits().whole_work, COMPARED_WORK)):
         made = plan(workload, budget, objective=objective, progress=False, **options)
     scale = math.sqrt(workload.query_count / _total_weight(workload))
     return made.weighted_rmse * scale, made.worst, ""

@@ -131,7 +131,7 @@ class Verdict:
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
-    """Check a published release; read neither data nor a plan.
+    """Check a published release, without data and without planning again.
 
     Args:
         folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.
