@@ -62,7 +62,7 @@ from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
 
 VERSION = "querysmasher"
-"""The key of the version that wrote a summary; all others follow from the release."""
+"""The key of the version that wrote a summary; the content of all other keys follows from the release."""
 
 OTHERWISE = (
     "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
