@@ -110,7 +110,7 @@ TOGETHER = {
         "README.md",
         "documentation/test_reference.py",  # plans the same spec as the next one and the quick start
         "test_the_tour_of_the_help_runs",
-        "cli/test_others.py",
+        "cli/test_reviewing.py",
         "comparison/test_compare.py",
         "release/test_verify_files.py",
         "_page",

@@ -9,6 +9,7 @@ import math
 from functools import reduce
 
 import numpy as np
+import pytest
 
 from querysmasher.planning.centre import Centre
 from tests.semidefinite import Program
@@ -301,3 +302,50 @@ def optimal_worst(workload, centres, unit, caps=None):
     for own, square in zip(variances, squares, strict=True):
         program.require([*own, largest.item()], [*(-1.0 for _ in own), square])
     return program.minimum(largest)
+
+
+def check_variances(plan, workload):
+    """Against the best estimates from all measured rows, over all cells of the schema."""
+    expected = variances(plan, workload)
+    np.testing.assert_allclose(plan.variances(workload), expected, rtol=1e-6)
+    if workload is plan.workload:
+        assert query_rows(workload)[1] @ expected == pytest.approx(plan.weighted_loss, rel=1e-6)
+        assert np.sqrt(expected.mean()) == pytest.approx(plan.rmse, rel=1e-6)
+
+
+def largest_ratio(plan):
+    """The largest ratio of standard error to target, from the measured rows themselves."""
+    stds = np.split(np.sqrt(variances(plan, plan.workload)), np.cumsum([g.rows for g in plan.workload])[:-1])
+    return max(
+        s.max() / g.target.std for s, g in zip(stds, plan.workload, strict=True) if g.target is not None
+    )
+
+
+def is_measured(workload, budget):
+    """Whether something is left to measure of a workload."""
+    rows, _ = query_rows(workload)
+    return (np.ptp(rows, axis=1) if budget.unit.total_is_public else np.abs(rows)).max() > 1e-9
+
+
+def root_bounds(rows, steps=400, close=1e-5):
+    """Lower and upper bounds of the least √(loss) at unit cost for rows of weight 1, by plain iteration."""
+    rows = rows[np.abs(rows).max(axis=1) > 0]
+    lengths = np.linalg.norm(rows, axis=1)
+    faint = lengths < 1e-7 * lengths.max(initial=0.0)
+    extra = float(np.abs(rows[faint]).max(axis=1, initial=0.0).sum())  # each measured by itself
+    rows = rows[~faint]
+    _, values, turn = np.linalg.svd(rows, full_matrices=False)
+    root = (values[:, None] * turn)[values > 1e-9 * values[0]]
+    extra += float(np.abs(rows - rows @ np.linalg.pinv(root) @ root).max(axis=1).sum())
+    p = np.full(rows.shape[1], 1 / rows.shape[1])
+    low, high = 0.0, math.inf
+    for _ in range(steps):
+        left, s, _ = np.linalg.svd(root * np.sqrt(p), full_matrices=False)
+        image = left.T @ root
+        leverages = (image**2 / s[:, None]).sum(axis=0)
+        low, high = max(low, s.sum()), min(high, math.sqrt(s.sum() * leverages.max()))
+        if high < low * (1 + close):
+            break
+        p = np.maximum(p * (leverages / s.sum()) ** 2, 1e-30)
+        p /= p.sum()
+    return low, high + extra

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as array_strategies
 import querysmasher as qs
 from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 from querysmasher.workload.workload import Group, Target
 
@@ -170,3 +171,41 @@ def aimed(draw, some, amounts=(1.0, 1.0, 2.0, 0.3, 7.0)):
     chosen = [draw(st.none() | st.sampled_from(amounts).map(Target)) for _ in workload]
     groups = (replace(g, target=t) for g, t in zip(workload, chosen, strict=True))
     return qs.Workload(workload.schema, tuple(groups))
+
+
+def by_appearance(groups):
+    found = {}
+    return np.array([found.setdefault(group, len(found)) for group in groups])
+
+
+@st.composite
+def trees(draw, most=9, leaves=None, least=1):
+    """A family of nested levels over shuffled values, coarse and fine in any order."""
+    n = draw(st.integers(least, most))
+    fine = np.array(draw(st.permutations(range(n))))
+    levels = []
+    for _ in range(draw(st.integers(0, 3))):
+        size = int(fine.max()) + 1
+        merged = np.array(draw(st.lists(st.integers(0, max(0, size // 2)), min_size=size, max_size=size)))
+        fine = by_appearance(merged[fine])
+        levels.append(fine)
+    levels = draw(st.permutations(levels))
+    own = draw(st.booleans()) if leaves is None else leaves
+    own = own or not levels
+    names = tuple(tuple(range(int(level.max()) + 1)) for level in levels)
+    level_weights = tuple(draw(st.lists(weights, min_size=len(levels) + own, max_size=len(levels) + own)))
+    return Hierarchy((n,), tuple(map(by_appearance, levels)), names, own, level_weights)
+
+
+budgets = st.sampled_from(
+    [
+        qs.PrivacyCost(1.0),
+        qs.PrivacyCost(0.37),
+        qs.zCDP(0.3),
+        qs.GaussianDP(2.5),
+        qs.ApproxDP(1.0, 1e-6),
+        qs.PrivacyCost(2.0, records_per_person=3),
+        qs.PrivacyCost(1.3, neighbours="replace_one"),
+        qs.zCDP(0.1, neighbours="replace_one", records_per_person=2),
+    ]
+)

@@ -47,6 +47,6 @@ def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path):
 @pytest.mark.slow
 def test_our_own_property_tests_are_found():
     """Below the root, where the project's own options for pytest hold: a second -q lists no names."""
-    assert property_tests(["tests/test_truth.py"]) == [
-        "tests/test_truth.py::test_against_the_queries_written_out"
+    assert property_tests(["tests/test_demo.py"]) == [
+        "tests/test_demo.py::test_against_the_queries_written_out"
     ]

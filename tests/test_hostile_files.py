@@ -29,8 +29,8 @@ from querysmasher.files import Lazy, read_archive, write_archive
 from querysmasher.planning.integer import integer_plan
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.distributions import distribution_of
-from tests.privacy.test_hostile_plans import changes as neighbours
-from tests.privacy.test_hostile_plans import largest, weighted_grams
+from tests.privacy.brute_force import changes as neighbours
+from tests.privacy.brute_force import largest, weighted_grams
 from tests.release.tables import frame, random_counts, simulate
 
 SCHEMA = qs.Schema(

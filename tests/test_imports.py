@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import python
-from tests.test_layers import imports, module_name, package_sources
+from tests.sources import imports, module_name, package_sources
 
 HEAVY = {
     "altair": "charts, an extra: 0.54 s",

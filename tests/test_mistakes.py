@@ -251,7 +251,7 @@ PYTHON = [
     ("estimate.answer(3)", "workload: ", "qs.where(schema, 'age >= 18'), got 3"),
     (
         "release.answer(other)",
-        "its schema Schema(a: ordinal 3) differs",
+        "its schema Schema(a: 3 ordinal values) differs",
         "build it on the schema of the release",
     ),
     ("release.answer(w).interval(95)", "level: ", "got 95; write 0.95 for 95%"),

@@ -91,9 +91,14 @@ def test_a_schema_comes_back_from_json_unchanged(schema):
 
 def test_a_long_schema_prints_shortly():
     shown = repr(qs.Schema.of({f"a{i}": 2 for i in range(40)}))
-    assert "a11: ordinal 2" in shown
-    assert "a12" not in shown
-    assert "40 attributes" in shown
+    assert "a7: 2 ordinal values" in shown
+    assert "a8" not in shown
+    assert shown.endswith(", … 32 more)")
+    shown = qs.Schema.of({f"a{i}": 10**6 for i in range(9)})._repr_html_()
+    assert "<td>a7</td><td>ordinal</td>" in shown
+    assert "<td>a8</td>" not in shown
+    assert "1 more attribute<" in shown
+    assert "1,000,000" in shown
 
 
 @pytest.mark.parametrize("kind", [qs.Categorical, qs.Ordinal, qs.Cyclic])

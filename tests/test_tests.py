@@ -1,4 +1,4 @@
-"""The tests themselves: what several of them build is written once, and heavy libraries load where used."""
+"""The tests themselves: they follow the tree, build what they share in one place, and load what they use."""
 
 import ast
 from collections import defaultdict
@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import querysmasher as qs
 from tests import builders
 from tests.conftest import few_examples
 
 FOLDER = Path(__file__).parent
+SOURCES = Path(qs.__file__).parent
 HEAVY = {"opendp", "pyspark", "sphinx"}
 """Libraries of which each takes half a second or more to load, and which few tests need."""
 
@@ -53,6 +55,48 @@ def test_no_helper_stands_in_two_files():
                 places[ast.dump(ast.Module(body, []))].append(f"{path}: {name}")
     assert len(places) > 1000
     assert [same for same in places.values() if len(same) > 1] == []
+
+
+def imported(module):
+    """The modules that a file imports from, wherever in it the import stands."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_test(name):
+    """Whether a module is a file of tests."""
+    return (
+        name.startswith("tests.")
+        and name.replace(".", "/").removeprefix("tests/") + ".py" in files_of_tests()
+    )
+
+
+def files_of_tests():
+    """The files of tests, without those from which they build."""
+    return {path for path in files() if Path(path).name.startswith("test_")}
+
+
+def test_no_test_imports_another():
+    found = {(path, name) for path, module in files().items() for name in imported(module)}
+    assert ("planning/test_plan.py", "tests.builders.COST") in found
+    assert is_test("tests.planning.test_plan")
+    assert [(path, name) for path, name in found if is_test(name)] == []
+
+
+def test_tests_follow_the_tree():
+    """Each file has a name of its own; one that names a source file stands where that stands."""
+    sources = {path.stem: path.parent.relative_to(SOURCES) for path in SOURCES.rglob("*.py")}
+    folders = {path.parent.relative_to(SOURCES) for path in SOURCES.rglob("*.py")} | {Path("documentation")}
+    assert {Path(path).parent for path in files_of_tests()} <= folders
+    places = {Path(path).name: Path(path).parent for path in files_of_tests()}
+    assert len(places) == len(files_of_tests())
+    stems = {name.removeprefix("test_").removesuffix(".py"): place for name, place in places.items()}
+    assert stems["bounds"] == Path("planning/solvers")
+    assert {stem: place for stem, place in stems.items() if sources.get(stem, place) != place} == {}
 
 
 def loaded(module):

@@ -61,7 +61,7 @@ def first_largest(values: Sequence[float] | Array) -> int:
 
 
 def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
-    """Return the indices of values from the least to the largest; those equal within `TIE` stay in order.
+    """Return the indexes of values from the least to the largest; those equal within `TIE` stay in order.
 
     >>> in_order([3.0, 1.0 + 1e-15, 2.0, 1.0])
     array([1, 3, 2, 0])

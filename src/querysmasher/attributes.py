@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError, as_given, explained, nearest, some
-from querysmasher.formatting import one_line, preview
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
 
 Label = str | int | float | bool | date
@@ -168,7 +168,7 @@ class Attribute:
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
-            why = f"expected a mapping from values to labels, or a list of {self.size:,} labels"
+            why = f"expected a mapping from values to labels, or a list of {count(self.size, 'label')}"
             raise _invalid(self.name, why, "value_labels")
         if not all(isinstance(label, str) and label.strip() for label in labels):
             raise _invalid(self.name, "expected non-empty strings", "value_labels")

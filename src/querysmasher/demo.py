@@ -35,11 +35,24 @@ STATES = (
 ).split("; ")
 """The places of birth: public knowledge, stated here and not read from the data."""
 
+QUARTERS = ("Jan–Mar", "Apr–Jun", "Jul–Sep", "Oct–Dec")
+MARITAL = ("never married", "married", "spouse absent", "separated", "divorced", "widowed", "unknown")
+ORIGINAL = {
+    "bpl": ("birthplace", {}),
+    "qob": ("quarter", dict(enumerate(QUARTERS, start=1))),
+    "nonwhite": ("race", {0: "white", 1: "other"}),
+    "vet_wwko": ("veteran", {0: "no", 1: "yes"}),
+    "home_ownership": ("home_owner", {0: "no", 1: "yes"}),
+    "qob_minus_kw": ("born", {}),
+}
+"""The columns of the real table, each with the name and the names of values that the demo gives it."""
+
+TITLE = "Birth, military service and homes"
 MADE_UP = 50_000
 """Number of fictitious people."""
 MAX_RECORDS = 1_000_000
 FIGURES = ("queries_on", "queries", "predicted_error", "true_error", "in_interval")
-LATER = "home_ownership == 1 and vet_wwko == 1 and bpl in ['New York', 'New Jersey']"
+LATER = "home_owner == 'yes' and veteran == 'yes' and birthplace in ['New York', 'New Jersey']"
 
 
 def run_demo(
@@ -64,22 +77,22 @@ def run_demo(
 
 
 def plan_without_data(console: Console) -> dict[str, Any]:
-    """Plan the hybrid workload of the CPS schema: prefixes on numbers, counts on categories."""
+    """Plan queries on a schema as large as that of the Current Population Survey: prefixes and counts."""
     schema = qs.Schema(
         [
-            qs.Ordinal("income", range(100)),
-            qs.Ordinal("age", range(50)),
-            qs.Categorical("marital", range(7)),
-            qs.Categorical("race", range(4)),
-            qs.Categorical("sex", ["F", "M"]),
+            qs.Ordinal("income", range(0, 100_000, 1_000), unit="dollars"),
+            qs.Ordinal("age", range(16, 66), unit="years"),
+            qs.Categorical("marital", MARITAL),
+            qs.Categorical("race", ["white", "black", "asian", "other"]),
+            qs.Categorical("sex", ["female", "male"]),
         ]
     )
     workload = qs.all_kway(schema, [1, 2, 3])
     start = time.perf_counter()
     plan = qs.plan(workload, qs.PrivacyCost(1.0), tolerance=1e-4)
     seconds = time.perf_counter() - start
-    console.rule("1. Plan without data: the CPS schema, all hybrid queries on up to 3 attributes")
-    console.print(f"[bold]Asked[/]          {_asked(workload)}")
+    console.rule("1. Plan without data: prefixes and counts on up to 3 attributes of a population survey")
+    console.print(f"[bold]Queries[/]        {workload.size_in_words}")
     for name, text in facts(plan):
         console.print(f"[bold]{name.capitalize():15}[/]{text}")
     console.print(f"[bold]{'Time':15}[/]plan {seconds:.2f} s")
@@ -95,12 +108,18 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     people, words = made_up_people() if made_up else load_people()
     schema = qs.Schema(
         [
-            qs.Categorical("bpl", STATES, title="Place of birth"),
-            qs.Cyclic("qob", [1, 2, 3, 4], title="Quarter of birth"),
-            qs.Categorical("nonwhite", [0, 1], title="Race", value_labels=["white", "other"]),
-            qs.Categorical("vet_wwko", [0, 1], title="Veteran", value_labels=["no", "yes"]),
-            qs.Categorical("home_ownership", [0, 1], title="Home", value_labels=["rented", "owned"]),
-            qs.Ordinal("qob_minus_kw", np.arange(-54.5, 29.0).tolist()),
+            qs.Categorical("birthplace", STATES, title="Place of birth"),
+            qs.Cyclic("quarter", QUARTERS, title="Quarter of birth"),
+            qs.Categorical("race", ["white", "other"], title="Race"),
+            qs.Categorical("veteran", ["no", "yes"], title="Veteran of World War II or Korea"),
+            qs.Categorical("home_owner", ["no", "yes"], title="Owns a home"),
+            qs.Ordinal(
+                "born",
+                np.arange(-54.5, 29.0).tolist(),
+                title="Born",
+                unit="quarters after the cutoff",
+                description="Quarter of birth, counted from the first whose men were too young for Korea.",
+            ),
         ]
     )
     workload = qs.all_kway(schema, [1, 2, 3])
@@ -112,7 +131,7 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     answers = release.answer(workload)
     answered = time.perf_counter()
     console.rule(f"2. A table: {words}")
-    console.print(f"[bold]Asked[/]          {_asked(workload)}")
+    console.print(f"[bold]Queries[/]        {workload.size_in_words}")
     console.print(f"[bold]Guarantee[/]      {release.guarantee}")
     console.print(
         f"[bold]Time[/]           plan {planned - start:.2f} s, measure {measured - planned:.2f} s, answer "
@@ -136,7 +155,7 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     console.print(table)
     later = release.answer(qs.where(schema, LATER))
     console.print(
-        f"[bold]Asked later[/] veterans who own their home, born in New York or New Jersey: "
+        f"[bold]Later query[/]    veterans who own their home, born in New York or New Jersey: "
         f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further privacy cost"
     )
     return {
@@ -144,10 +163,10 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
         "guarantee": release.guarantee,
         "rows": rows,
         "pages": {
-            "plan": str(plan.report(pages / "plan.html")),
-            "release": str(release.report(pages / "release.html")),
+            "plan": str(plan.report(pages / "plan.html", title=TITLE)),
+            "release": str(release.report(pages / "release.html", title=TITLE)),
         },
-        "asked_later": {"query": LATER, "value": float(later.values[0]), "std": float(later.std[0])},
+        "later_query": {"query": LATER, "value": float(later.values[0]), "std": float(later.std[0])},
     }
 
 
@@ -158,6 +177,8 @@ def load_people() -> tuple[Any, str]:
     except ImportError:
         return made_up_people()
     people = mortgages.load_pandas().data
+    for column, (name, values) in ORIGINAL.items():
+        people[name] = people.pop(column).replace(values) if values else people.pop(column)
     return people, "214,144 real people, place and quarter of birth, veterans, home owners"
 
 
@@ -169,12 +190,12 @@ def made_up_people() -> tuple[Any, str]:
     likely = draw.dirichlet(np.full(len(STATES), 2.0))
     quarters = np.clip(draw.normal(-10, 18, MADE_UP).round() + 0.5, -54.5, 28.5)
     columns = {
-        "bpl": np.array(STATES)[draw.choice(len(STATES), MADE_UP, p=likely)],
-        "qob": draw.integers(1, 5, MADE_UP),
-        "nonwhite": (draw.random(MADE_UP) < 0.1).astype(int),
-        "vet_wwko": (draw.random(MADE_UP) < 0.6 - quarters / 150).astype(int),
-        "home_ownership": (draw.random(MADE_UP) < 0.6).astype(int),
-        "qob_minus_kw": quarters,
+        "birthplace": np.array(STATES)[draw.choice(len(STATES), MADE_UP, p=likely)],
+        "quarter": np.array(QUARTERS)[draw.integers(0, 4, MADE_UP)],
+        "race": np.where(draw.random(MADE_UP) < 0.1, "other", "white"),
+        "veteran": np.where(draw.random(MADE_UP) < 0.6 - quarters / 150, "yes", "no"),
+        "home_owner": np.where(draw.random(MADE_UP) < 0.6, "yes", "no"),
+        "born": quarters,
     }
     words = f"{MADE_UP:,} fictitious people, place and quarter of birth, veterans, home owners"
     return pa.table(columns), words
@@ -183,10 +204,6 @@ def made_up_people() -> tuple[Any, str]:
 def rms(values: Array) -> float:
     """Return the root mean square."""
     return float(np.sqrt(np.mean(values**2)))
-
-
-def _asked(workload: qs.Workload) -> str:
-    return f"{workload.query_count:,} queries on {len(workload.groups)} attribute sets"
 
 
 def _table(title: str, *columns: str) -> Table:

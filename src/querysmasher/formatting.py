@@ -120,12 +120,12 @@ def figure(value: float, std: float) -> str:
 
 
 def percentage(value: float) -> str:
-    """Return a fraction as a percentage, rounded up: what exceeds rounding errors never shows as 0%.
+    """Return an upper bound on a fraction as a percentage, rounded up: never 0%.
 
     >>> percentage(0.1234), percentage(1e-9)
     ('12.34%', '0.01%')
     """
-    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 1e-10 else "0%"
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%"
 
 
 def count(value: int, singular: str, plural: str | None = None) -> str:
@@ -143,9 +143,9 @@ def preview(values: Sequence[object], most: int = 4) -> str:
     >>> preview(["F", "M"]), preview(range(100))
     ('F, M', '0, 1, 2, …, 99')
     """
-    shown = [str(v) for v in values[:most]]
+    shown = [one_line(str(v)) for v in values[:most]]
     if len(values) > most:
-        shown = [*shown[:-1], "…", str(values[-1])]
+        shown = [*shown[:-1], "…", one_line(str(values[-1]))]
     return ", ".join(s if len(s) <= 40 else s[:39] + "…" for s in shown)
 
 

@@ -12,8 +12,9 @@ import numpy as np
 from querysmasher.arrays import Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, fraction, integers, text
+from querysmasher.formatting import count
 from querysmasher.privacy.accounting import Dropped, ends
-from querysmasher.privacy.budget import Budget, readable
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, readable, zCDP
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.entries import DELTA, Total
 from querysmasher.privacy.unit import Unit
@@ -98,7 +99,7 @@ class LeftOut:
             bound = f"no upper bound is known: about {self.values[-1]:,.0f} have more than {last} each"
         else:
             bound = f"at most {most:,} if nobody has more than {last}"
-        return f"{said} With 95% confidence, these are at least {least:,} records in all; {bound}."
+        return f"{said} With 95% confidence, these are at least {count(least, 'record')} in all; {bound}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of bins: how many records persons lack, and how many persons do."""
@@ -215,13 +216,14 @@ def counted_from_data(data: Any, person: str | None, unit: Unit, noise: Distribu
 
 def epsilon_words(budget: Budget) -> tuple[str, str]:
     """Return the budget as a short figure and its definition."""
-    if budget.stated_delta is not None:
-        return f"ε = {getattr(budget, budget.letter):.6g}", f"δ = {scientific(budget.stated_delta)}"
-    said = {
-        "zCDP": (f"ρ = {budget.rho:.6g}", "zero-concentrated DP"),
-        "GaussianDP": (f"μ = {budget.mu:.6g}", "Gaussian DP"),
-    }
-    return said.get(type(budget).__name__, (f"β = {budget.privacy_cost:.6g}", "privacy cost"))
+    match budget:
+        case ApproxDP():
+            return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
+        case GaussianDP():
+            return f"μ = {budget.mu:.6g}", "Gaussian DP"
+        case zCDP():
+            return f"ρ = {budget.rho:.6g}", "zero-concentrated DP"
+    return f"β = {budget.privacy_cost:.6g}", "privacy cost"
 
 
 def scientific(value: float) -> str:

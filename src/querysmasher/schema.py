@@ -22,11 +22,14 @@ from querysmasher.errors import (
     explained,
 )
 from querysmasher.fields import items, word
-from querysmasher.formatting import count, one_line, preview
-from querysmasher.html import notebook, table
+from querysmasher.formatting import count, preview
+from querysmasher.html import element, notebook, table
 
 EXAMPLE = "qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
 SIZES = "qs.Schema.of(age=100, sex=2)"
+
+MOST = 8
+"""Maximum number of attributes that a representation lists."""
 
 
 @explained(EXAMPLE)
@@ -37,7 +40,7 @@ class Schema(Explained):
     >>> from querysmasher import Categorical, Ordinal
     >>> schema = Schema([Categorical("sex", ["F", "M"]), Ordinal("age", range(100))])
     >>> schema
-    Schema(sex: categorical 2, age: ordinal 100)
+    Schema(sex: 2 categorical values, age: 100 ordinal values)
     >>> schema["age"].size
     100
     """
@@ -83,7 +86,7 @@ class Schema(Explained):
         Use a mapping for names that are not Python identifiers.
 
         >>> Schema.of({"hours per week": 99}, age=100)
-        Schema(hours per week: ordinal 99, age: ordinal 100)
+        Schema(hours per week: 99 ordinal values, age: 100 ordinal values)
         """
         if sizes is not None and not isinstance(sizes, Mapping):
             msg = f"sizes: expected a mapping of names to sizes, got {as_given(sizes)}; write {SIZES}"
@@ -162,16 +165,17 @@ class Schema(Explained):
 
     def __repr__(self) -> str:
         """List the attributes with kind and size."""
-        shown = [f"{one_line(a.name)}: {a.kind} {a.size}" for a in self.attributes[:12]]
-        if len(self) > 12:
-            shown.append(f"… {len(self)} attributes")
-        return f"Schema({', '.join(shown)})"
+        shown = [f"{preview([a.name])}: {count(a.size, f'{a.kind} value')}" for a in self.attributes[:MOST]]
+        more = len(self) - len(shown)
+        return f"Schema({', '.join(shown)}{f', … {more:,} more' if more else ''})"
 
     def _repr_html_(self) -> str:
         """Show the attributes in a notebook."""
-        rows = [(a.name, a.kind, f"{a.size:,}", preview(a.shown)) for a in self]
+        rows = [(a.name, a.kind, f"{a.size:,}", preview(a.shown)) for a in self.attributes[:MOST]]
         listed = table(["attribute", "kind", "values", "examples"], rows, numbers=[2])
-        return notebook(f"Schema of {count(len(self), 'attribute')}", listed)
+        more = len(self) - len(rows)
+        rest = element("p", f"… {count(more, 'more attribute')}") if more else None
+        return notebook(f"Schema of {count(len(self), 'attribute')}", listed, rest)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data from which `Schema.from_json` rebuilds this schema."""

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from querysmasher.cli.app import app
 from querysmasher.spec.spec import Spec
-from tests.spec.files import SMALL
+from tests.spec.files import AGE, SEX, SMALL
 
 PEOPLE = "sex,age,hour,income\n" + "".join(
     f"{'FM'[i % 2]},{i % 10},{6 * (i % 4)},{(i * 7) % 25}\n" for i in range(200)
@@ -113,3 +113,23 @@ def run():
         return ran
 
     return run
+
+
+EXPLORED = f"""{SEX}{AGE}
+[[schema]]
+name = "hour"
+kind = "ordinal"
+values = [0, 6, 12, 18]
+
+[[workload]]
+kind = "marginals"
+k = [2, 3]
+
+[budget]
+epsilon = 2.0
+delta = 1e-6
+{{budget}}
+[data]
+path = "people.csv"
+{{more}}
+"""

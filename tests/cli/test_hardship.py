@@ -21,8 +21,7 @@ from querysmasher.cli.app import app
 from querysmasher.errors import FileError
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.exploring import explore as exploring
-from tests.cli.conftest import FULL, PEOPLE, SPENT, Ran, draft_of, fail, names, planned_once
-from tests.cli.test_explore import SPEC as EXPLORED
+from tests.cli.conftest import EXPLORED, FULL, PEOPLE, SPENT, Ran, draft_of, fail, names, planned_once
 from tests.ledgers import ROUNDED, costing
 
 pytestmark = pytest.mark.slow  # every case starts a process of its own

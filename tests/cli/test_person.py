@@ -134,7 +134,7 @@ def test_check_says_what_release_does_with_records_without_a_person(run, spec, f
     else:
         assert words.endswith(
             'with [measure] unknown = "drop" such records are dropped. At most 2 records of each person are '
-            "counted: 160 others are left out. Counted: 40."
+            "counted. 160 others are left out. Counted: 40."
         )
     read = run("check", "--json", code=code).json
     assert (read["ok"], read["nameless"], read["crowded"]) == (not code, 2, 160)

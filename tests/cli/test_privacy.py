@@ -76,7 +76,7 @@ def test_outputs_and_files(run, planted):
 def test_errors(run, planted, monkeypatch):
     (planted / "release.toml").write_text(SPEC + "[measure]\nmax_records = 5000\n")
     ran = run("release", code=5)
-    assert "more than max_records = 5,000" in ran.err
+    assert "more records than max_records = 5,000" in ran.err
     assert not numbers(ran.err) & EXACT
 
     def failing(plan, measured, counts):

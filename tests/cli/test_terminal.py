@@ -6,8 +6,8 @@ from rich.cells import cell_len
 import querysmasher as qs
 from querysmasher import demo
 from querysmasher.cli import output
+from tests.builders import acts
 from tests.cli.conftest import PEOPLE, SPEC
-from tests.test_text import acts
 
 NAME = "s\x1b]0;title\x07\x9b2J\u202e\x7f"
 TOML = "s\\u001b]0;title\\u0007\\u009b2J\\u202e\\u007f"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import mixed_table
 import pytest
+
+from tests.data import mixed_table
 
 
 @pytest.fixture(params=[*mixed_table.IN_MEMORY, *mixed_table.ON_DISK, "spark_frame"])

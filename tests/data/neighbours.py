@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from hypothesis import strategies as st
-from mixed_table import counted
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
+from tests.data.mixed_table import counted
 
 SCHEMA = Schema(
     [

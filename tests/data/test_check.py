@@ -16,7 +16,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_table import (
+
+import querysmasher as qs
+from querysmasher.data.check import NOTICE, check
+from querysmasher.data.sources import open_table
+from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
+from tests.data.mixed_table import (
     ARROW,
     SCHEMA,
     arrow,
@@ -30,11 +35,6 @@ from mixed_table import (
     wild_values,
 )
 from tests.profiles import fewer
-
-import querysmasher as qs
-from querysmasher.data.check import NOTICE, check
-from querysmasher.data.sources import open_table
-from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
 
 
 def by_hand(rows, name):
@@ -197,7 +197,7 @@ def test_as_a_frame():
 def test_too_many_records():
     found = check(SCHEMA, arrow(clean_rows(5)), max_records=4)
     assert not found.ok
-    assert found.verdict() == "The table is refused: it has more than max_records = 4 records."
+    assert found.verdict() == "The table is refused: it has more records than max_records = 4."
 
 
 def test_it_writes_nothing(tmp_path, monkeypatch):

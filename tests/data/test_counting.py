@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_table import counted
 
 from querysmasher.data import counting
 from querysmasher.data.counting import TOGETHER_CELLS, Codes, Tally, blocks
 from querysmasher.schema import Schema
+from tests.data.mixed_table import counted
 
 
 def test_blocks_save_passes():

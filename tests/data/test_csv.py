@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mixed_table import counts
-from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import framing
 from querysmasher.data.csv import open_csv
-from querysmasher.data.encoding import Encoder, Texts
+from querysmasher.data.encoding import Encoder, Strings
 from querysmasher.data.framing import CSV
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
+from tests.data.mixed_table import counts
+from tests.profiles import fewer
 
 SCHEMA = Schema([Categorical("a", ["x", "y", "é", "x\ny"]), Ordinal("b", [0, 1, 2.5])])
 
@@ -319,7 +319,7 @@ def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
         encoder = Encoder(attribute)
 
         def read(some, encoder=encoder):
-            return encoder.encode(Texts(pa.array(some, pa.large_string()), decimal)).tolist()
+            return encoder.encode(Strings(pa.array(some, pa.large_string()), decimal)).tolist()
 
         assert read(values) == [read([value])[0] for value in values]
 

@@ -118,7 +118,7 @@ def test_columns_that_hold_no_dates_are_refused():
     for column, found in (([1, 2], "int64"), ([True], "bool"), ([timedelta(1)], "duration")):
         with pytest.raises(DataError, match=f"attribute 'day': expected a column of dates, got {found}"):
             counts(DAY, pa.table({"day": column}))
-    with pytest.raises(DataError, match="expected a column of texts, got date32"):
+    with pytest.raises(DataError, match="expected a column of strings, got date32"):
         counts(Schema([Categorical("day", ["x"])]), typed(pa.date32()))
 
 

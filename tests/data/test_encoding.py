@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mixed_table import position
-from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.encoding import Encoder
 from querysmasher.errors import DataError
+from tests.data.mixed_table import position
+from tests.profiles import fewer
 
 
 def places(attribute, column):
@@ -102,7 +102,7 @@ def test_dictionaries():
 
 
 def test_wrong_type_names_attribute_and_type_only():
-    with pytest.raises(DataError, match=r"attribute 'a': expected a column of texts or numbers, got date32"):
+    with pytest.raises(DataError, match=r"'a': expected a column of strings or numbers, got date32"):
         codes(Categorical("a", ["x", 1]), [10**4], pa.date32())
 
 

@@ -6,8 +6,6 @@ import csv
 from datetime import date, datetime
 from functools import partial
 
-import mixed_table
-import neighbours
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -15,9 +13,6 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text, excesses
-from tests.builders import python
-from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.check import check
@@ -28,6 +23,10 @@ from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 from querysmasher.schema import Schema
+from tests.builders import python
+from tests.data import mixed_table, neighbours
+from tests.data.neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text, excesses
+from tests.profiles import fewer
 
 tables = st.lists(neighbours.records, min_size=1, max_size=8)
 counts = partial(mixed_table.counts, unknown="drop")

@@ -402,7 +402,7 @@ def test_a_person_whose_text_has_lost_digits(text, tmp_path):
     frames += [with_person(objects(["x", text])), with_person(pa.array(["x", text]).dictionary_encode())]
     for data in [*frames, *([tmp_path / "x.csv"] if text else [])]:
         if LOST[text]:
-            with pytest.raises(DataError, match=r"person: .* texts that have lost digits or characters"):
+            with pytest.raises(DataError, match=r"person: .* strings that have lost digits or characters"):
                 persons_counted(data, "refuse")
         else:
             assert persons_counted(data, "refuse") == 2

@@ -311,7 +311,7 @@ def test_widths_of_integers_do_not_make_two_persons(tmp_path):
 def test_two_kinds_of_names_are_refused(tmp_path):
     for number, column in enumerate([pa.array([7]), pa.array(["7"])]):
         pq.write_table(pa.table({"id": column, "a": [0], "b": [0], "c": [0]}), tmp_path / f"{number}.parquet")
-    with pytest.raises(DataError, match="both integers and texts"):
+    with pytest.raises(DataError, match="both integers and strings"):
         counted(tmp_path)
     mixed = pd.DataFrame({"id": np.array([7, "7"], object), "a": 0, "b": 0, "c": 0})
     with pytest.raises(DataError, match="of several kinds"):
@@ -339,7 +339,7 @@ SECRET = 77123
     ids=str,
 )
 def test_odd_names_are_refused_without_showing_them(column):
-    with pytest.raises(DataError, match="expected a column of integers, texts or bytes in 'id'") as caught:
+    with pytest.raises(DataError, match="expected a column of integers, strings or bytes in 'id'") as caught:
         counted(with_ids(column))
     assert str(SECRET) not in str(caught.value)
     assert caught.value.__context__ is None
@@ -412,7 +412,7 @@ def test_check_tells_the_custodian_to_whom_records_do_not_belong():
             NULLS["arrow"],
             "1 of 3 records does not fit, 1 of them without a value in 'id': the table is refused",
         ),
-        (with_ids(pa.array([0.5, 1, 2])), "expected a column of integers, texts or bytes"),
+        (with_ids(pa.array([0.5, 1, 2])), "expected a column of integers, strings or bytes"),
     ):
         found = check(SCHEMA, table, person="id")
         assert not found.ok

@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from mixed_table import counts
-from tests.builders import python
 
 import querysmasher as qs
 from querysmasher.attributes import Binned, Categorical, Ordinal
@@ -21,6 +19,8 @@ from querysmasher.data.rows import ScanCounter
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
+from tests.builders import python
+from tests.data.mixed_table import counts
 
 
 @pytest.mark.parametrize(

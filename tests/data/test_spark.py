@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
-from tests.builders import python
 
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import spark as engine
@@ -20,6 +18,8 @@ from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
+from tests.builders import python
+from tests.data.mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
 
 @pytest.mark.parametrize("direct", [1, 4])

@@ -86,3 +86,11 @@ def true_error(estimate, records, names):
     schema = estimate.schema
     exact = counted(schema, records, schema.positions(names))
     return float(np.abs(np.asarray(estimate.marginal(*names)) - exact).sum())
+
+
+def random_table(shape, records, concentration, seed):
+    """A table without structure: the shares of cells have a Dirichlet distribution."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(math.prod(shape), concentration))
+    schema = qs.Schema.of({f"x{i}": size for i, size in enumerate(shape)})
+    return schema, rng.multinomial(records, shares).reshape(shape)

@@ -14,18 +14,10 @@ from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
 from querysmasher.estimate.table_model import Model
-from tests.estimate.tables import evidence, people, residual, told
+from tests.estimate.tables import evidence, people, random_table, residual, told
 from tests.release.tables import frame, marginal, simulations
 
 positive = st.floats(1e-3, 1e3)
-
-
-def random_table(shape, records, concentration, seed):
-    """A table without structure: the shares of cells have a Dirichlet distribution."""
-    rng = np.random.default_rng(seed)
-    shares = rng.dirichlet(np.full(math.prod(shape), concentration))
-    schema = qs.Schema.of({f"x{i}": size for i, size in enumerate(shape)})
-    return schema, rng.multinomial(records, shares).reshape(shape)
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ from querysmasher.arrays import along_axes
 from querysmasher.comparison.rehearsal import true_answers
 from querysmasher.estimate.sums import plausible, rotation_of, shrink
 from querysmasher.workload.families import Circular, Prefix, Range
-from tests.estimate.tables import counted, frame, people
-from tests.estimate.test_risk import random_table
+from tests.estimate.tables import counted, frame, people, random_table
 from tests.release.tables import simulations
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from tests.builders import COST, cps, plan_split
-from tests.planning.test_random_workloads import root_bounds
 from tests.profiles import fewer
-from tests.reference import query_rows
+from tests.reference import query_rows, root_bounds
 from tests.strategies import schemas, workloads
 
 

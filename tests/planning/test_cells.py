@@ -14,7 +14,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
-from tests.planning.test_whole import predicates
+from tests.builders import boxes
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads
@@ -82,7 +82,7 @@ def test_cells_share_a_label_if_and_only_if_their_columns_are_equal(case, chunk)
 
 @pytest.mark.parametrize(("count", "most"), [(20, 100), (100, 1000)])
 def test_predicates_leave_few_columns(count, most):
-    workload = predicates(count)
+    workload = boxes(count)
     merged = merge(workload.schema, workload.groups, (0, 1, 2))
     check_exact(merged, workload, (0, 1, 2))
     assert merged.rows.shape[1] < most

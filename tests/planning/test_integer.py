@@ -26,7 +26,7 @@ from querysmasher.workload.families import Prefix
 from querysmasher.workload.joint import Affine
 from querysmasher.workload.workload import Group
 from tests.builders import BEST, COST, UNIFORM, plan_split
-from tests.planning.test_lattice import exact_part, exact_rank
+from tests.planning.exact import exact_part, exact_rank
 from tests.profiles import fewer
 from tests.reference import group_rows
 from tests.release.tables import CLASSES, whole

@@ -19,9 +19,8 @@ from querysmasher.planning.objectives.objective import as_measured, missed_by
 from querysmasher.planning.objectives.search import Search
 from querysmasher.planning.strategies import MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from tests.builders import SPLIT
-from tests.planning.lines.test_filters import moving
-from tests.planning.test_random_workloads import drawn
+from tests.builders import SPLIT, moving
+from tests.planning.drawn import drawn
 
 
 def test_limits_are_frozen_and_changed_for_a_while_only():

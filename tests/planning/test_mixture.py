@@ -11,18 +11,15 @@ from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.files import write_archive
 from querysmasher.planning.limits import limited
 from querysmasher.planning.plan_file import plan_to_data
-from tests.builders import COST, plan_split
+from tests.builders import COST, ROWS_WHOLE, plan_split
 from tests.profiles import fewer
 from tests.reference import privacy_cost, query_rows, variances
 from tests.release.tables import check_simulated, random_counts
 from tests.strategies import workloads
 
-BESIDE = {"whole_work": 0, "threaded_cells": -1}
-"""Limits under which queries given by rows are measured whole, beside the others."""
-
 
 def plan_beside(workload, budget=COST, **options):
-    with limited(**BESIDE):
+    with limited(**ROWS_WHOLE):
         return qs.plan(workload, budget, **options)
 
 
@@ -138,14 +135,14 @@ def test_a_plan_says_what_is_whole():
     shares = [row.budget_share for row in plan.summary()]
     assert sum(shares[-4:]) == pytest.approx(1 / plan.measured[-1].variance)
     whole = qs.plan(_part(plan.workload, plan.whole, True), COST)
-    assert "the optimum of any mechanism" in repr(whole)
+    assert "the best possible matrix mechanism" in repr(whole)
     assert whole.limit().excess == pytest.approx(whole.gap)
 
 
 def test_a_query_for_all_records_is_exactly_known_with_a_public_total():
     schema = qs.Schema.of(b=1, d=2)
     workload = qs.all_kway(schema, 1, "prefix") + qs.linear(schema, ("b", "d"), [[1, 1], [0, 0]])
-    with limited(**BESIDE):
+    with limited(**ROWS_WHOLE):
         plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
     assert plan.whole == (2,)
     np.testing.assert_allclose(plan.variances(workload)[[0, 2, 3, 4]], 0.0, atol=1e-12)

@@ -22,10 +22,9 @@ from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
 from tests.builders import COST, as_lines, has_lines, plan_split
-from tests.planning.lines.test_splitting import check_variances
 from tests.planning.objectives.toy_objective import FAIR
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
-from tests.reference import query_rows
+from tests.reference import check_variances, query_rows
 
 
 def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from tests.builders import COST, cps, cube, pairs, plan_uniform
 from tests.profiles import fewer
 from tests.reference import (
     complement,
+    is_measured,
     kron,
     loss,
     paper_loss,
@@ -29,29 +30,7 @@ from tests.reference import (
     subworkload_grams,
     variances,
 )
-from tests.strategies import full_rank_matrices, schemas, workloads
-
-budgets = st.sampled_from(
-    [
-        qs.PrivacyCost(1.0),
-        qs.PrivacyCost(0.37),
-        qs.zCDP(0.3),
-        qs.GaussianDP(2.5),
-        qs.ApproxDP(1.0, 1e-6),
-        qs.PrivacyCost(2.0, records_per_person=3),
-        qs.PrivacyCost(1.3, neighbours="replace_one"),
-        qs.zCDP(0.1, neighbours="replace_one", records_per_person=2),
-    ]
-)
-
-
-def asks_something(workload, budget):
-    """Whether anything is left to measure: not if all queries are zero, or ask only for a public total."""
-    rows, _ = query_rows(workload)
-    if budget.neighbours == "replace_one":
-        rows = rows - rows.mean(axis=1, keepdims=True)
-    return bool(np.abs(rows).max() > 1e-9)
-
+from tests.strategies import budgets, full_rank_matrices, schemas, workloads
 
 # --- against the whole mechanism, written out --------------------------------------------------
 
@@ -59,7 +38,7 @@ def asks_something(workload, budget):
 @fewer(60)
 @given(workloads(), budgets, st.sampled_from(["optimal", "optimal", "structured"]))
 def test_a_plan_is_the_mechanism_it_says_it_is(workload, budget, solver):
-    assume(asks_something(workload, budget))
+    assume(is_measured(workload, budget))
     plan = plan_uniform(workload, budget, solver=solver)
     found = plan.variances(workload)
     expected = variances(plan, workload)
@@ -75,7 +54,7 @@ def test_a_plan_is_the_mechanism_it_says_it_is(workload, budget, solver):
 @settings(max_examples=25)
 @given(workloads(schemas(max_attributes=3, max_size=4), max_groups=3), budgets, st.sampled_from(CENTERINGS))
 def test_a_plan_around_any_centres_is_the_mechanism_it_says_it_is(workload, budget, centering):
-    assume(asks_something(workload, budget))
+    assume(is_measured(workload, budget))
     plan = qs.plan(workload, budget, centering=centering)
     found = plan.variances(workload)
     expected = planned_variances(plan, workload)
@@ -92,7 +71,7 @@ def test_a_plan_around_any_centres_is_the_mechanism_it_says_it_is(workload, budg
 @settings(max_examples=40)
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3))
 def test_a_plan_reaches_what_the_algorithm_of_the_paper_reaches(workload):
-    assume(asks_something(workload, COST))
+    assume(is_measured(workload, COST))
     plan = plan_uniform(workload, qs.PrivacyCost(0.7), tolerance=1e-4)
     reference = paper_loss(workload, 0.7)
     assert plan.weighted_loss == pytest.approx(reference, rel=1e-4)
@@ -104,7 +83,7 @@ def test_a_plan_reaches_what_the_algorithm_of_the_paper_reaches(workload):
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3), st.data())
 def test_no_random_mechanism_of_the_kind_does_better(workload, data):
     """Any strategies that respect residual spaces, with any shares of the budget (the paper's theorem)."""
-    assume(asks_something(workload, COST))
+    assume(is_measured(workload, COST))
     plan = plan_uniform(workload, COST)
     centres = [Centre.uniform(n) for n in workload.schema.sizes]
     losses = []
@@ -161,7 +140,7 @@ def test_light_queries_are_still_answered():
 @settings(max_examples=30)
 @given(workloads(max_groups=2))
 def test_weights_matter_only_relative_to_each_other_and_variances_to_the_budget(workload):
-    assume(asks_something(workload, COST))
+    assume(is_measured(workload, COST))
     plan = plan_uniform(workload, COST)
     base = plan.variances(workload)
     heavier = plan_uniform(8.0 * workload, COST)

@@ -16,8 +16,8 @@ from querysmasher.errors import FileError, PlanError
 from querysmasher.files import write_archive
 from querysmasher.planning.plan_file import check_plan, plan_to_data
 from tests.builders import COST, Trap, plan_uniform
-from tests.planning.test_plan import asks_something, budgets
-from tests.strategies import workloads
+from tests.reference import is_measured
+from tests.strategies import budgets, workloads
 
 
 def same(one, two):
@@ -40,7 +40,7 @@ def same(one, two):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(workloads(), budgets)
 def test_a_plan_comes_back_bit_for_bit(tmp_path, workload, budget):
-    assume(asks_something(workload, budget))
+    assume(is_measured(workload, budget))
     plan = plan_uniform(workload, budget)
     plan.save(tmp_path / "x.plan")
     same(plan, qs.Plan.load(tmp_path / "x.plan"))

@@ -1,10 +1,10 @@
 """Plans on so few cells that every pair of neighbouring tables can be tried."""
 
 import numpy as np
-from tests.builders import BEST, UNIFORM
-from tests.release.tables import random_counts
 
 import querysmasher as qs
+from tests.builders import BEST, UNIFORM
+from tests.release.tables import random_counts
 
 SMALL = qs.Schema.of(a=3, b=2, c=2)
 """Twelve cells: few enough to try every change of a table."""

@@ -7,9 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.builders import UNIFORM
-from tests.privacy.small import BASE, SMALL, WORKLOADS
-from tests.release.tables import Untouchable, frame, released, squared_change, whole
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PlanError, PrivacyError
@@ -21,6 +18,9 @@ from querysmasher.privacy.budget import delta, zcdp_delta
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from tests.builders import UNIFORM
+from tests.privacy.small import BASE, SMALL, WORKLOADS
+from tests.release.tables import Untouchable, frame, released, squared_change, whole
 
 
 def planned_prefixes(budget):

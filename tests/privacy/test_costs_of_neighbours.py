@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.small import BASE, SMALL, WORKLOADS
-from tests.profiles import fewer
-from tests.release.tables import CLASSES, random_counts, released, squared_change, units, whole
 
 import querysmasher as qs
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import privacy_cost
+from tests.privacy.small import BASE, SMALL, WORKLOADS
+from tests.profiles import fewer
+from tests.release.tables import CLASSES, random_counts, released, squared_change, units, whole
 
 
 def integers(name, budget=None, max_records=10**6):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.profiles import fewer
-from tests.release.tables import TableCounter, Telltale, marginal
-from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.measurement import exact_distance, measure_distances
+from tests.profiles import fewer
+from tests.release.tables import TableCounter, Telltale, marginal
+from tests.strategies import integer_arrays
 
 SCHEMA = qs.Schema.of(a=2, b=3)
 
@@ -132,7 +132,7 @@ def test_distances_that_cost_more_than_their_budget_are_refused_before_counting(
 def test_a_table_with_too_many_records_is_refused():
     small = asked(Distance((0,), 1, Fraction(1)), max_records=3)
     counter = TableCounter(SCHEMA, np.ones((2, 3), dtype=np.int64))
-    with pytest.raises(DataError, match="more than max_records = 3"):
+    with pytest.raises(DataError, match="more records than max_records = 3"):
         measure_distances(small, lambda _: np.zeros(2, np.int64), counter, Telltale(0))
 
 

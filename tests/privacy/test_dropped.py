@@ -10,9 +10,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import ALARM, UNIFORM
-from tests.privacy.test_leaks import held, shown
-from tests.release.tables import TableCounter, Telltale, released, squared_change, whole
 
 import querysmasher as qs
 from querysmasher.data.sources import open_table
@@ -25,6 +22,9 @@ from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.provenance import spent
+from tests.builders import ALARM, UNIFORM
+from tests.privacy.search import held, shown
+from tests.release.tables import TableCounter, Telltale, released, squared_change, whole
 
 KEY = bytes(range(32))
 SCHEMA = qs.Schema.of(a=2)

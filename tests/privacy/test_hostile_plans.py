@@ -5,8 +5,6 @@ it is spoilt, or not. It must be refused, or cost what is said: what each record
 measuring code, and every change of a table that the unit of privacy allows is tried, in exact fractions.
 """
 
-import itertools
-import math
 from collections import Counter
 from fractions import Fraction
 
@@ -14,62 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.hostile import hostile_plans
-from tests.profiles import fewer
-from tests.release.tables import TableCounter, Telltale, marginal, released, squared_change, units
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.measurement import exact_answers, measure_table
+from tests.privacy.brute_force import changes, largest, weighted_grams
+from tests.privacy.hostile import hostile_plans
+from tests.profiles import fewer
+from tests.release.tables import released, squared_change
 
 SLACK = Fraction(1, 2**29)
 """What the accountant may add where multipliers are summed in floating point."""
-
-
-def variances(plan):
-    """The noise variances of the numbers of each set, as measuring asks for them."""
-    counter = TableCounter(plan.schema, next(units(plan.schema)))
-    quiet, telling = Telltale(0), Telltale(1)
-    exact, marked = (dict(measure_table(plan, counter, noise)) for noise in (quiet, telling))
-    return [
-        [telling.variances[place] for place in (marked[number] - exact[number]).ravel().tolist()]
-        for number in range(len(plan.measured))
-    ]
-
-
-def weighted_grams(plan):
-    """BᵀΣ⁻¹B over the cells of the whole domain for every set, in exact fractions, and their scale."""
-    noise = variances(plan)
-    scale = math.lcm(*(v.numerator for own in noise for v in own))
-    grams = []
-    for m, own in zip(plan.measured, noise, strict=True):
-        columns = [
-            exact_answers(plan, m, marginal(plan.schema, unit, plan.names(m))).ravel().tolist()
-            for unit in units(plan.schema)
-        ]
-        values = np.array(columns, dtype=object)
-        grams.append((values * np.array([int(scale / v) for v in own], dtype=object)) @ values.T)
-    return grams, scale
-
-
-def changes(cells, budget):
-    """All changes of a table by which neighbours differ, a sign apart."""
-    each = np.eye(cells, dtype=object)
-    several = [
-        sum(chosen[1:], chosen[0])
-        for r in range(1, budget.records_per_person + 1)
-        for chosen in itertools.combinations_with_replacement(each, r)
-    ]
-    if budget.neighbours == "add_remove":
-        return np.array(several)
-    return np.array([a - b for a in several for b in several if sum(a) == sum(b)])
-
-
-def largest(gram, every):
-    """The largest change over all neighbours."""
-    return int(((every @ gram) * every).sum(axis=1).max())
 
 
 def check(build):

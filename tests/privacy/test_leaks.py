@@ -11,7 +11,6 @@ import io
 import itertools
 import logging
 import os
-import re
 import tempfile
 import types
 import warnings
@@ -21,8 +20,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.builders import UNIFORM
-from tests.release.tables import frame, marginal, whole
 
 import querysmasher as qs
 from querysmasher.data import counting
@@ -33,6 +30,9 @@ from querysmasher.privacy import measurement
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release import reconstruction as store_module
+from tests.builders import UNIFORM
+from tests.privacy.search import held, shown
+from tests.release.tables import frame, marginal, whole
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 
@@ -94,20 +94,6 @@ def secrets(plan):
     found = {int(abs(x)) for array in exact_arrays(whole(plan)) for x in np.ravel(array)}
     found |= {len(c) for c in np.array_split(np.arange(TOTAL), 1)}
     return {x for x in found if x >= 1000}
-
-
-NUMBER = re.compile(r"(?<![0-9A-Za-z.])([0-9]+)(?:\.0+)?(?![0-9A-Za-z]|\.[0-9])")
-
-
-def shown(secrets, text):
-    """The secrets that a text holds as numbers of their own, with or without separators of thousands."""
-    text = text.replace(",", "").replace("_", "") + " " + text
-    return {int(digits) for digits in NUMBER.findall(text) if int(digits) in secrets}
-
-
-def held(secrets, numbers):
-    """The secrets among numbers."""
-    return {int(x) for x in np.ravel(numbers) if float(x) in secrets}
 
 
 def test_the_search_finds_what_is_there(secrets):

@@ -9,7 +9,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ledgers import DISCRETE, ROUNDED, TENTH, costing, rows
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PrivacyError
@@ -18,6 +17,7 @@ from querysmasher.privacy.budget import KINDS, epsilon, zcdp_epsilon
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Entry, Total, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
+from tests.ledgers import DISCRETE, ROUNDED, TENTH, costing, rows
 
 
 def test_the_exact_sum_may_reach_the_limit_and_not_pass_it(ledger):

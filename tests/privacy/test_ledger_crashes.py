@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.builders import UNIFORM
-from tests.ledgers import ROUNDED, costing
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
+from tests.builders import UNIFORM
+from tests.ledgers import ROUNDED, costing
 
 PROCESSES = 12
 LIMIT = qs.PrivacyCost(1.0)

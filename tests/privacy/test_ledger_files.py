@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.ledgers import ROUNDED, TENTH, costing
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PrivacyError
 from querysmasher.privacy import ledger as ledgers
+from tests.ledgers import ROUNDED, TENTH, costing
 
 
 def test_the_file_is_in_wal_mode_and_all_of_it_is_in_the_file(ledger, path, tmp_path):

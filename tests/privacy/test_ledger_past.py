@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ledgers import ROUNDED, TENTH, costing, edit, rows
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PrivacyError
 from querysmasher.privacy.entries import Chain, canonical, linked, plan_digest
+from tests.ledgers import ROUNDED, TENTH, costing, edit, rows
 
 
 def changed(content, **values):

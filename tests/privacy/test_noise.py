@@ -12,7 +12,6 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import stats
-from tests.builders import ALARM
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import noise as noises
@@ -24,6 +23,7 @@ from querysmasher.privacy.noise import (
     OpenDPDiscreteGaussian,
     RoundedGaussian,
 )
+from tests.builders import ALARM
 
 VARIANCES = [
     Fraction(1, 100),

@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.builders import ALARM, UNIFORM
-from tests.release.tables import released, squared_change, whole
 
 import querysmasher as qs
 from querysmasher.data.sources import open_table
@@ -17,6 +15,8 @@ from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.unit import Unit
+from tests.builders import ALARM, UNIFORM
+from tests.release.tables import released, squared_change, whole
 
 KEY = bytes(range(32))
 NAMES = [b"ann", b"bob", b"cyd", b"dan"]

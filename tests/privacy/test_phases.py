@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.builders import ALARM
-from tests.ledgers import costing
-from tests.release.tables import TableCounter, Telltale, marginal, random_counts
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
@@ -17,6 +14,9 @@ from querysmasher.privacy.accounting import Distance, Distances
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
+from tests.builders import ALARM
+from tests.ledgers import costing
+from tests.release.tables import TableCounter, Telltale, marginal, random_counts
 
 SCHEMA = qs.Schema.of(a=2)
 COUNTS = np.array([30, 12])

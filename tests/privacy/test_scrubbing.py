@@ -15,8 +15,6 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.traceback import Traceback
-from tests.builders import PRIVATE, plan_uniform
-from tests.spec.files import SMALL
 
 import querysmasher as qs
 from querysmasher.data import counting
@@ -26,6 +24,8 @@ from querysmasher.errors import DataError
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.reconstruction import MemoryStore
 from querysmasher.spec import read_spec
+from tests.builders import PRIVATE, plan_uniform
+from tests.spec.files import SMALL
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 SCHEMA = qs.Schema.of(a=4, b=3)

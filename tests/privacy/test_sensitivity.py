@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.profiles import fewer
-from tests.strategies import integer_arrays
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.profiles import fewer
+from tests.strategies import integer_arrays
 
 
 def brute_sensitivity(strategy):

@@ -15,7 +15,7 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.privacy import measurement
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.measurement import measure_table
+from querysmasher.privacy.measurement import exact_answers, measure_table
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.reconstruction import MemoryStore
@@ -257,3 +257,14 @@ def query_classes(seed=0):
 
 
 CLASSES = query_classes()
+
+
+def exact_release(plan, table, most=10**6):
+    """A release without noise, of a table of all counts."""
+    whole = integer_plan(plan, plan.budget.privacy_cost, most)
+    store = MemoryStore()
+    for number, measured in enumerate(whole.measured):
+        others = tuple(a for a in range(table.ndim) if a not in measured.attributes)
+        store.put(number, exact_answers(whole, measured, table.sum(axis=others)))
+    total = int(table.sum()) if plan.budget.unit.total_is_public else None
+    return Release(whole, plan.workload, plan.centres, NoiseRecord("rounded", "", True), store, total)

@@ -17,7 +17,7 @@ import querysmasher as qs
 from querysmasher.errors import FileError
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.release.reconstruction import MemoryStore
-from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
+from querysmasher.release.verify import BEYOND, FAILED, NOT_CHECKED, OK, OPEN, digests
 from querysmasher.release.writing import document
 from tests.builders import UNIFORM, python
 from tests.ledgers import edit
@@ -66,7 +66,7 @@ def test_a_correct_folder(folder, ledger, plan):
 def test_without_a_ledger_the_entry_is_not_looked_up(folder):
     verdict = qs.verify(folder)
     assert verdict.ok
-    assert statuses(verdict)["ledger"] == NOT_ASKED
+    assert statuses(verdict)["ledger"] == NOT_CHECKED
 
 
 def test_a_file_alone_can_be_verified(folder, ledger):

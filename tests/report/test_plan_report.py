@@ -115,7 +115,7 @@ def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     data = data_of(page)
     assert len(data["groups"]) == 50
     assert data["all_groups"] == len(plan.workload.groups)
-    assert f"The {len(plan.workload.groups) - 50:,} groups with the smallest errors" in page
+    assert f"Not on this page: {len(plan.workload.groups) - 50:,} groups with the smallest errors." in page
     assert len(data["charts"]["spread"]["layer"]) == 4
 
 
@@ -141,7 +141,7 @@ def test_many_sets_are_added_up_by_their_number_of_attributes(tmp_path):
     shown = [row["said"] for row in plan_report._share_rows(plan)]
     assert all(said in page for said in shown)
     assert sum(round(10 * float(said.rstrip("%"))) for said in shown) == 1000
-    assert "The attribute sets one by one (37 of 37)" in page
+    assert "The attribute sets one by one<" in page
     assert "a0 × a1" in page
 
 

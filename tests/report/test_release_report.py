@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
+from querysmasher.formatting import number
 from querysmasher.report import release_data, release_report
 from querysmasher.report.page import asset
 from querysmasher.report.release_data import Table, opening, planned_answers, table_on, tables, total
@@ -298,3 +299,22 @@ def test_the_switch_in_a_browser(browser, page, tmp_path):
     browser.open(hostile)
     assert browser.run("window.broken === undefined")
     assert browser.complaints() == []
+
+
+def test_notebooks_show_every_noun(plan, release, hostile):
+    evil, broken = hostile
+    for own, bad in [(plan, evil), (release, broken)]:
+        for shown in (own, own.workload):
+            assert "<table>" in shown._repr_html_()
+        for shown in (bad, bad.workload, bad.workload.schema):
+            assert "<img" not in shown._repr_html_()
+            assert "<script" not in shown._repr_html_()
+    assert "4 attributes" in plan.workload.schema._repr_html_()
+    assert f"± {number(plan.rmse)}" in plan._repr_html_()
+    assert "satisfies differential privacy" in release._repr_html_()
+    answers = release.answer()
+    shown = answers._repr_html_()
+    low, high = answers.interval(0.95)
+    assert f"{low[0]:,.1f} … {high[0]:,.1f}" in shown
+    assert f"… {len(answers) - 8:,} more" in shown
+    assert "<img" not in broken.answer()._repr_html_()

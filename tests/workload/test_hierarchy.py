@@ -11,7 +11,7 @@ import querysmasher as qs
 from querysmasher.errors import FileError, WorkloadError
 from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
-from tests.planning.lines.test_forest import trees
+from tests.strategies import trees
 
 TRACTS = ["0101", "0102", "0203", "1101", "1102", "1203"]
 SCHEMA = qs.Schema([qs.Categorical("tract", TRACTS), qs.Ordinal("age", range(3))])

@@ -30,7 +30,7 @@ def test_parts_keep_their_own_targets_when_they_are_joined():
     assert [None if g.target is None else g.target.std for g in joined] == [5, 5, None, 2]
     assert joined.has_targets
     assert not qs.marginals(SCHEMA, 1).has_targets
-    assert repr(joined).endswith("attributes, 3 with targets)")
+    assert repr(joined).endswith("2 attributes; 3 with targets)")
     assert "± 5.00" in joined._repr_html_()
     assert "target" not in qs.marginals(SCHEMA, 1)._repr_html_()
 

@@ -80,7 +80,7 @@ def test_groups_describe_themselves():
         qs.queries(SCHEMA, b="identity", a="prefix") + qs.affine(SCHEMA, "a", "b") + qs.marginals(SCHEMA, 0)
     )
     assert [g.describe() for g in workload] == ["b (identity) × a (prefix)", "a, b (affine)", "total"]
-    assert repr(workload) == "Workload(11 queries in 3 groups: 1 of 0, 2 of 2 attributes)"
+    assert repr(workload) == "Workload(11 queries in 3 groups: 1 on no attribute, 2 on 2 attributes)"
 
 
 def test_a_workload_beyond_what_len_can_say_is_still_counted():

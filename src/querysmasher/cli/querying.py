@@ -100,7 +100,7 @@ def example_for(stored: Release) -> str | None:
 
 
 def _values(attribute: Attribute) -> str:
-    texts = list(attribute.literals if attribute.edges is None else attribute.labels)
+    strings = list(attribute.literals if attribute.edges is None else attribute.labels)
     if attribute.value_labels is not None:
-        texts = [f"{text} ({label})" for text, label in zip(texts, attribute.shown, strict=True)]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "…", texts[-1]])
+        strings = [f"{text} ({label})" for text, label in zip(strings, attribute.shown, strict=True)]
+    return ", ".join(strings if len(strings) <= 8 else [*strings[:4], "…", strings[-1]])

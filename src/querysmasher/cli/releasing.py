@@ -17,6 +17,7 @@ from querysmasher.cli.querying import example_for
 from querysmasher.cli.specs import measuring_cost, opened
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.formats import format_of
+from querysmasher.formatting import count
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import readable
 from querysmasher.privacy.distributions import distribution_of
@@ -37,7 +38,7 @@ from querysmasher.spec import Spec
 
 SPENT = (
     "Every measurement spends the budget again. Privacy loss adds up across releases about the same people, "
-    "even if they are replaced or discarded. Query this release instead, which has no privacy cost."
+    "even if they are replaced or discarded. Answers from this release have no further privacy cost."
 )
 
 
@@ -190,7 +191,7 @@ def _show(folder: Path, names: list[str], summary: dict[str, Any], measured: Rel
     achieved, then = [], f"report {folder}"
     if not explored:
         error = f", expected error ± {summary['expected_error']:.3g}" if "expected_error" in summary else ""
-        achieved = [("Answers", f"{summary['queries']:,} queries{error}")]
+        achieved = [("Answers", f"{count(summary['queries'], 'query', 'queries')}{error}")]
         example = example_for(measured)
         then = f"answer {folder}" + (f' "{example}"' if example else "")
     print_pairs(

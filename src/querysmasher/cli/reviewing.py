@@ -85,8 +85,7 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    queries = str(workload).removeprefix("Workload(").removesuffix(")")
-    print_pairs([("Asked", queries), ("Guarantee", promised(read, budget))])
+    print_pairs([("Queries", workload.size_in_words), ("Guarantee", promised(read, budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

@@ -141,10 +141,7 @@ def show(expected: Expectations, every: bool) -> None:
     workload = planned.workload
     print_pairs(
         [
-            (
-                "Asked",
-                f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
-            ),
+            ("Queries", workload.size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
                 for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))

@@ -238,7 +238,7 @@ def compare(
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanisms: some of "querysmasher", "uniform" (the same around uniform centres), "basis", "residual",
-            "fourier", "hdmm"; by default all.
+            "fourier", "whole", "hdmm"; by default all.
         objective: what every mechanism minimises: "mean", the weighted mean square error, whatever the
             targets; or "worst", the largest standard error, relative to its target if a query has one. The
             noise scales of the other mechanisms are optimised for it too; HDMM supports only the mean.

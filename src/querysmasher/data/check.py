@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.attributes import Attribute, literal
-from querysmasher.data.encoding import Code, Encoder, Texts, kinds_in_words
+from querysmasher.data.encoding import Code, Encoder, Strings, kinds_in_words
 from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
@@ -74,7 +74,7 @@ class ColumnCheck:
     def cells(self) -> tuple[str, ...]:
         """Return the column as strings, under `HEAD`."""
         shown = [f"{value} × {times:,}" for value, times in self.values]
-        more = [f"{self.more_values:,} other values"] if self.more_values else []
+        more = [count(self.more_values, "other value")] if self.more_values else []
         missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
         wrong = "; ".join(filter(None, [self.problem, self.hint, ", ".join(shown + more)]))
         return (self.name, self.type or "-", missing, f"{self.unmatched:,}", wrong)
@@ -126,7 +126,7 @@ class Check:
             names = ", ".join(repr(column.name) for column in self.columns if column.problem)
             return f"The table is refused, even if single records are dropped: see {names}."
         if self.counted > self.max_records:
-            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
+            return f"The table is refused: it has more records than max_records = {self.max_records:,}."
         verb = "does" if self.bad_records == 1 else "do"
         some = f"{self.bad_records:,} of {count(self.records, 'record')} {verb} not fit"
         if self.nameless:
@@ -136,8 +136,9 @@ class Check:
         said = f"{some}: with {drop} such records are dropped." if self.bad_records else ""
         said = said or f"All {count(self.records, 'record')} fit."
         if self.crowded:
-            most = count(self.records_per_person or 1, "record")
-            said += f" At most {most} of each person are counted: {self.crowded:,} others are left out."
+            most = self.records_per_person or 1
+            kept = count(most, "record of each person is", "records of each person are")
+            said += f" At most {kept} counted. {count(self.crowded, 'other is', 'others are')} left out."
         return f"{said} Counted: {self.counted:,}." if self.bad_records or self.crowded else said
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
@@ -341,9 +342,9 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
 
 def _inspect(encoder: Encoder, column: Any, tally: Tally) -> Code:
     """Add the findings about a column of a batch, and return the codes of its values."""
-    kind = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
+    kind = "text" if isinstance(column, Strings) else str(getattr(column, "type", "object"))
     _add(tally["types"], {kind: 1})
-    values = column.column if isinstance(column, Texts) else column
+    values = column.column if isinstance(column, Strings) else column
     try:
         codes = quietly("reading it", encoder.codes, column)
     except DataError as error:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from querysmasher.data import framing
-from querysmasher.data.encoding import Texts
+from querysmasher.data.encoding import Strings
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import CSV, DELIMITERS, RecordBlock, blocks, mistake
 from querysmasher.data.rows import Batch
@@ -74,7 +74,7 @@ class CSVFile:
                 raise block.mistake(start, f"a record of {count} {fields}; the header has {self.columns}")
             raise block.mistake(0, "the records that start here cannot be read")
         columns = {
-            name: Texts(table.column(str(index)).combine_chunks(), self.dialect.decimal)
+            name: Strings(table.column(str(index)).combine_chunks(), self.dialect.decimal)
             for name, index in self.indexes.items()
         }
         return Batch(columns, table.num_rows)

@@ -99,7 +99,7 @@ Code = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, repr=False)
-class Texts:
+class Strings:
     """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
 
     column: Any
@@ -151,7 +151,7 @@ class Encoder:
         return tuple(self.by_kind) or (float,)
 
     @cached_property
-    def texts(self) -> dict[str, int]:
+    def strings(self) -> dict[str, int]:
         """The labels that a string matches, with their indexes: strings, and dates as ISO strings."""
         days = {str(day): index for day, index in self.by_kind.get(date, {}).items()}
         return days | self.by_kind.get(str, {})
@@ -206,7 +206,7 @@ class Encoder:
         return max((abs(v) for v in self.by_kind.get(float, {}) if isinstance(v, int)), default=0)
 
     @property
-    def reads_texts(self) -> bool:
+    def reads_strings(self) -> bool:
         """Whether a string is read as a number or a boolean: all labels are numbers, or all are booleans."""
         return self.kinds in ((float,), (bool,))
 
@@ -232,9 +232,9 @@ class Encoder:
         if value is None or type(value).__name__ in MISSING_TYPES:
             return self.missing
         if isinstance(value, str):
-            if self.reads_texts:
+            if self.reads_strings:
                 return self.read(value)
-            return self.texts.get(value, self.unknown) if self.texts else self.malformed
+            return self.strings.get(value, self.unknown) if self.strings else self.malformed
         if isinstance(value, bool | date):
             labels = self.by_kind.get(bool if isinstance(value, bool) else date)
             return self.malformed if labels is None else labels.get(midnight(value), self.unknown)
@@ -274,8 +274,8 @@ class Encoder:
 
     def codes(self, column: Any) -> Code:
         """Return the code of each value of an Arrow array, of Python objects, or of strings."""
-        if isinstance(column, Texts):
-            return self._texts(column.column, column.decimal)
+        if isinstance(column, Strings):
+            return self._strings(column.column, column.decimal)
         if isinstance(column, np.ndarray):
             typed = sure_array(column)
             if typed is None or not self.accepts(typed.type):  # no value is converted because of another
@@ -290,8 +290,8 @@ class Encoder:
         if pa.types.is_dictionary(kind):
             return self.accepts(kind.value_type)
         of = kind_of(kind)
-        texts = of is str and (bool(self.texts) or self.reads_texts)
-        return texts or of in self.kinds or pa.types.is_null(kind)
+        strings = of is str and (bool(self.strings) or self.reads_strings)
+        return strings or of in self.kinds or pa.types.is_null(kind)
 
     def loses_digits(self, kind: Any) -> bool:
         """Return whether a column of this Arrow type cannot distinguish the attribute's integers."""
@@ -321,10 +321,10 @@ class Encoder:
         elif types.is_float16(kind):
             column = column.cast(pa.float32())
         of = kind_of(kind)
-        if of is str and self.reads_texts:
-            return self._texts(column.cast(pa.large_string()).fill_null(""))
+        if of is str and self.reads_strings:
+            return self._strings(column.cast(pa.large_string()).fill_null(""))
         if of is str:
-            return self._learned(column.cast(pa.large_string()), "strings", self.code, self.texts)
+            return self._learned(column.cast(pa.large_string()), "strings", self.code, self.strings)
         if self.attribute.edges is not None and of is float:
             return self.bins(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
         if of is date or of is bool:
@@ -365,8 +365,8 @@ class Encoder:
         positions = pc.index_in(column, value_set=known)
         if positions.null_count:
             new = column.filter(positions.is_null()).unique()
-            texts = kind_of(new.type) is str  # what is not UTF-8 matches nothing
-            values = (new.cast(pa.large_binary()) if texts else new).to_pylist()
+            strings = kind_of(new.type) is str  # what is not UTF-8 matches nothing
+            values = (new.cast(pa.large_binary()) if strings else new).to_pylist()
             decoded = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in values)
             more = [self.missing if value is None else code(value) for value in decoded]
             known, codes = pa.concat_arrays([known, new]), np.append(codes, np.array(more, self.dtype))
@@ -380,11 +380,11 @@ class Encoder:
         """Values and their codes, by rule."""
         return {}
 
-    def _texts(self, column: Any, decimal: str = ".") -> Code:
+    def _strings(self, column: Any, decimal: str = ".") -> Code:
         """Return the code of each string of a CSV file."""
         if self.attribute.edges is not None:
             return self._text_bins(column, decimal)
-        if self.reads_texts:
+        if self.reads_strings:
             return self._learned(column, decimal, lambda text: self.read(text, decimal), {})
         return self._learned(column, "fields", lambda _: self.unknown, self.labels)
 
@@ -396,9 +396,9 @@ class Encoder:
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
             return self.bins(np.asarray(values))
-        texts = pc.ascii_trim(column, characters=" ")
-        formed = pc.match_substring_regex(texts, pattern=f"^{NUMBER.format(sign=re.escape(decimal))}$")
-        plain = pc.replace_substring(texts, pattern=decimal, replacement=".")
+        strings = pc.ascii_trim(column, characters=" ")
+        formed = pc.match_substring_regex(strings, pattern=f"^{NUMBER.format(sign=re.escape(decimal))}$")
+        plain = pc.replace_substring(strings, pattern=decimal, replacement=".")
         codes = self.bins(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
         codes[~np.asarray(formed) & np.asarray(pc.not_equal(column, ""))] = self.malformed
         return codes
@@ -431,7 +431,7 @@ def sure_array(values: Any) -> Any | None:
 
 def kinds_in_words(encoder: Encoder) -> str:
     """Return the kinds of values that an attribute has, for a message."""
-    words = {str: "texts", bool: "booleans", float: "numbers", date: "dates"}
+    words = {str: "strings", bool: "booleans", float: "numbers", date: "dates"}
     return " or ".join(words[kind] for kind in encoder.kinds)
 
 

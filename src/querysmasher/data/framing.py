@@ -197,7 +197,7 @@ class RecordBlock:
         return list(zip(*(array[wrong].tolist() for array in (starts, self.ends, fields)), strict=True))
 
     def even(self, columns: int, delimiter: str) -> RecordBlock:
-        """Replace all fields of ragged records by a text about their line, which matches no label or name."""
+        """Replace the fields of ragged records by a string about their line, which matches no label."""
         parts, done = [], 0
         for start, end, count in self.ragged(columns, delimiter):
             field = f"{UNREADABLE}line {self.line_of(start)}: {count} fields".split(delimiter, maxsplit=1)[0]

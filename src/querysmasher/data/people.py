@@ -1,13 +1,13 @@
 """To whom records belong: the names of persons, and streams from which at most k records of each are kept.
 
-Names are integers, texts or bytes. All names of a table are of one kind, and are compared exactly. An integer
-is the same in every width, and as a float or a decimal without a fraction.
+Names are integers, strings or bytes. All names of a table are of one kind, and are compared exactly. An
+integer is the same in every width, and as a float or a decimal without a fraction.
 
 A record without a name (null, NaN, an empty field of a CSV file) cannot be attributed to a person, so no
 bound could hold for that person: the table is refused, or the record is dropped, like one with a missing
 value. A name that has lost digits or characters counts as missing, because several persons may have what is
-left of it: a float of at least 2^53, or 2^24 in 32 bits, where floats do not distinguish all integers; a text
-that was written from such a float ("4.611686018427388e+18"); a text with the replacement character.
+left of it: a float of at least 2^53, or 2^24 in 32 bits, where floats do not distinguish all integers; a
+string that was written from such a float ("4.611686018427388e+18"); a string with the replacement character.
 
 If records are dropped, one record must not decide whether the table is refused. Each Python object is then
 named by itself, and names that are written alike are the same: 7, "7" and b"7" are one person.
@@ -29,25 +29,33 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits
-from querysmasher.data.encoding import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, kind_of, plain_number
+from querysmasher.data.encoding import (
+    EXACT,
+    EXACT_FLOATS,
+    INT64,
+    MISSING_TYPES,
+    Strings,
+    kind_of,
+    plain_number,
+)
 from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 
 WORK_BYTES = 40
-"""Bytes per record to choose those that are counted, besides its codes and the name of its person."""
+"""Bytes per record for choosing which ones are counted, besides its codes and the name of its person."""
 
 LOST = (
     r"^[+-]?(?:[0-9]+(?:[.,][0-9]+)?[eE]\+[0-9]+|[0-9]+[.,][0-9]+[eE][0-9]+|(?:9[0-9]{15}|[0-9]{17,})[.,]0+)$"
     "|\N{REPLACEMENT CHARACTER}"
 )
-"""Texts that have lost digits or characters; "7E12" may be a name, "7E+12" and "7.0E12" are floats."""
+"""Strings that have lost digits or characters; "7E12" may be a name, "7E+12" and "7.0E12" are floats."""
 
-AMBIGUOUS = "so several persons may share a name; store names as integers or texts from the start"
+AMBIGUOUS = "so several persons may share a name; store names as integers or strings from the start"
 
 KINDS = {
     pa.int64(): "integers",
     pa.uint64(): "unsigned 64-bit integers",
-    pa.large_string(): "texts",
+    pa.large_string(): "strings",
     pa.large_binary(): "bytes",
 }
 """The kinds of names, by the Arrow type that holds them."""
@@ -67,9 +75,9 @@ def names_of(column: Any, title: str, drop: bool = False) -> Any:
 
     An unsuitable name is null with `drop`; otherwise the table is refused.
     """
-    if isinstance(column, Texts):
+    if isinstance(column, Strings):
         names = column.column
-        return _texts(pc.if_else(pc.equal(names, ""), pa.scalar(None, names.type), names), title, drop)
+        return _strings(pc.if_else(pc.equal(names, ""), pa.scalar(None, names.type), names), title, drop)
     if isinstance(column, np.ndarray):
         return pa.array(map(_name, column), pa.large_binary()) if drop else _objects(column, title)
     if isinstance(column, pa.ChunkedArray):
@@ -82,7 +90,7 @@ def names_of(column: Any, title: str, drop: bool = False) -> Any:
     if types.is_dictionary(kind):
         return names_of(column.dictionary_decode(), title, drop)
     if kind_of(kind) is str:
-        return _texts(column.cast(pa.large_string()), title, drop)
+        return _strings(column.cast(pa.large_string()), title, drop)
     if types.is_floating(kind) or types.is_decimal(kind):
         return (_floats if types.is_floating(kind) else _decimals)(column, title, drop)
     if kind == pa.uint64():
@@ -95,11 +103,11 @@ def _is_bytes(kind: Any) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
-def _texts(names: Any, title: str, drop: bool) -> Any:
-    """Return texts that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
+def _strings(names: Any, title: str, drop: bool) -> Any:
+    """Return strings that have lost no digits, as bytes if records are dropped: some may not be UTF-8."""
     lost = pc.match_substring_regex(names, pattern=LOST).fill_null(False)
     if pc.any(lost, min_count=0).as_py() and not drop:
-        raise _refused(title, f"texts that have lost digits or characters, {AMBIGUOUS}")
+        raise _refused(title, f"strings that have lost digits or characters, {AMBIGUOUS}")
     names = names.cast(pa.large_binary()) if drop else names
     return pc.if_else(lost, pa.scalar(None, names.type), names)
 
@@ -140,8 +148,8 @@ def _objects(column: NDArray[np.object_], title: str) -> Any:
             raise _refused(title, "integers beyond 64 bits")
         return pa.array(numbers, pa.int64())
     if kinds in ({uuid.UUID}, {str}):
-        texts = [None if value is None else str(value) for value in plain]
-        return _texts(pa.array(texts, pa.large_string()), title, drop=False)
+        strings = [None if value is None else str(value) for value in plain]
+        return _strings(pa.array(strings, pa.large_string()), title, drop=False)
     if kinds == {bytes}:
         return pa.array(plain, pa.large_binary())
     raise _refused(title, "values of another kind, or of several kinds")
@@ -179,7 +187,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _refused(title: str, got: str) -> DataError:
-    return DataError(f"person: expected a column of integers, texts or bytes in {title!r}, got {got}")
+    return DataError(f"person: expected a column of integers, strings or bytes in {title!r}, got {got}")
 
 
 def check_kind(kinds: list[str], names: Any, title: str, is_stated: bool) -> None:

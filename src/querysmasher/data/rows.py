@@ -101,9 +101,9 @@ class RowEncoder:
         """What `Counter.left_out` returns if every record is counted."""
         return np.zeros(1 if self.bound is None else BINS, np.int64)
 
-    def reads_texts(self, name: str) -> bool:
+    def reads_strings(self, name: str) -> bool:
         """Return whether numbers of a column may come as strings."""
-        return name == self.person or (name in self.names and self.encoders[name].reads_texts)
+        return name == self.person or (name in self.names and self.encoders[name].reads_strings)
 
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
@@ -188,7 +188,7 @@ class TableCounter:
         return self._records
 
     def left_out(self) -> Counts:
-        """Return exactly how many were left out, as `Counter` says."""
+        """Return exactly how many were left out, as `Counter.left_out` defines it."""
         self.records()
         return self._out
 

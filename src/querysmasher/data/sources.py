@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from querysmasher.data.counting import Limits
 from querysmasher.data.csv import open_csv
-from querysmasher.data.encoding import Texts, sure_array
+from querysmasher.data.encoding import Strings, sure_array
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.people import can_name
@@ -71,7 +71,7 @@ def _batches(frame: Any, names: list[str], size: int, inferring: RowEncoder | No
 def _fits(rows: RowEncoder, name: str, kind: Any) -> bool:
     """Return whether a pandas column of this type can be read without conversion, if records are dropped.
 
-    One record can change the type that pandas infers: a text among integers makes objects, a missing value
+    One record can change the type that pandas infers: a string among integers makes objects, a missing value
     makes floats. So no type is refused: a column of a type that does not fit is read as Python objects.
     """
     encoder = rows.encoders.get(name)
@@ -80,7 +80,7 @@ def _fits(rows: RowEncoder, name: str, kind: Any) -> bool:
 
 
 def _check_labels(rows: RowEncoder, frame: Any) -> None:
-    """Refuse types that pandas infers if floats merge labels: one missing value would make floats."""
+    """Refuse pandas' own types if floats merge labels: one missing value would turn integers into floats."""
     for name, encoder in rows.encoders.items():
         inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
         if inferred and encoder.loses_digits(pa.float64()):
@@ -135,7 +135,7 @@ def open_relation(rows: RowEncoder, data: Any) -> ScanCounter | None:
     check_columns(rows.columns, columns, person=rows.person)
     chosen = rows.columns or columns[:1]  # one column at least, to know the number of rows
     types = dict(zip(columns, map(str, data.types), strict=True))
-    wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
+    wide = [name for name in chosen if types[name] in WIDE and rows.reads_strings(name)]
     casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
     selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
     return ScanCounter(rows, partial(_relation_batches, data, selection, rows.limits.read_rows))
@@ -220,9 +220,9 @@ def _open_parquet(path: str, root: Path, rows: RowEncoder) -> Callable[[], Gener
             parts = quietly("reading the table", file.iter_batches, batch_size=size, columns=chosen)
             first = no_records(file.schema_arrow)
             for part in chain([first], quiet_iterator("reading the table", parts)):
-                texts = {n: pa.array([v] * part.num_rows, pa.large_string()) for n, v in given.items()}
+                strings = {n: pa.array([v] * part.num_rows, pa.large_string()) for n, v in given.items()}
                 arrays = {name: part.column(name) for name in chosen}
-                yield Batch(arrays | {n: Texts(column) for n, column in texts.items()}, part.num_rows)
+                yield Batch(arrays | {n: Strings(column) for n, column in strings.items()}, part.num_rows)
 
     return batches
 

@@ -129,7 +129,7 @@ class EstimatedCrossTable(LabelledTable):
         """Return a cell by the value of each attribute; None stands for all values."""
         return float(self.values.ravel()[self._index(key)])
 
-    def _texts(self, part: slice) -> Iterable[str]:
+    def _strings(self, part: slice) -> Iterable[str]:
         unit = "%" if self.percent else ""
         return ("·" if math.isnan(v) else f"{v:,.1f}{unit}" for v in self.values.ravel()[part].tolist())
 

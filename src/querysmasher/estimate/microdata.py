@@ -30,7 +30,7 @@ from querysmasher.estimate.integers import along
 from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
 from querysmasher.formats import format_of
-from querysmasher.formatting import one_line
+from querysmasher.formatting import count, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.tidy import frame_of, value_type
 
@@ -86,7 +86,7 @@ class Microdata:
         return self._blocks(str)
 
     def _blocks(self, safe: Callable[[str], str]) -> Iterator[Any]:
-        """Iterate over blocks of records; `safe` is applied to every text."""
+        """Iterate over blocks of records; `safe` is applied to every string."""
         values = [_values(attribute, safe) for attribute in self.model.schema]
         for number, start in enumerate(range(0, self.count, BLOCK)):
             rng = np.random.default_rng([self.seed, number])
@@ -135,7 +135,7 @@ class Microdata:
 
     def __repr__(self) -> str:
         """Say what the records are."""
-        return f"Microdata of {self.count:,} records ({self.note})"
+        return f"Microdata of {count(self.count, 'record')} ({self.note})"
 
     @cached_property
     def _strengths(self) -> Array:

@@ -40,7 +40,7 @@ class Format:
     """Opens a file for tables of an Arrow schema."""
     read: Callable[[Path], Content]
     safe: Callable[[str], str] = str
-    """Makes a text safe to read for programs that open such files."""
+    """Makes a string safe to read for programs that open such files."""
     check: Callable[[], None] = lambda: None
     """Refuses to write if a library is not installed."""
     holds_records: bool = True
@@ -115,7 +115,7 @@ def _write_csv(path: Path, schema: Any, _about: About, compression: str | None =
 
 
 def read_csv(path: Path) -> Content:
-    """Return the columns of a CSV file as texts, with null where nothing is written."""
+    """Return the columns of a CSV file as strings, with null where nothing is written."""
     import pyarrow as pa  # noqa: PLC0415 - slow to load
     from pyarrow import csv  # noqa: PLC0415 - slow to load
 

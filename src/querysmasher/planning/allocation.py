@@ -72,7 +72,7 @@ def allocated(
 
 
 WAYS = (1.5, 2.0)
-"""Where the search is not exact, centres so many times as far from uniform as the best found are tried.
+"""If the search for centres is not exact, these multiples of their distance from uniform are tried too.
 
 Affine queries on CPS gain 1.0%, on [20]^40 0.8%.
 """

@@ -1,18 +1,19 @@
 """Which queries are measured whole, and which are split over residual spaces.
 
-Splitting pays where many attribute sets share parts; few queries that tie attributes are better measured
-whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups stay whole, and
-in which clusters; the others are split. There are three: nothing is whole; the queries given by their rows
-(predicates, `linear`, `a + b <= c`) are, beside tables that are split; all queries are, together. Each has a
-lower bound on its error. They are planned in order of bounds, except those whose bound shows that
-they cannot be clearly better than the best plan so far. The optimum over all mechanisms ends the search.
+Splitting pays if many attribute sets share parts. A few queries that tie attributes together are better
+measured whole, at the optimum over all mechanisms (`mechanisms`). A candidate says which groups are measured
+whole, and in which clusters; the others are split. There are three candidates: no group is whole; the groups
+given by rows (predicates, `linear`, `a + b <= c`) are whole and the tables are split; all groups are whole,
+together. Each has a lower bound on its error. They are planned in order of bounds. A candidate is skipped if
+its bound shows that it cannot be clearly better than the best plan so far. The optimum over all mechanisms
+ends the search.
 
 Measuring queries together is never worse than measuring them apart, so clusters grow while the cells that
-their queries distinguish are few. Every cluster would learn the number of records anew. Instead its queries
-are centred: q − α·1 is measured, and the total once for all of them, from which α·1 follows.
+their queries distinguish are few. Uncentred, every cluster would measure the number of records again. So its
+queries are centred: q − α·1 is measured, and α·1 follows from the total, which is measured once for all.
 
-Bounds take one square root of a Gram matrix each (`solvers.bounds`). On every attribute set, the parts of
-queries that are split are rows over its cells. The root losses of all sets and of all clusters add up.
+The bound of a cluster takes one square root of the Gram matrix of its queries (`solvers.bounds`). So does the
+bound of an attribute set, for the parts of split queries. A candidate's bound is the sum over both.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Cluster:
     merged: MergedRows
     """The queries on the distinct columns of their cells."""
     alpha: Array | None
+    """α of every query; None if the queries are measured as they are."""
 
     @cached_property
     def shifted(self) -> MergedRows:
@@ -109,25 +111,25 @@ class Unsplit(Cluster):
 
 
 Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
-"""Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
+"""Plans the workload with these clusters whole and the rest split; returns an error if it is refused."""
 
 
 def merged_groups(
     workload: Workload, indexes: Iterable[int], most_work: float, columns: Columns | None = None
 ) -> MergedRows | None:
-    """Return the queries of some groups over their distinct columns, or None if that is too much work."""
+    """Return the queries of some groups over distinct columns; None if too much work, or all are zero."""
     groups = [workload.groups[i] for i in indexes]
     merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work, columns)
     return None if merged is None or not merged.rows.any() else merged
 
 
 def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
-    """Return the attributes that groups ask about, or any one to sum a total over."""
+    """Return the attributes that groups ask about; the first of all if none, to sum the total over."""
     return sorted({a for group in groups for a in schema.positions(group.attributes)}) or [0]
 
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
-    """Return the groups that are split, or None if there are none."""
+    """Return the workload of the groups that are split, or None if there are none."""
     if not unsplit:
         return workload
     whole = {i for cluster in unsplit for i in cluster.groups}
@@ -154,8 +156,8 @@ def best_candidate(
 ) -> tuple[Plan, Sequence[Cluster]]:
     """Return the best plan among those that split all groups, some, or none, and its clusters.
 
-    If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
-    lines, which have a centre for every set, are split if others are.
+    If `centred`, clusters may use the total measured by the other groups. Queries about lines are whole only
+    if all queries are, because a line has a separate centre on every set.
     """
     best: Plan | None = None
     clusters: Sequence[Cluster] = ()
@@ -188,7 +190,7 @@ def best_candidate(
 
 
 def _whole(workload: Workload) -> Cluster:
-    """Return the cluster of all queries, whatever the work up to a limit."""
+    """Return all queries as one cluster; refuse them if they exceed the limits."""
     most = limits()
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
     if merged is None:
@@ -202,7 +204,7 @@ def _whole(workload: Workload) -> Cluster:
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
-    """Iterate over the candidates in order of their bounds; all queries whole come first only if quick."""
+    """Yield the candidates in order of bounds; all queries whole come last, or first if quick and optimal."""
     count, most = len(workload.groups), limits()
     names = {workload.schema.names[a] for a in lines}
     given = [i for i, group in enumerate(workload) if _is_few(group) and names.isdisjoint(group.attributes)]
@@ -232,10 +234,10 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
 
 
 class Beside:
-    """Queries given by their rows, beside tables: lower bounds on their loss in clusters, or split."""
+    """Groups given by rows, beside tables: their clusters, and lower bounds on the loss, whole or split."""
 
     def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
-        """Take the indexes of their groups, and whether clusters may use the total of tables."""
+        """Form clusters of the groups at indexes `given`; if `centred`, they may use the tables' total."""
         self.schema, self.unit = workload.schema, unit
         self.groups = [workload.groups[i] for i in given]
         self.columns = distinct_columns(self.groups) if given else None
@@ -270,13 +272,13 @@ class Beside:
             root = math.sqrt(sum(term.coefficient for term in s.terms))  # of the total
             if s.attributes:
                 rows = terms_rows(s.terms)
-                columns, _ = equal_columns(rows)  # distinct columns alone lose as much, and bound more
+                columns, _ = equal_columns(rows)  # without repeated columns, the bound is higher
                 root = least_root(independent_root(rows[:, columns]))
             bounds[s.attributes] = root * self._change(s.attributes)
         return bounds
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
-        """Return the root loss of the tables on every set, given a plan of all queries."""
+        """Return the root loss of the tables on every set, under the best plan so far."""
         if best is None or not self.tables:
             return {}
         given = {} if best.whole else self.split(best.centres)
@@ -284,7 +286,7 @@ class Beside:
         return {a: math.sqrt(max(root**2 - given.get(a, 0.0) ** 2, 0.0)) for a, root in roots.items()}
 
     def bound_whole(self, best: Plan | None) -> float:
-        """Return a lower bound on the root loss of all queries, with these in clusters."""
+        """Return a lower bound on the root loss of all queries, if the given groups are in clusters."""
         total = self._change(()) * math.sqrt(sum(c.total_loss for c in self.clusters))
         clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
@@ -292,7 +294,7 @@ class Beside:
     def bound_split(self, best: Plan | None) -> float:
         """Return a lower bound on the root loss of all queries, if all are split.
 
-        It is infinite where that takes long: then they are split only if nothing else can be measured.
+        It is infinite if planning would take long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
@@ -301,7 +303,7 @@ class Beside:
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
     def _common_cells(self) -> int:
-        """Return the most cells of a set on which both tables and these queries leave something."""
+        """Return the maximum number of cells of the attributes that a table and a given group share."""
         names, logs = self.schema.names, np.log(self.schema.sizes)  # quicker than a product per pair
         groups = self.tables, self.groups
         tables, given = (np.array([[a in g.attributes for a in names] for g in x]) for x in groups)
@@ -310,7 +312,7 @@ class Beside:
 
 
 def _is_separate(group: Group, asked_by: Counter[str]) -> bool:
-    """Return whether a group is a product on attributes that no other asks about: splitting loses nothing."""
+    """Return whether a group is a product on attributes that no other uses: then splitting loses nothing."""
     entries = group.rows * math.prod(family.cells for family in group.families)
     untied = len(group.families) == len(group.attributes) and entries <= CHUNK
     return untied and all(asked_by[name] == 1 for name in group.attributes)
@@ -328,9 +330,9 @@ def _is_few(group: Group) -> bool:
 
 
 def total_multiples(merged: MergedRows) -> Array:
-    """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left.
+    """Return α of every query: its mean over cells, weighted as in the optimum; 0 if nothing is left.
 
-    Centred rows stay ratios of small integers.
+    α is rounded so that centred rows are ratios of small integers.
     """
     ones = np.ones((1, merged.rows.shape[1]))
     weighed = merged.rows * np.sqrt(merged.weights)[:, None], ones * math.sqrt(merged.weights.sum())
@@ -346,9 +348,9 @@ def total_multiples(merged: MergedRows) -> Array:
 def grown(schema: Schema, groups: Sequence[Group], columns: Columns) -> list[list[int]]:
     """Return the indexes of the groups of every cluster; groups that are too large for any are left out.
 
-    `columns` are the distinct ones of their families. Groups of many cells come first. Each joins the cluster
-    whose number of cells it multiplies least. That number is estimated: an attribute whose class changes c
-    times between neighbouring values has at most c + 1 classes, and changes add up.
+    `columns` are the distinct columns of their families. Groups of many cells come first. Each joins the
+    cluster whose number of cells it multiplies least. That number is estimated: an attribute whose class
+    changes c times between neighbouring values has at most c + 1 classes, and changes add up.
     """
     attributes = _attributes(schema, groups)
     changes, joint = class_counts(schema, groups, attributes, columns)
@@ -420,11 +422,11 @@ def beside(
 
 
 def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
-    """Return the plan with the loss of all answers combined by generalised least squares, if it is certain.
+    """Return the plan with its loss after all answers are combined by generalised least squares.
 
-    From residuals alone, the groups that are split lose what the plan states, less the loss of the total that
-    centred queries need. Rows measured whole lower this. The other queries are combinations of these rows and
-    of the total.
+    From residuals alone, the loss of the split groups is what the plan states, less what centred queries add
+    to the loss of the total. Rows measured whole lower it. The other queries are combinations of these rows
+    and of the total. Return an error if rounding errors hide queries.
     """
     rows, total, split = plan.estimator, Group((), ()), without(plan.workload, unsplit)
     if not isinstance(rows, CombinedEstimator):

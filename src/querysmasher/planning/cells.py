@@ -68,7 +68,7 @@ class _Columns:
     matrix: Array
     spanning: Array
     scales: Array
-    """The first entry of every column that is not 0, if any."""
+    """The first nonzero entry of every column, or 0."""
     directions: Integers
     """Equal for columns that are multiples of each other."""
 
@@ -129,9 +129,9 @@ def merge(
 def class_counts(
     schema: Schema, groups: Sequence[Group], attributes: Sequence[int], columns: Columns
 ) -> tuple[Array, Array]:
-    """Return how often values next to each other differ, by group and attribute, and the joint classes.
+    """Return how often neighbouring values differ, by group and attribute, and the numbers of classes.
 
-    The latter are the numbers of classes of every attribute's values in all groups together.
+    The latter count the classes of every attribute's values in all groups together.
     """
     placed = [_placed(schema, group, attributes) for group in groups]
     changes = np.zeros((len(groups), len(attributes)))
@@ -206,7 +206,7 @@ def _classes(
 def _digest_of_cells(
     coarse: Sequence[Sequence[_Columns]], axes: Sequence[Sequence[int]], shape: tuple[int, ...]
 ) -> Words:
-    """Return two sums per coarse cell, of all groups."""
+    """Return the digest of every coarse cell: two sums over all groups."""
     total = np.zeros((2, *shape), dtype=np.uint64)
     for parts, on in zip(coarse, axes, strict=True):
         sizes = (n if axis in on else 1 for axis, n in enumerate(shape))
@@ -219,7 +219,7 @@ def _digest_of_cells(
 
 
 def _digest_of_products(parts: Sequence[_Columns]) -> Words:
-    """Return two sums per combination of the families' columns.
+    """Return the digest of every combination of the families' columns.
 
     A product of columns is determined by their directions and the product of their scales, if that is not 0.
     """
@@ -260,7 +260,7 @@ def _rows(
 
 
 _generator = np.random.default_rng(0)
-"""Columns are numbered by first appearance, so that no draw shows in the result."""
+"""Columns are numbered by first appearance, so the result does not depend on the draws."""
 
 
 def _new_keys(count: int) -> Words:
@@ -278,9 +278,9 @@ def _column_digest(matrix: Array | Integers) -> Words | Array | Integers:
 
 
 def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
-    """Return two sums per column, of the finaliser of SplitMix64 for every row and entry.
+    """Return two sums per column: over its rows, of SplitMix64's finaliser of entry + key.
 
-    It turns equal words into equal ones, and different words into unrelated ones.
+    The finaliser maps equal words to equal ones, and different words to unrelated ones.
     """
     entries = np.ascontiguousarray(columns + columns.dtype.type(0)).view(np.uint64)  # -0.0 becomes 0.0
     words = entries + keys[:, :, None]
@@ -291,7 +291,7 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
 
 
 def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
-    """Number different columns by first appearance; return all columns' numbers, and the first of each."""
+    """Number distinct columns by first appearance; return every column's number, and the first of each."""
     keys = np.zeros(digest.shape[1], dtype=np.int64)
     for row in digest:  # at most two
         keys = np.unique(row, return_inverse=True)[1] + keys.size * keys

@@ -45,10 +45,10 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
-"""Maximum weight of the total relative to the queries, and of these to the total: more hardly matters."""
+"""Maximum ratio of the total's weight to the queries', and of these: a larger one changes little."""
 
 FEW = 10
-"""Attributes of fewer values are tried much further from uniform centres: affine queries on CPS gain 0.3%."""
+"""Centres of fewer values are tried much further from uniform: affine queries on CPS gain 0.3%."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class CentreSearch:
     """Whether no other centres, uniform ones included, can be clearly better."""
 
     def at(self, way: float) -> Centres:
-        """Return centres in ratios of small integers: the best found at 1, further from uniform beyond."""
+        """Return centres in ratios of small integers: the best found for 1, further from uniform above."""
         centres = {strategy: strategy.centre_at(way) for strategy in set(self.best)}
         return tuple(centres[strategy] for strategy in self.best)
 
@@ -101,7 +101,7 @@ def attribute_roles(workload: Workload) -> tuple[int, ...]:
 
 
 class _RoleStrategy:
-    """The strategy of a role: its centre w, M, and weights of the values to search for a better one from.
+    """The strategy of a role: its centre w, M, and the weights of the values that start the next search.
 
     `overrated` is the fraction of its costs that the model overrates.
     """
@@ -113,7 +113,7 @@ class _RoleStrategy:
 
     @cached_property
     def kept(self) -> Array:
-        """M: at first that of the single values, which is not written out if no query asks for it."""
+        """M, at first that of counting single values; written out only if a query needs it."""
         return (1 - 1 / self.size) * (np.eye(self.size) - 1 / self.size)
 
     def centre_at(self, way: float) -> Centre:
@@ -127,7 +127,7 @@ class _RoleStrategy:
         return replace(Centre.near(weights / weights.sum(), finest), start=self.start)
 
     def improve(self, kept: Array, dropped: Array) -> None:
-        """Take the best strategy for Λ and Γ, with their ratio t at the present centre."""
+        """Replace the strategy by the best one for Λ and Γ, with their ratio t at the present centre."""
         if np.trace(kept) <= 0:  # only its total is asked for, up to rounding errors
             return
         w = self.centre
@@ -156,7 +156,7 @@ class _RoleFamily:
     """A family of queries and the roles of its attributes: what it costs, kept or dropped on each."""
 
     def __init__(self, roles: tuple[int, ...], family: Family, order: tuple[int, ...]) -> None:
-        """Write out rows only of families on several attributes, and only some of very many."""
+        """Write out rows only of families on several attributes, and only a sample of very many rows."""
         self.roles, self.key = roles, family.key
         self.sets = list(subsets(range(len(roles))))
         if len(roles) == 1:

@@ -57,13 +57,13 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
 
 
 def rounded_up(variance: Fraction | float) -> Fraction:
-    """Return a variance as a short fraction of at least 1, never smaller."""
+    """Round a variance up to a short fraction that is at least 1."""
     grain = 1 if variance >= 2**20 else 2**20
     return max(Fraction(1), Fraction(math.ceil(Fraction(variance) * grain), grain))
 
 
 def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
-    """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
+    """Return why a plan cannot be measured in integers under a cap on the number of records, or None."""
     patterns = _rounded_patterns(plan, max_records, 2.0)  # room for a lower privacy cost
     return patterns if isinstance(patterns, PlanError) else None
 
@@ -71,7 +71,7 @@ def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
 def _rounded_patterns(
     plan: Plan, max_records: int, stretch: float
 ) -> dict[Blocks, list[_Rounded]] | PlanError:
-    """Return every combination of strategies in integers, for variances larger by `stretch`, or why not."""
+    """Round every combination of strategies, for variances times `stretch`; return an error if one fails."""
     noisiest: dict[Blocks, Measured] = {}
     for m in plan.measured:
         if not 0 < m.variance < math.inf:
@@ -123,7 +123,7 @@ class _Rounder:
         self._known: dict[tuple[int, int], _Rounded] = {}
 
     def blocks(self, measured: Measured, most: float) -> list[_Rounded] | PlanError:
-        """Return the integer strategies of a set, whose rows multiply variances by at most `most`, if any."""
+        """Return integer strategies of a set whose rows multiply variances by at most `most`, or an error."""
         if most < 2:
             return PlanError(
                 "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "

@@ -62,7 +62,7 @@ def lattice_rows(
 
 
 def common_lattice(lattices: Sequence[Integers | None], rank: int) -> Integers | None:
-    """Return independent rows of all lattices, or None if one is unknown, or if they have another rank."""
+    """Return independent rows of all lattices, or None if one is unknown, or if their rank is not `rank`."""
     known = [lattice for lattice in lattices if lattice is not None]
     if len(known) < len(lattices):
         return None

@@ -1,11 +1,11 @@
-"""The tuning constants of planning, in one frozen place.
+"""The tuning constants of planning, in one frozen class.
 
-A number is a limit if it says how much: which sizes are accepted, at which size or amount of work the method
-changes, how many steps, rounds or plans a search takes, how close is close enough, how many bits are spent.
+A number belongs here if it bounds size or effort: the sizes that are accepted, the size or amount of work at
+which the method changes, the accuracy at which a search stops, the bits of integer strategies.
 
-A number stays beside its algorithm if it is part of its mathematics or arithmetic: a tolerance of
-floating-point arithmetic, the size of an intermediate array (`CHUNK`), the range of exact integers, a
-coefficient of a formula, of a quadrature or of one iteration.
+A number stays beside its algorithm if it is part of its mathematics or arithmetic: a floating-point
+tolerance, the size of an intermediate array (`CHUNK`), the range of exact integers, a coefficient of a
+formula, of a quadrature or of an iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PlanningLimits:
     closed_form_values: int = 12_000
     """Maximum number of values of an attribute whose queries all look the same from every value."""
     axis_values: int = 6_000
-    """Maximum number of values of any other attribute, unless its queries are few single ones."""
+    """Maximum number of values of any other attribute, unless only a few single queries ask about it."""
     dense_cells: int = 3_000
     """Maximum number of cells of a block on several attributes whose matrix is written out."""
     joint_dense_cells: int = 4_500
@@ -49,7 +49,7 @@ class PlanningLimits:
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000
-    """Maximum number of queries of a family for that where attributes have very many values."""
+    """Maximum number of queries of a family for that search, if the plan has lines."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99
@@ -62,7 +62,7 @@ class PlanningLimits:
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
     mixed_values: int = 40
-    """The same for one that several families ask about, if the mean error counts."""
+    """The same for an attribute that several families ask about, in a plan for the mean error."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""
     waves: int = 24
@@ -77,7 +77,7 @@ class PlanningLimits:
     light_cells: int = 300
     """Maximum number of cells of a block, or of values of an attribute, that takes milliseconds."""
     threaded_cells: int = 1_200
-    """Maximum number of cells of a block for one core; on more, predicates are not split beside tables."""
+    """Maximum number of cells of a block for one core, and of predicates that are split beside tables."""
     interior_work: float = 5e8
     """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500
@@ -85,7 +85,7 @@ class PlanningLimits:
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8
-    """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
+    """Accepted gap of a plan of many whole queries, in tolerances, if a smaller gap would take minutes."""
 
     # --- the bits of strategies in integers ---
 
@@ -96,7 +96,7 @@ class PlanningLimits:
     good_loss: float = 1.005
     """If rounding multiplies a variance by more than this factor, more bits are tried."""
     most_loss: float = 4.0
-    """If it multiplies one by more than this, the plan is refused."""
+    """If rounding multiplies a variance by more than this factor, the plan is refused."""
 
     # --- the search for the best centres ---
 
@@ -110,7 +110,7 @@ class PlanningLimits:
     limit_dimension: int = 4_200
     """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
     product_cells: int = 200_000
-    """Maximum number of cells of the attributes asked about for that bound."""
+    """Maximum number of cells of the workload's attributes for that bound."""
     product_work: float = 2e9
     """Maximum of cells × queries² for queries that tie attributes together, and of cells × products²."""
 
@@ -119,7 +119,7 @@ class PlanningLimits:
     merged_values: int = 600
     """Maximum number of cells of families that are merged into one, for a multiplier of every query."""
     merged_work: float = 2e9
-    """Maximum of cells³ of them, in all groups that differ."""
+    """Maximum of the sum of cells³ over these merged families."""
     merged_numbers: int = 10_000_000
     """Maximum number of entries of their queries, written out."""
 

@@ -9,8 +9,8 @@ A basis is chosen for the queries asked of its attribute alone, whatever they ar
 strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or a user gives one.
 
 Few queries may be measured whole, not split. Cells that no query distinguishes have equal columns in every
-strategy inside the queries' row space, so only distinct columns are optimised (`planning.cells`).
-It is the optimum of *any* matrix mechanism for these queries; later, only their combinations can be answered.
+strategy inside the queries' row space, so only distinct columns are optimised (`planning.cells`). The result
+is the optimum over *all* matrix mechanisms for these queries. It answers only their linear combinations.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Plan(Explained):
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Indices of the workload's groups that are measured whole; the others are split."""
+        """Indexes of the workload's groups that are measured whole; the others are split."""
         return tuple(sorted(group for m in self.measured for group in m.whole))
 
     @cached_property

@@ -116,7 +116,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 
 
 def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
-    """Return the sum of the measurements' losses, or the stored loss of a mixture, which is at most that."""
+    """Return the sum of the measurements' losses, or the stored loss if whole queries make it smaller."""
     most = math.fsum(m.variance * m.root_loss**2 for m in measured)
     stored = number(data["weighted_loss"], 0, math.inf)
     if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):
@@ -170,7 +170,7 @@ def check_plan(plan: Plan) -> None:
     sizes, inside = plan.workload.schema.sizes, set[object]()
     for m in plan.measured:
         increasing = list(m.attributes) == sorted(set(m.attributes).intersection(range(len(sizes))))
-        _require(increasing, "an attribute set is not given by increasing indices")
+        _require(increasing, "an attribute set is not given by increasing indexes")
         covered = sorted(a for axes, _ in m.blocks for a in axes) == list(range(len(m.attributes)))
         _require(covered, "strategies do not cover every attribute of a set once")
         positive = all(1 / LARGEST < x < LARGEST for x in (m.variance, m.root_loss))

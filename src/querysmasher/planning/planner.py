@@ -155,7 +155,7 @@ def _prepared(
     *,
     searched: bool,
 ) -> Options:
-    """Refuse a workload that cannot be planned with these options; return them with what they imply for it.
+    """Refuse a workload that cannot be planned; return the options, with the bases and lines of the workload.
 
     `searched` says whether the largest errors of queries matter.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from querysmasher.formatting import percentage
 from querysmasher.planning.strategies import Strategy
 
 
@@ -64,7 +65,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Upper bound on how far the root of the value exceeds the least, as a fraction."""
+        """Upper bound on how far the root of the value exceeds the least possible, as a fraction."""
         return max(0.0, math.sqrt(self.value / self.bound) - 1) if self.bound > 0 else math.inf
 
 
@@ -85,5 +86,5 @@ class Limit:
             return f"limit not computed: {self.reason}"
         return (
             f"no matrix mechanism has a weighted RMSE below {self.rmse:.4g}: the plan is at most "
-            f"{max(self.excess, 0.0):.2%} above the best possible"
+            f"{percentage(self.excess)} above the best possible"
         )

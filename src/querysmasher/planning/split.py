@@ -181,12 +181,12 @@ class Subworkload:
     """What a workload leaves on one attribute set: terms, and strategies on lines and trees beside them."""
 
     attributes: tuple[int, ...]
-    """Increasing indices in the schema: the axes of the terms."""
+    """Increasing indexes in the schema: the axes of the terms."""
     terms: tuple[Term, ...]
     strategies: Mapping[int, Strategy] = field(default_factory=dict)
-    """By attribute."""
+    """The strategies of the set's lines and trees, by attribute."""
     quality: float = 1.0
-    """√(lower bound / loss) of these."""
+    """√(lower bound / loss) of these strategies together."""
 
     @property
     def every_attribute(self) -> tuple[int, ...]:
@@ -230,7 +230,7 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...
 
 
 def connected(ties: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
-    """Partition the members of all ties so that no tie crosses two classes; they are in order."""
+    """Return the finest partition of all members with every tie in one class; classes are sorted."""
     classes: list[set[int]] = []
     for tie in map(set, ties):
         touching = [c for c in classes if not c.isdisjoint(tie)]
@@ -268,7 +268,7 @@ def query_tensor(family: Family, order: Sequence[int], *, weighted: bool = True)
 
 
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
-    """Return what a Gram matrix on one attribute leaves on none, and on it (None if it has one value)."""
+    """Return what a Gram matrix leaves on no attribute, and on its attribute (None if that has one value)."""
     on_centre = gram @ centre.weights
     square = float(on_centre @ centre.weights)
     if len(gram) == 1:

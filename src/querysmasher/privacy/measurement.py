@@ -82,7 +82,7 @@ def measure_distances(
 def measure_dropped(
     dropped: Dropped, budget: Budget, counter: Counter, noise: NoiseSource, progress: bool | None = None
 ) -> Numbers:
-    """Return how many were left out, with noise.
+    """Return how many records, or persons in each bin, were left out, with noise.
 
     Formal guarantee: what is returned satisfies the budget, for its neighbours, if `noise` is a cryptographic
     source.
@@ -123,7 +123,7 @@ def _counted(
     with Bar("Counting", None, progress):  # its steps would reveal the number of records
         records = counter.records()
     if records > max_records:
-        msg = f"data: the table has more than max_records = {max_records:,} records; nothing was measured"
+        msg = f"data: the table has more records than max_records = {max_records:,}; nothing was measured"
         raise DataError(msg)
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, attributes in enumerate(names):

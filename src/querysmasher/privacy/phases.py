@@ -71,7 +71,7 @@ class Phases:
             return None
         records = self._counter.records()
         if records > self.max_records:
-            raise DataError(f"data: the table has more than max_records = {self.max_records:,} records")
+            raise DataError(f"data: the table has more records than max_records = {self.max_records:,}")
         return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
@@ -85,7 +85,7 @@ class Phases:
         return measure_table(plan, self._counter, self._noise, progress)
 
     def dropped(self, phase: Dropped, progress: bool | None = None) -> Numbers:
-        """Return how many were left out, with noise."""
+        """Return how many records, or persons in each bin, were left out, with noise."""
         self._spend(phase.cost)
         return measure_dropped(phase, self.budget, self._counter, self._noise, progress)
 

@@ -1,7 +1,7 @@
 """Files of answers follow from a release: each is written again and compared.
 
-A file passes if it has the bytes of the one written again: with the computed numbers or, where the given ones
-differ by rounding only, with these.
+A file passes if writing it again produces the same bytes: with the computed numbers or, where the file's
+numbers differ from these by rounding only, with the file's.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from querysmasher.estimate.estimate_files import write_estimates
 from querysmasher.formats import format_of
 from querysmasher.formats.tabular import expanded
 from querysmasher.formats.workbook import WITHIN
-from querysmasher.formatting import read_json
+from querysmasher.formatting import count, read_json
 from querysmasher.release.outputs import ANSWERS, DESCRIPTION, tables
 from querysmasher.release.release import Release
 from querysmasher.release.writing import as_computed, document, software, write_answers
 from querysmasher.statistics.reliability import Rules
 from querysmasher.workload.workload import Group
 
-OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
+OK, FAILED, OPEN, NOT_CHECKED = "passed", "FAILED", "not verified", "not checked"
 
 WRITER = "software"
-"""What a file says about itself that may differ on another machine."""
+"""The key under which a file names the software that wrote it, which may differ on another machine."""
 
 CLOSE = 1e-6
 """Maximum difference of two numbers that are the same but for rounding, on another machine.
@@ -72,7 +72,7 @@ class Finding:
 
     name: str
     status: str
-    """`OK`; `FAILED`: it is wrong; `OPEN`: it cannot be checked here; `NOT_ASKED`: the user did not ask."""
+    """`OK`; `FAILED`: it is wrong; `OPEN`: it cannot be checked here; `NOT_CHECKED`: nobody asked for it."""
     text: str
 
 
@@ -306,7 +306,7 @@ def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding
     if foreign:
         return Finding(DESCRIPTION, FAILED, f"it describes {foreign[0]!r}, which is not there")
     if len(given) != len(wanted):
-        words = f"it describes {len(given)} tables, and there are {len(wanted)}"
+        words = f"it describes {count(len(given), 'table')} instead of {len(wanted):,}"
         return Finding(DESCRIPTION, FAILED, words)
     wholes = ({**package, "resources": None} for package in (stated, expected))
     for part, right in (tuple(wholes), *zip(given, wanted, strict=True)):

@@ -21,7 +21,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.attributes import Ordinal
 from querysmasher.errors import Explained, TooLargeError, WorkloadError, explained
-from querysmasher.formatting import count
+from querysmasher.formatting import count, preview
 from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
@@ -146,7 +146,7 @@ class Release(Statistical, Explained):
         """Whether the cost was recorded in a ledger, in words."""
         made = self.entry
         if made is None:
-            return "Not recorded in a ledger. Privacy loss adds up across releases about the same people."
+            return "Not recorded in a ledger."
         return f"Recorded in the ledger of {made.label!r} as entry {made.number}, with digest {made.digest}."
 
     @cached_property
@@ -323,16 +323,7 @@ class Release(Statistical, Explained):
 
     def _repr_html_(self) -> str:
         """Show the release in a notebook."""
-        names = self.plan.schema.names
-        sets = count(len(self.plan.measured), "attribute set")
-        rows = [
-            ("noisy numbers", f"{self.measurements:,} on {sets}"),
-            ("attributes", ", ".join(names[:12]) + (", …" if len(names) > 12 else "")),
-            ("guarantee", self.guarantee),
-            *([] if self.left_out is None else [("left out", self.left_out.words())]),
-            ("ledger", self.record),
-        ]
-        return notebook("Release", table(["", ""], rows))
+        return notebook(self._title, table(["", ""], self._facts))
 
     @classmethod
     @explained("qs.Release.load('my.release')")
@@ -346,15 +337,24 @@ class Release(Statistical, Explained):
     def _check(self, workload: Workload) -> None:
         check_workload(workload, self.plan.schema, "release")
 
+    @property
+    def _title(self) -> str:
+        sets = count(len(self.plan.measured), "attribute set")
+        return f"Release of {count(self.measurements, 'noisy number')} on {sets}"
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a reader should know first, as names and sentences."""
+        return [
+            ("attributes", preview(self.plan.schema.names, 12)),
+            ("guarantee", self.guarantee),
+            *([] if self.left_out is None else [("left out", self.left_out.words())]),
+            ("ledger", self.record),
+        ]
+
     def __repr__(self) -> str:
         """Show what was measured and the guarantee."""
-        out = "" if self.left_out is None else f"  left out  {self.left_out.words()}\n"
-        return (
-            f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
-            f"  guarantee {self.guarantee}\n"
-            f"{out}"
-            f"  ledger    {self.record}"
-        )
+        return "\n".join([self._title, *(f"  {name:10}  {words}" for name, words in self._facts)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -443,4 +443,4 @@ class CoarseRelease(Statistical):
 
     def __repr__(self) -> str:
         """Name the level."""
-        return f"Release at the level {self.coarsening.name!r}, over {self.coarsening.schema}"
+        return f"Release at the level {self.coarsening.name!r}: {self.coarsening.schema}"

@@ -99,7 +99,7 @@ def value_type(values: Sequence[object]) -> Any:
 
 
 def repeated(text: str, size: int) -> Any:
-    """Return a column that repeats a text."""
+    """Return a column that repeats a string."""
     return pa.array([text]).dictionary_encode().take(pa.array(np.zeros(size, dtype=np.int32)))
 
 
@@ -237,15 +237,15 @@ class Tidy:
         # the columns of attributes may say exactly what each query counts
         stated = not self.queries and all(ends is not None and (ends >= 0).all() for ends in spans)
         words = (family.predicates([self.workload.schema[n] for n in names]) for names, family in parts)
-        predicates = [] if stated else [pa.array(map(self._safe, texts), pa.string()) for texts in words]
+        predicates = [] if stated else [pa.array(map(self._safe, strings), pa.string()) for strings in words]
         for start in range(0, group.rows, BATCH):
             batch = slice(start, min(group.rows, start + BATCH))
             size = batch.stop - start
             rows = np.unravel_index(np.arange(start, batch.stop), group.shape) if group.shape else ()
             said = [
-                texts.take(pa.array(queries))
-                for texts, queries in zip(predicates, rows, strict=bool(predicates))
-                if set(texts.to_pylist()) != {""}
+                strings.take(pa.array(queries))
+                for strings, queries in zip(predicates, rows, strict=bool(predicates))
+                if set(strings.to_pylist()) != {""}
             ]
             if stated:
                 query = pa.nulls(size, pa.string())

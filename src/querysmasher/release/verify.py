@@ -44,7 +44,7 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import (
     CLOSE,
     FAILED,
-    NOT_ASKED,
+    NOT_CHECKED,
     OK,
     OPEN,
     UNREADABLE,
@@ -62,7 +62,7 @@ from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
 
 VERSION = "querysmasher"
-"""The key of the version that wrote a summary; all others follow from the release."""
+"""The key of the version that wrote a summary; the content of all other keys follows from the release."""
 
 OTHERWISE = (
     "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
@@ -464,9 +464,9 @@ def _recorded(release: Release, ledger: Ledger | None) -> Finding:
     """Look up the entry of the release."""
     entry = release.entry
     if entry is None:
-        return Finding("ledger", NOT_ASKED if ledger is None else FAILED, release.record)
+        return Finding("ledger", NOT_CHECKED if ledger is None else FAILED, release.record)
     if ledger is None:
-        return Finding("ledger", NOT_ASKED, f"{release.record} No ledger was given to look it up.")
+        return Finding("ledger", NOT_CHECKED, f"{release.record} No ledger was given to look it up.")
     try:
         chain = ledger.verify()
     except QuerySmasherError as error:

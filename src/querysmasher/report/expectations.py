@@ -265,7 +265,7 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
         too_large = (
             f"{count(sets, 'attribute set is', 'attribute sets are')} too large for the optimal solver"
         )
-        yield "note", f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
+        yield "note", f"{too_large}: {method} strategies instead, at most {percentage(gap)} above it"
     extremes = largest_errors(plan)
     if extremes is None or largest_counts(plan):
         return
@@ -283,14 +283,14 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def optimum(plan: Plan) -> str:
-    """Say which optimum the plan's certificate is about."""
+    """Say what the plan's certificate compares it with."""
     whole = sum(plan.workload.groups[index].rows for index in plan.whole)
     is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
     # the bound of a single line or tree holds for the attribute and its total together
     alone = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
     alone &= any(is_line(solution.strategy) for solution in plan.solutions)
     if (is_whole or alone) and not plan.budget.unit.total_is_public:
-        return "the optimum of any mechanism"
+        return "the best possible matrix mechanism"
     return "the best possible plan of this kind"
 
 
@@ -340,7 +340,7 @@ def plan_notebook(plan: Plan) -> str:
     rows = _rows(plan)
     header, *cells = expected_table(rows, plan.workload.schema)
     return notebook(
-        f"Plan for {plan.workload.query_count:,} queries",
+        f"Plan for {plan.workload.size_in_words}",
         table(["", ""], facts(plan)),
         table(header, cells, numbers=[1, 2, 3, 4]) if rows else None,
     )

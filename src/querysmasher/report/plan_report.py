@@ -110,7 +110,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     )
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
-        ("asked", "What is asked", queries),
+        ("asked", "Attributes and queries", queries),
         ("error", "Expected error", _error_section(plan, len(groups), with_curve=curve is not None)),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
@@ -146,7 +146,7 @@ def _summary(plan: Plan, rmse: float) -> Html:
         ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
         ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
         *_largest(plan),
-        ("Above optimum", f"≤ {percentage(plan.gap)}", "certified"),
+        ("Above the best plan", f"≤ {percentage(plan.gap)}", "certified; see below"),
         (
             "Measured",
             f"{plan.measurements:,}",
@@ -236,7 +236,8 @@ def _budget(plan: Plan) -> Html:
         return markup("budget", caption=None, listed=None)
     labels, parts = zip(*shares(plan, LISTED), strict=True)
     rows = zip(labels, tenths(parts), strict=True)
-    summary = f"The attribute sets one by one ({min(LISTED, len(plan.measured)):,} of {len(plan.measured):,})"
+    some = f", {LISTED:,} of {len(plan.measured):,}" if len(plan.measured) > LISTED + 1 else ""
+    summary = f"The attribute sets one by one{some}"
     listed = scrolling(table(["Attribute set", "Share of the budget"], rows, numbers=[1]))
     return markup(
         "budget",
@@ -347,7 +348,7 @@ def _error_section(plan: Plan, groups: int, *, with_curve: bool) -> Html:
     without = element("p", "This budget is too far from common values of ε to draw error against ε.")
     searched, left_out = largest_errors(plan) is not None, groups - GROUPS
     aimed = searched and plan.workload.has_targets
-    note = f"The {left_out:,} groups with the smallest errors are not on this page."
+    note = f"Not on this page: {count(left_out, 'group')} with the smallest errors."
     return markup(
         "errors",
         curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,

@@ -253,8 +253,8 @@ def _estimated(release: Release, estimate: Estimate) -> tuple[tuple[str, str, st
     if mean.unbiased is not None:
         how += f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
     said = (
-        f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
-        f"errors of all cells of a table, {mean.share:.1%} of all records."
+        f"The estimated tables are wrong by {count(round(mean.value), 'record')} on average: the sum of the "
+        f"absolute errors of all cells of a table, {mean.share:.1%} of all records."
     )
     section = markup(
         "estimates",

@@ -1,5 +1,5 @@
 "use strict";
-// What the pages share. Texts from the data reach the page as text nodes only.
+// What the pages share. Strings from the data reach the page as text nodes only.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);

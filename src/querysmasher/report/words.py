@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from querysmasher.formatting import one_line, preview
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
@@ -97,7 +97,7 @@ def schema_table(schema: Schema) -> Html:
     numbers = [header.index("Values")]
     parts = (table(header, part, numbers=numbers, class_="schema") for part in (rows[:MOST], rows[MOST:]))
     first, rest = map(scrolling, parts)
-    summary = element("summary", f"{len(rows) - MOST:,} more attributes")
+    summary = element("summary", count(len(rows) - MOST, "more attribute"))
     return first if len(rows) <= MOST else join([first, element("details", summary, rest)])
 
 

@@ -217,7 +217,7 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     """Return the keys of a [[schema]] table, from the lines of a codebook about one attribute."""
     as_text = any(line.get("type", "").casefold() == "text" for _, line in lines)
     table: dict[str, Any] = {"name": name}
-    texts: list[str] = []
+    strings: list[str] = []
     labels: list[str] = []
     for here, line in lines:
         for key in ("kind", *WORDS):
@@ -232,9 +232,9 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
         given = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
         if len(given) not in (size, bins):
             raise SpecError(f"{here}: label: expected {bins}, one per value, got {len(given)}")
-        texts += parts
+        strings += parts
         labels += given + [""] * (size - len(given))
-    values, is_binned = _values(texts, as_text), table.setdefault("kind", "") == "binned"
+    values, is_binned = _values(strings, as_text), table.setdefault("kind", "") == "binned"
     table["edges" if is_binned else "values"] = values
     if is_binned and any(labels):  # one label per bin, and one edge more
         table["labels"] = labels[: len(values) - 1]
@@ -246,9 +246,9 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     return table
 
 
-def _values(texts: list[str], as_text: bool) -> list[Label]:
+def _values(strings: list[str], as_text: bool) -> list[Label]:
     """Return the values of the strings: numbers or dates if all are written so, else strings."""
-    stripped = [text.strip() for text in texts]
+    stripped = [text.strip() for text in strings]
     if as_text:
         return list(stripped)
     if all(map(_DATES.fullmatch, stripped)):
@@ -266,12 +266,12 @@ def _values(texts: list[str], as_text: bool) -> list[Label]:
     return numbers
 
 
-def _days(texts: list[str]) -> list[Label]:
+def _days(strings: list[str]) -> list[Label]:
     days: list[Label] = []
-    for text in texts:
+    for text in strings:
         first, last = _DATES.fullmatch(text).groups()  # type: ignore[union-attr]
         try:
             days += run(date.fromisoformat(first), date.fromisoformat(last or first))
         except ValueError:  # 30 February, or a decreasing range
-            return list(texts)
+            return list(strings)
     return days

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from querysmasher.attributes import Attribute
 from querysmasher.errors import QuerySmasherWarning, SchemaError, WorkloadError, suggestion
+from querysmasher.formatting import count
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
 from querysmasher.spec.sections import Section, amount, choice, path, positive
@@ -313,8 +314,8 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
         except ValueError:
             raise WorkloadError(f"{name!r}, line {number}: expected numbers only, and no header") from None
         if len(rows[-1]) != len(rows[0]):
-            msg = f"{name!r}, line {number}: expected {len(rows[0])} numbers, as before, got {len(rows[-1])}"
-            raise WorkloadError(msg)
+            expected = f"{count(len(rows[0]), 'number')}, as before"
+            raise WorkloadError(f"{name!r}, line {number}: expected {expected}, got {len(rows[-1]):,}")
     return rows
 
 

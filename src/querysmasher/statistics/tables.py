@@ -17,7 +17,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError, as_given, explained, suggestion
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure, one_line
+from querysmasher.formatting import count, figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.tidy import NUMBERS, frame_of
@@ -59,7 +59,7 @@ class LabelledTable:
     title: str
     """What the table shows."""
 
-    def _texts(self, part: slice) -> Iterable[str]:
+    def _strings(self, part: slice) -> Iterable[str]:
         """Return cells as text."""
         raise NotImplementedError
 
@@ -106,13 +106,13 @@ class LabelledTable:
         *outer, inner = (one_line(a.heading) for a in self.attributes)
         if not outer:
             labels = map(one_line, self._labels[:MAX_ROWS])
-            texts = zip(labels, self._texts(slice(0, MAX_ROWS)), strict=True)
-            return [inner, "percent" if self.percent else "count"], [[*row] for row in texts]
+            strings = zip(labels, self._strings(slice(0, MAX_ROWS)), strict=True)
+            return [inner, "percent" if self.percent else "count"], [[*row] for row in strings]
         width = self.values.shape[-1]
         rows = []
         for start in range(0, min(self.values.size, MAX_ROWS * width), width):
             stubs = (TOTAL if c.indexes[start] is None else c.text(start) for c in self._columns[:-1])
-            rows.append([" × ".join(stubs), *self._texts(slice(start, start + min(width, MAX_COLUMNS)))])
+            rows.append([" × ".join(stubs), *self._strings(slice(start, start + min(width, MAX_COLUMNS)))])
         header = [f"{' × '.join(outer)} \\ {inner}", *map(one_line, self._labels)]
         return header[: MAX_COLUMNS + 1], rows
 
@@ -121,7 +121,7 @@ class LabelledTable:
         columns = self.values.shape[-1] if self.values.ndim > 1 else 1
         rows = self.values.size // columns
         if rows > MAX_ROWS or columns > MAX_COLUMNS:
-            yield f"… of {rows:,} rows and {columns:,} columns; to_frame() returns all"
+            yield f"… of {count(rows, 'row')} and {count(columns, 'column')}; to_frame() returns all"
 
     def __len__(self) -> int:
         """Count the cells, with totals."""
@@ -200,7 +200,7 @@ class CrossTable(LabelledTable):
         """Return a cell by the value of each attribute; None stands for all values."""
         return self.figures[self._index(key)]
 
-    def _texts(self, part: slice) -> Iterable[str]:
+    def _strings(self, part: slice) -> Iterable[str]:
         unit = "%" if self.percent else ""
         for value, std, flag in zip(
             *(a.ravel()[part] for a in (self.values, self.std, self.flags)), strict=True

@@ -25,6 +25,7 @@ from querysmasher.errors import (
     some,
     warn,
 )
+from querysmasher.formatting import count
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
@@ -153,7 +154,7 @@ def linear(
     attributes = _names(attributes)
     rows = Rows(
         schema.shape(attributes),
-        cast("Array", matrix),  # which checks that it is one
+        cast("Array", matrix),  # `Rows` checks it
         cast("Array | None", weights),
         None if labels is None else tuple(map(str, labels)),
     )
@@ -185,7 +186,7 @@ def _ways(schema: Schema, k: Any) -> list[int]:
 
 
 def _instead(schema: Schema, way: object) -> str:
-    """Return what may be meant instead of a number of attributes."""
+    """Return a suggestion for an invalid number of attributes, or nothing."""
     if way in schema.names:
         return f"; for chosen attributes, write qs.queries(schema, {{{way!r}: 'identity'}})"
     try:
@@ -204,17 +205,15 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         return ONE_ATTRIBUTE[family]((attribute.size,))
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
-            raise WorkloadError(
-                f"{here}: made for shape {family.shape}, but the attribute has {attribute.size} values"
-            )
+            values = count(attribute.size, "value")
+            raise WorkloadError(f"{here}: made for shape {family.shape}, but the attribute has {values}")
         return family
     if isinstance(family, str) or not isinstance(family, Iterable):
         msg = f"{here}: {not_one_of([*ONE_ATTRIBUTE, 'or a matrix of rows'], family)}"
-        write = (
-            f"write {attribute.natural_family!r}, or one list per query, over its {attribute.size:,} values"
-        )
+        values = count(attribute.size, "value")
+        write = f"write {attribute.natural_family!r}, or one list per query, over its {values}"
         raise WorkloadError(msg if isinstance(family, str) else f"{msg}; {write}")
-    return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
+    return Rows((attribute.size,), cast("Array", family))  # `Rows` checks it
 
 
 def check_order(schema: Schema, families: Iterable[tuple[str, Family]]) -> None:
@@ -303,7 +302,7 @@ def _stated(schema: Schema, text: str, planned: Workload | None) -> Workload:
 
 
 def _single(group: Group, index: int, text: str) -> Group:
-    """Return the group of one query."""
+    """Return a group that consists of one query of another group."""
     rows = np.unravel_index(index, group.shape) if group.shape else ()
     families = tuple(
         Rows(family.shape, family.matrix()[row : row + 1], row_labels=(words,))

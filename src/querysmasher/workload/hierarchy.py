@@ -25,6 +25,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Categorical, literal
 from querysmasher.errors import FileError, WorkloadError, as_given, explained
 from querysmasher.fields import integers, items, number
+from querysmasher.formatting import count
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import (
@@ -36,7 +37,7 @@ from querysmasher.workload.family import (
     check_weights,
     one_of,
     optional,
-    texts,
+    strings,
 )
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Workload
@@ -71,8 +72,8 @@ class Hierarchy(Family):
         "groups": lambda levels: tuple(map(integers, items(levels))),
         "names": lambda levels: tuple(tuple(items(level)) for level in items(levels)),
         "level_weights": optional(lambda each: tuple(number(w, 5e-324, LARGEST) for w in items(each))),
-        "titles": optional(texts),
-        "row_labels": optional(texts),
+        "titles": optional(strings),
+        "row_labels": optional(strings),
     }
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ class Hierarchy(Family):
         groups = tuple(np.array(numbers, dtype=np.int64) for numbers in self.groups)
         named = all(isinstance(name, Name) for level in self.names for name in level)
         if not named or not isinstance(self.leaves, bool):
-            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
+            msg = "a hierarchy: expected strings or numbers as names of groups, and leaves as true or false"
             raise WorkloadError(msg)
         if not groups and not self.leaves:
             raise WorkloadError("levels: expected at least one level, or leaves=True")
@@ -89,8 +90,8 @@ class Hierarchy(Family):
             highest = np.maximum.accumulate(np.append(-1, numbers))  # numbers follow their first appearance
             in_turn = numbers.shape == (n,) and numbers.min() >= 0 and np.all(numbers <= highest[:-1] + 1)
             if not in_turn or highest[-1] + 1 != len(names):
-                msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
-                raise WorkloadError(msg)
+                expected = f"{count(n, 'group')}, one per value, each with a name"
+                raise WorkloadError(f"level {level} of a hierarchy: expected {expected}")
             numbers.flags.writeable = False
         object.__setattr__(self, "groups", groups)
         weights = self.level_weights
@@ -279,7 +280,8 @@ def read_level(
                 f"number of characters, or a column of a codebook, got {type(level).__name__}"
             ) from None
         if len(groups) != attribute.size:
-            raise WorkloadError(f"{here}: expected {attribute.size} groups, one per value, got {len(groups)}")
+            expected = f"{count(attribute.size, 'group')}, one per value"
+            raise WorkloadError(f"{here}: expected {expected}, got {len(groups):,}")
     number_of: dict[Hashable, int] = {}
     try:
         numbers = [number_of.setdefault(group, len(number_of)) for group in groups]  # by first appearance
@@ -320,19 +322,19 @@ def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[A
 
 def _prefixes(attribute: Attribute, length: int, here: str) -> list[str]:
     """Return the first characters of every value, a code."""
-    texts = attribute.labels
-    most = max(map(len, texts))
+    strings = attribute.labels
+    most = max(map(len, strings))
     if not 0 <= length < most:
         raise WorkloadError(
             f"{here}: expected groups, or a number of characters from 0 to {most - 1}, as codes have at most "
             f"{most}, got {length}"
         )
-    if not all(isinstance(v, str) for v in attribute.values) and len(set(map(len, texts))) > 1:
+    if not all(isinstance(v, str) for v in attribute.values) and len(set(map(len, strings))) > 1:
         raise WorkloadError(
             f"{here}: the first {length} characters of numbers of different lengths are no groups: leading "
             "zeros are lost; write the codes as strings"
         )
-    return [text[:length] for text in texts]
+    return [text[:length] for text in strings]
 
 
 _RANGE = re.compile(r"(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})")

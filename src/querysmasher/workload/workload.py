@@ -15,7 +15,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, kronecker
 from querysmasher.errors import Explained, Remedy, WorkloadError, as_given, as_ratio, explained, suggestion
-from querysmasher.formatting import error, one_line
+from querysmasher.formatting import count, error, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure, check_weights
@@ -295,12 +295,21 @@ class Workload(Explained):
             yield from group.predicates(self.schema)
 
     def __repr__(self) -> str:
-        """Count the queries and the attribute sets, by number of attributes."""
+        """Count the queries and the groups, by number of attributes."""
         ways = Counter(len(g.attributes) for g in self.groups)
-        sets = ", ".join(f"{count:,} of {way}" for way, count in sorted(ways.items()))
+        sets = ", ".join(
+            f"{groups:,} on {count(way, 'attribute') if way else 'no attribute'}"
+            for way, groups in sorted(ways.items())
+        )
         aimed = sum(g.target is not None for g in self.groups)
-        sets += " attributes" + (f", {aimed:,} with targets" if aimed else "")
-        return f"Workload({self.query_count:,} queries in {len(self.groups):,} groups: {sets})"
+        sets += f"; {aimed:,} with {'a target' if aimed == 1 else 'targets'}" if aimed else ""
+        return f"Workload({self.size_in_words}: {sets})"
+
+    @property
+    def size_in_words(self) -> str:
+        """The number of queries and of groups, in words."""
+        queries = count(self.query_count, "query", "queries")
+        return f"{queries} in {count(len(self.groups), 'group')}"
 
     def _repr_html_(self) -> str:
         """Show the first groups in a notebook."""
@@ -311,7 +320,7 @@ class Workload(Explained):
         ]
         more = len(self.groups) - MOST_SHOWN
         return notebook(
-            f"Workload of {self.query_count:,} queries in {len(self.groups):,} groups",
+            f"Workload of {self.size_in_words}",
             table(named, rows, numbers=[1, 2]),
-            element("p", f"… {more:,} more groups") if more > 0 else None,
+            element("p", f"… {count(more, 'more group')}") if more > 0 else None,
         )

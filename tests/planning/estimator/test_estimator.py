@@ -12,20 +12,15 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
-from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
-from querysmasher.privacy.measurement import exact_answers
-from querysmasher.release.provenance import NoiseRecord
-from querysmasher.release.reconstruction import MemoryStore
-from querysmasher.release.release import Release
 from querysmasher.workload.families import Identity, Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 from querysmasher.workload.workload import Group
 from tests.builders import COST, SPLIT, as_lines, has_lines, plan_split, plan_uniform
-from tests.planning.lines.test_forest import trees
 from tests.profiles import fewer
 from tests.reference import estimates, known_rows, mechanism, query_rows, split_variances, variances
-from tests.strategies import groups, matrix, schemas, workloads
+from tests.release.tables import exact_release
+from tests.strategies import groups, matrix, schemas, trees, workloads
 
 pytestmark = pytest.mark.filterwarnings("ignore::querysmasher.errors.QuerySmasherWarning")  # any family
 
@@ -123,17 +118,6 @@ def test_variances_are_those_of_dense_least_squares(plan, data):
     assert weights @ found == pytest.approx(plan.weighted_loss, rel=1e-6)
     assert np.sqrt(found.mean()) == pytest.approx(plan.rmse, rel=1e-6)
     assert plan.privacy_cost == pytest.approx(1.0)
-
-
-def exact_release(plan, table, most=10**6):
-    """A release without noise, of a table of all counts."""
-    whole = integer_plan(plan, plan.budget.privacy_cost, most)
-    store = MemoryStore()
-    for number, measured in enumerate(whole.measured):
-        others = tuple(a for a in range(table.ndim) if a not in measured.attributes)
-        store.put(number, exact_answers(whole, measured, table.sum(axis=others)))
-    total = int(table.sum()) if plan.budget.unit.total_is_public else None
-    return Release(whole, plan.workload, plan.centres, NoiseRecord("rounded", "", True), store, total)
 
 
 @pytest.mark.slow
@@ -292,7 +276,7 @@ def test_later_weights_do_not_change_variances():
 
 
 def test_what_one_group_taught_is_right_for_the_next():
-    """The estimator caches by content: attributes of equal size, other indices, other orders."""
+    """The estimator caches by content: attributes of equal size, other indexes, other orders."""
     schema = qs.Schema.of(a=3, b=3, c=3)
     plan = plan_uniform(
         qs.queries(schema, a="prefix", b=[[1, 0, 0], [0, 1, 0]], c="range")

@@ -14,32 +14,7 @@ from querysmasher.planning.solvers.design import solve_design
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.hierarchy import Hierarchy
 from tests.profiles import fewer
-
-WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0, 40.0])
-
-
-def by_appearance(groups):
-    found = {}
-    return np.array([found.setdefault(group, len(found)) for group in groups])
-
-
-@st.composite
-def trees(draw, most=9, leaves=None, least=1):
-    """A family of nested levels over shuffled values, coarse and fine in any order."""
-    n = draw(st.integers(least, most))
-    fine = np.array(draw(st.permutations(range(n))))
-    levels = []
-    for _ in range(draw(st.integers(0, 3))):
-        size = int(fine.max()) + 1
-        merged = np.array(draw(st.lists(st.integers(0, max(0, size // 2)), min_size=size, max_size=size)))
-        fine = by_appearance(merged[fine])
-        levels.append(fine)
-    levels = draw(st.permutations(levels))
-    own = draw(st.booleans()) if leaves is None else leaves
-    own = own or not levels
-    names = tuple(tuple(range(int(level.max()) + 1)) for level in levels)
-    weights = tuple(draw(st.lists(WEIGHTS, min_size=len(levels) + own, max_size=len(levels) + own)))
-    return Hierarchy((n,), tuple(map(by_appearance, levels)), names, own, weights)
+from tests.strategies import by_appearance, trees, weights
 
 
 def weighted_rows(families, weights):
@@ -87,8 +62,8 @@ def test_regular_trees_are_optimal(branches, data):
     sizes = list(itertools.accumulate(branches, int.__mul__))[:-1]
     levels = tuple(np.arange(n) // (n // size) for size in sizes)
     names = tuple(tuple(range(size)) for size in sizes)
-    weights = tuple(data.draw(WEIGHTS) for _ in range(len(sizes) + 1))
-    tree = Hierarchy((n,), levels, names, True, weights)
+    drawn = tuple(data.draw(weights) for _ in range(len(sizes) + 1))
+    tree = Hierarchy((n,), levels, names, True, drawn)
     found = solve_tree(nested([tree], [1.0]))
     assert math.sqrt(found.loss / found.bound) - 1 < 2e-5
     assert math.sqrt(found.loss) <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)

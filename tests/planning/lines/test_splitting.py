@@ -7,22 +7,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.limits import limited
-from tests.builders import COST, SPLIT, as_lines, has_lines
+from tests.builders import COST, LINE_SCHEMA, has_lines, plan_lines
 from tests.profiles import fewer
-from tests.reference import query_rows, variances
-
-SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
-"""Attributes a and d are lines below."""
-
-SCHEMA = qs.Schema.of(SIZES)
-
-
-def planned(workload, budget=COST, axis_values=6_000, **options):
-    """Plan with attributes of more than five values as lines, without matrices above some number."""
-    with as_lines(5, axis_values=axis_values), limited(**SPLIT):
-        return qs.plan(workload, budget, **options)
-
+from tests.reference import check_variances
 
 families = st.sampled_from(["identity", "prefix", "range", "circular"])
 
@@ -32,10 +19,12 @@ def families_on(draw, name):
     """All queries of a kind about an attribute, or a few ranges, which may not distinguish all values."""
     if draw(st.booleans()):
         return draw(families)
-    values = st.integers(0, SIZES[name] - 1)
+    values = st.integers(0, LINE_SCHEMA[name].size - 1)
     ends = draw(st.lists(st.tuples(values, values), min_size=1, max_size=3))
     first, last = np.sort(ends, axis=1).T
-    return qs.ranges(SCHEMA, name, first, last, draw(st.sampled_from([None, np.arange(1, 1 + len(ends))])))
+    return qs.ranges(
+        LINE_SCHEMA, name, first, last, draw(st.sampled_from([None, np.arange(1, 1 + len(ends))]))
+    )
 
 
 @st.composite
@@ -47,32 +36,25 @@ def workloads(draw, large=("a",), most=3):
         if draw(st.booleans()):
             names.reverse()
         asked = {name: draw(families_on(name)) for name in names}
-        groups.append(draw(st.sampled_from([1.0, 0.2, 7.0])) * qs.queries(SCHEMA, asked))
-    large_one = qs.queries(SCHEMA, {large[0]: draw(families_on(large[0]))})
+        groups.append(draw(st.sampled_from([1.0, 0.2, 7.0])) * qs.queries(LINE_SCHEMA, asked))
+    large_one = qs.queries(LINE_SCHEMA, {large[0]: draw(families_on(large[0]))})
     return sum(groups, start=large_one)
-
-
-def check_variances(plan, workload):
-    """Against the best estimates from all measured rows, over all cells of the schema."""
-    expected = variances(plan, workload)
-    np.testing.assert_allclose(plan.variances(workload), expected, rtol=1e-6)
-    if workload is plan.workload:
-        assert query_rows(workload)[1] @ expected == pytest.approx(plan.weighted_loss, rel=1e-6)
-        assert np.sqrt(expected.mean()) == pytest.approx(plan.rmse, rel=1e-6)
 
 
 @fewer(20)
 @given(workloads())
 def test_variances_are_those_of_least_squares(workload):
-    plan = planned(workload)
+    plan = plan_lines(workload)
     check_variances(plan, workload)
     assert plan.privacy_cost == pytest.approx(1.0)
     assert has_lines(plan)
 
 
 def test_two_large_attributes_together():
-    workload = qs.queries(SCHEMA, a="prefix", d="range", b="identity") + qs.queries(SCHEMA, a="identity")
-    check_variances(planned(workload, max_records=10**6), workload)
+    workload = qs.queries(LINE_SCHEMA, a="prefix", d="range", b="identity") + qs.queries(
+        LINE_SCHEMA, a="identity"
+    )
+    check_variances(plan_lines(workload, max_records=10**6), workload)
 
 
 @pytest.mark.slow
@@ -80,19 +62,19 @@ def test_two_large_attributes_together():
 @given(workloads(("a", "d"), most=4))
 def test_the_bound_holds_against_the_dense_optimum(workload):
     """The gap bounds the error of every plan around these centres; the limit holds for any mechanism."""
-    plan = planned(workload, centering="uniform")
+    plan = plan_lines(workload, centering="uniform")
     reference = qs.plan(workload, COST, centering="uniform", tolerance=1e-4)
     below = plan.weighted_rmse / (1 + plan.gap)
     assert below <= reference.weighted_rmse * (1 + 1e-3)
 
 
 def test_public_totals_leave_no_noise_on_the_total():
-    plan = planned(
-        qs.queries(SCHEMA, a="prefix") + qs.queries(SCHEMA, d="prefix"),
+    plan = plan_lines(
+        qs.queries(LINE_SCHEMA, a="prefix") + qs.queries(LINE_SCHEMA, d="prefix"),
         qs.PrivacyCost(1.0, neighbours="replace_one"),
     )
     for name in "ad":
-        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == 0.0
+        assert plan.variances(qs.queries(LINE_SCHEMA, {name: "prefix"}))[-1] == 0.0
 
 
 # --- hierarchies whose groups are ranges, with prefixes -----------------------------------------
@@ -103,17 +85,20 @@ def test_the_bound_is_below_the_optimum_and_the_plan_near_it():
     years = qs.hierarchy(schema, "a", np.arange(240) // 60, np.arange(240) // 12)
     workload = qs.queries(schema, a=years) + qs.queries(schema, a="prefix")
     dense = qs.plan(workload, COST)
-    plan = planned(workload, axis_values=6)
+    plan = plan_lines(workload, axis_values=6)
     assert plan.rmse <= 1.05 * dense.rmse
     assert plan.rmse / (1 + plan.gap) <= dense.rmse * (1 + 1e-6)
     assert plan.gap < 0.3
 
 
 def test_groups_that_are_no_ranges_are_refused_with_prefixes():
-    scattered = qs.hierarchy(SCHEMA, "a", [0, 1, 0, 1, 0, 1, 0])
-    workload = qs.queries(SCHEMA, a=scattered) + qs.queries(SCHEMA, a="prefix")
+    scattered = qs.hierarchy(LINE_SCHEMA, "a", [0, 1, 0, 1, 0, 1, 0])
+    workload = qs.queries(LINE_SCHEMA, a=scattered) + qs.queries(LINE_SCHEMA, a="prefix")
     with pytest.raises(TooLargeError, match="some group is not a range of values"):
-        planned(workload, axis_values=6)
+        plan_lines(workload, axis_values=6)
     assert (
-        planned(qs.queries(SCHEMA, a=scattered) + qs.queries(SCHEMA, a="identity"), axis_values=6).gap < 0.01
+        plan_lines(
+            qs.queries(LINE_SCHEMA, a=scattered) + qs.queries(LINE_SCHEMA, a="identity"), axis_values=6
+        ).gap
+        < 0.01
     )

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.limits import limited
-from tests.builders import COST
-from tests.planning.test_mixture import BESIDE
+from tests.builders import COST, ROWS_WHOLE
 from tests.reference import privacy_cost, query_rows, variances
 from tests.strategies import aimed, matrices, schemas
 
@@ -44,7 +43,7 @@ def test_a_plan_for_the_worst_case_knows_the_errors_of_its_combined_answers(work
     budget = qs.PrivacyCost(1.0, **unit)
     rows, weights = query_rows(workload)
     assume(np.ptp(rows[-2:], axis=1).all())
-    with limited(**BESIDE):
+    with limited(**ROWS_WHOLE):
         plan = qs.plan(workload, budget, objective="worst")
     expected = variances(plan, workload)
     aims = [1.0 if g.target is None else g.target.std for g in workload]
@@ -57,7 +56,7 @@ def test_a_plan_for_the_worst_case_knows_the_errors_of_its_combined_answers(work
 @pytest.mark.slow
 def test_the_certificate_of_a_mixture_is_within_one_percent():
     workload = qs.all_kway(SCHEMA, [1, 2], "prefix") + predicates()
-    with limited(**BESIDE):
+    with limited(**ROWS_WHOLE):
         plan = qs.plan(workload, COST, objective="worst")
         targeted = qs.plan(
             qs.all_kway(SCHEMA, [1, 2], "prefix").within(5) + predicates().within(2), COST, objective="worst"
@@ -71,7 +70,7 @@ def test_the_certificate_of_a_mixture_is_within_one_percent():
 @pytest.mark.slow
 def test_targets_are_met_by_combined_answers():
     tables, few = qs.all_kway(SCHEMA, [1, 2], "prefix"), predicates()
-    with limited(**BESIDE):
+    with limited(**ROWS_WHOLE):
         free = qs.plan(tables + few, COST)
         std = np.sqrt(free.variances(few)).max()
         plan = qs.plan(tables + few.within(0.8 * std), COST)

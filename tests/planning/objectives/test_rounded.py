@@ -10,8 +10,8 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.objectives.objective import as_measured
-from tests.builders import cps
-from tests.planning.objectives.test_worst import UNITS, is_measured
+from tests.builders import UNITS, cps
+from tests.reference import is_measured
 from tests.strategies import aimed, schemas, workloads
 
 SCHEMA = qs.Schema.of(age=12, sex=2, region=4)

@@ -9,17 +9,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from tests.builders import COST, cps, cube
-from tests.reference import optimal_worst, query_rows, variances
+from tests.builders import COST, UNITS, cps, cube
+from tests.reference import is_measured, optimal_worst, variances
 from tests.strategies import aimed, schemas, workloads
-
-UNITS = [{}, {"neighbours": "replace_one"}, {"records_per_person": 3}]
-
-
-def is_measured(workload, budget):
-    """Whether something is left to measure of a workload."""
-    rows, _ = query_rows(workload)
-    return (np.ptp(rows, axis=1) if budget.unit.total_is_public else np.abs(rows)).max() > 0
 
 
 def ratios(plan):

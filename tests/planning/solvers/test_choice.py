@@ -8,7 +8,7 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.mechanisms import solve_blocks
 from querysmasher.planning.solvers import solve
 from tests.builders import COST, plan_split, plan_uniform
-from tests.planning.solvers.test_optimum import problems
+from tests.planning.blocks import problems
 
 
 def methods(plan):

@@ -17,48 +17,9 @@ from querysmasher.planning.solvers.optimum import (
 )
 from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
-from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
+from tests.planning.blocks import check_solution, kronecker_sum, last_block, problems
+from tests.reference import complement, kron, optimal_loss, strategy_rows
 from tests.strategies import schemas, workloads
-
-
-def problems(workload, centres=None):
-    """The blocks of every subworkload, each with its attributes."""
-    schema = workload.schema
-    decomposer = Decomposer(schema, centres or uniform(schema))
-    found = []
-    for s in decomposer.decompose(workload.groups):
-        _, blocks = separate(s.terms)
-        found += [(block, [s.attributes[a] for a in axes]) for axes, block in blocks]
-    return found
-
-
-def last_block(workload, centres=None):
-    """The block of the largest attribute set."""
-    return problems(workload, centres)[-1][0]
-
-
-def kronecker_sum(n, *terms):
-    """A block on two attributes of n values: coefficient × family ⊗ family, summed; never split."""
-    schema = qs.Schema.of(a=n, b=n)
-    decomposer = Decomposer(schema, uniform(schema))
-    subworkloads = decomposer.decompose(
-        tuple(g for c, f in terms for g in (c * qs.queries(schema, a=f, b=f)).groups)
-    )
-    return Block((n, n), subworkloads[-1].terms)
-
-
-def check(solution, block):
-    """Check everything a solution claims about itself, and return the Gram matrix of the block."""
-    gram = terms_gram(block.shape, block.terms)
-    rows = strategy_rows(solution.strategy)
-    assert solution.strategy.shape == block.shape
-    assert (rows**2).sum(axis=0).max() == pytest.approx(1.0, abs=1e-9)
-    projector = np.linalg.pinv(rows, rcond=1e-9) @ rows
-    np.testing.assert_allclose(projector @ gram, gram, atol=1e-6 * np.abs(gram).max())
-    assert math.sqrt(loss(gram, rows)) == pytest.approx(solution.reached, rel=1e-6)
-    assert solution.bound <= solution.reached * (1 + 1e-12)
-    assert solution.gap == pytest.approx(solution.reached / solution.bound - 1)
-    return gram
 
 
 def residual(shape, centres=None):
@@ -75,7 +36,7 @@ def test_solutions_enclose_the_optimum_of_the_semidefinite_program(workload):
     found = problems(workload)
     for block, _ in found:
         solution = solve(block, 1e-4)
-        gram = check(solution, block)
+        gram = check_solution(solution, block)
         optimum = math.sqrt(optimal_loss(gram, residual(block.shape)))
         assert solution.bound <= optimum * (1 + 1e-5)
         assert optimum <= solution.reached * (1 + 1e-5)
@@ -90,7 +51,7 @@ def test_around_other_centres_the_optimum_is_that_of_their_residual_space():
     assert len(found) == 3
     for block, places in found:
         solution = solve(block, 1e-4)
-        gram = check(solution, block)
+        gram = check_solution(solution, block)
         inside = residual(block.shape, [centres[p] for p in places])
         assert solution.reached**2 == pytest.approx(optimal_loss(gram, inside), rel=1e-4)
         rows = strategy_rows(solution.strategy)
@@ -103,12 +64,12 @@ def test_cells_that_no_query_counts_are_no_obstacle(solver):
     schema = qs.Schema.of(a=2, b=3)
     row = np.array([[1.0, 0, -1, -1, 0, 1]])  # a contrast: its middle cells count nothing
     block = last_block(qs.linear(schema, ("a", "b"), row))
-    check(solve(block, 1e-4, solver=solver), block)
+    check_solution(solve(block, 1e-4, solver=solver), block)
     wide = qs.Schema.of(a=30, b=20)
     rows = np.zeros((3, 600))
     rows[0, :5], rows[1, 300], rows[2, 599] = 1, 2, 1
     block = last_block(qs.linear(wide, ("a", "b"), rows))
-    check(solve(block, 1e-4, solver=solver), block)
+    check_solution(solve(block, 1e-4, solver=solver), block)
 
 
 # --- Kronecker products ------------------------------------------------------------------------
@@ -120,7 +81,7 @@ def test_the_optimum_of_a_kronecker_product_is_the_product_of_the_optima():
     workload = qs.queries(schema, a="prefix", b="range")
     whole = Block((4, 3), decomposer.decompose(workload.groups)[-1].terms)
     solution = solve_dense(whole, 1e-6)
-    gram = check(solution, whole)
+    gram = check_solution(solution, whole)
     product = math.prod(solve(block, 1e-6).reached for _, block in separate(whole.terms)[1])
     assert len(separate(whole.terms)[1]) == 2
     assert solution.reached == pytest.approx(product, rel=1e-6)
@@ -136,7 +97,7 @@ def test_the_closed_form_is_the_optimum_of_the_dense_solver(family, n):
     block = last_block(qs.queries(qs.Schema.of(a=n), a=family))
     assert is_circulant(block)
     closed, dense = solve_circulant(block), solve_dense(block, 1e-6)
-    check(closed, block)
+    check_solution(closed, block)
     assert closed.reached == pytest.approx(closed.bound, rel=1e-10)
     assert closed.reached == pytest.approx(dense.reached, rel=1e-7)
     np.testing.assert_allclose((strategy_rows(closed.strategy) ** 2).sum(axis=0), 1, atol=1e-10)
@@ -148,7 +109,7 @@ def test_the_closed_form_holds_for_sums_of_products(n):
     assert is_circulant(block)
     closed = solve(block, 1e-4)
     assert closed.method == "circulant"
-    check(closed, block)
+    check_solution(closed, block)
     assert closed.reached == pytest.approx(closed.bound, rel=1e-10)
     assert closed.reached == pytest.approx(solve_dense(block, 1e-6).reached, rel=1e-6)
 
@@ -185,7 +146,7 @@ def test_cells_that_no_query_tells_apart_are_solved_as_one():
     block = last_block(qs.linear(schema, ("a", "b"), rows))
     assert is_thin(block)
     solution = solve_dense(block, 1e-6)
-    gram = check(solution, block)
+    gram = check_solution(solution, block)
     assert solution.reached**2 == pytest.approx(optimal_loss(gram, residual((4, 3))), rel=1e-4)
 
 

@@ -13,7 +13,7 @@ from querysmasher.workload.families import Prefix
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
-from tests.planning.solvers.test_optimum import check, kronecker_sum, last_block, problems
+from tests.planning.blocks import check_solution, kronecker_sum, last_block, problems
 from tests.reference import loss, strategy_rows, terms_gram
 from tests.strategies import schemas, workloads
 
@@ -29,7 +29,7 @@ def test_structured_strategies_are_honest_and_nearly_optimal_on_marginals_and_pr
     structured = solve_structured(block, 1e-3)
     dense = solve_dense(block, 1e-3)
     if n == 10:
-        check(structured, block)
+        check_solution(structured, block)
     assert structured.bound <= dense.reached
     assert dense.bound <= structured.reached * (1 + 1e-9)
     assert structured.reached <= 1.02 * dense.bound
@@ -64,8 +64,8 @@ def test_structured_strategies_take_families_on_attributes_that_are_not_neighbou
         decomposer = Decomposer(schema, uniform(schema))
         terms = decomposer.decompose(workload.groups)[-1].terms
         block = Block((3, 2, 4), terms)
-        check(solve_structured(block, 1e-3), block)
-        check(solve_dense(block, 1e-3), block)
+        check_solution(solve_structured(block, 1e-3), block)
+        check_solution(solve_dense(block, 1e-3), block)
 
 
 def test_structured_strategies_leave_no_direction_without_noise_or_measurement():

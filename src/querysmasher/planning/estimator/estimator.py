@@ -42,7 +42,7 @@ class QueryPart:
     kept: AttributeSet
     key: Hashable
     content: Array | Callable[[], Array]
-    """The rows, or what writes them out."""
+    """The rows, or a function that returns them."""
     predict: Callable[[], Array] | None = None
     """Computes the variances at σ² = 1, or their sum, without rows: for a line, split by its strategy."""
 
@@ -54,12 +54,12 @@ class QueryPart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tied:
-    """Families that no strategy ties to others: their indices, their rows, and the strategies on their axes.
+    """Families that no strategy ties to others: their indexes, their rows, and the strategies on their axes.
 
     A family that keeps no attribute stands alone, without strategies.
     """
 
-    indices: tuple[int, ...]
+    indexes: tuple[int, ...]
     factors: tuple[AxisRows, ...]
     blocks: Blocks
     key: Hashable
@@ -163,7 +163,7 @@ class Estimator:
         yield from left
 
     def knows(self, group: Group) -> bool:
-        """Return whether everything is measured of the group's queries."""
+        """Return whether every set on which the group leaves something is measured completely."""
         return all(
             self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.parts(group)
         )
@@ -309,7 +309,7 @@ class Estimator:
         for families in tied(measured, parts):
             variances = self.tied_variances(families, group)
             spread = [1] * len(parts)
-            for index, size in zip(families.indices, variances.shape, strict=True):
+            for index, size in zip(families.indexes, variances.shape, strict=True):
                 spread[index] = size
             yield variances.reshape(spread)
 
@@ -322,7 +322,7 @@ class Estimator:
         )
 
     def contains(self, group: Group) -> bool:
-        """Return whether the only measurement, of whole rows, tells all queries of a group."""
+        """Return whether the only measurement, of whole rows, determines all queries of a group."""
         ((attributes, parts),) = self.parts(group)
         noises = self.measured.get(attributes, ())
         inside = (self.strategies[t.blocks[0][1]].contains(t.factors) for n in noises for t in tied(n, parts))
@@ -424,7 +424,7 @@ class Estimator:
     ) -> Array:
         """Return a marginal on attributes in any order, right for every query that can be answered.
 
-        `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
+        `residual` returns the estimated residual of a set, or None; `answers`, those to all whole rows.
         """
         return self.lifted(residual, attributes)
 

@@ -111,7 +111,7 @@ def estimator_of(
     every = list(measured)
     is_whole = [any(strategies[number].whole for _, number in noises[0].blocks) for noises in every]
     if len(every) == 1 and every[0][0].attributes:
-        is_whole = [False]  # which one estimator of an unsplit set carries
+        is_whole = [False]  # an `Estimator` alone handles one set of whole rows
     split = {noises[0].attributes: noises for noises, whole in zip(every, is_whole, strict=True) if not whole}
     wholes = [Whole.of(noises, strategies) for noises, whole in zip(every, is_whole, strict=True) if whole]
     residual = Estimator(schema, centres, strategies, split, public_total)
@@ -121,7 +121,7 @@ def estimator_of(
 class CombinedEstimator(Estimator):
     """The estimator from rows that are measured whole and from residual measurements.
 
-    Inherited methods tell what residual measurements know of queries.
+    Inherited methods use the residual measurements alone.
     """
 
     def __init__(self, residual: Estimator, wholes: Sequence[Whole]) -> None:
@@ -255,7 +255,7 @@ class CombinedEstimator(Estimator):
 
     @cached_property
     def root(self) -> Array:
-        """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N: no columns if answers say nothing about what residuals know."""
+        """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N: it has no columns if the whole answers cannot improve residuals."""
         null = self._eliminated[1]
         return np.linalg.solve(np.linalg.cholesky(null @ self._covariance @ null.T), null).T
 
@@ -269,7 +269,7 @@ class CombinedEstimator(Estimator):
         return first + ((known - first @ self._covariance) @ self.root) @ self.root.T
 
     def change(self, known: Array, unknown: Array | None) -> Array:
-        """Return by how much the variances differ from those of what is known alone."""
+        """Return the change of the variances from those of the residual measurements alone."""
         a = self.coefficients(known, unknown)
         return np.asarray(np.einsum("...r,...r->...", a, a @ self._covariance - 2 * known))
 
@@ -290,7 +290,7 @@ class CombinedEstimator(Estimator):
         for subset, parts in self.parts(group):
             measured = self.measures(subset)
             if not measured and self.lines.intersection(subset):
-                left += np.inf  # rows measured whole do not tell about lines
+                left += np.inf  # rows measured whole do not cover lines
                 continue
             tensors = list(self._tensors(parts))
             terms = ((self._weighed(rows, on) * rows).reshape(len(rows), -1) for on, rows in tensors)
@@ -329,7 +329,7 @@ class CombinedEstimator(Estimator):
     # --- variances ---
 
     def variances(self, group: Group) -> Array:
-        """Return the variance of every query, with an axis per family; refuse what is not measured."""
+        """Return the variance of every query, with an axis per family; refuse those not measured."""
         base = super().variances(group)
         if self.knows(group):
             for tables in self._tables(group):
@@ -397,7 +397,7 @@ class CombinedEstimator(Estimator):
 
     @cached_property
     def _gains(self) -> dict[AttributeSet, Array]:
-        """The known parts, combined so that each by itself lowers the variance of a query that is known."""
+        """Combinations of the known parts: each lowers a known query's variance by its squared answer."""
         gains = {}
         for subset, part in self.known_parts.items():
             residual = self.centred(part.covaried, subset)
@@ -422,7 +422,7 @@ class CombinedEstimator(Estimator):
         residual: Callable[[AttributeSet], Array | None],
         answers: Callable[[], Array],
     ) -> Array:
-        differences = answers().astype(float)  # less what residuals say of the same rows
+        differences = answers().astype(float)  # less the residuals' estimates of the same rows
         for subset, part in self.known_parts.items():
             if (noisy := residual(subset)) is not None:
                 differences[part.at] -= part.rows.reshape(len(part.rows), -1) @ noisy.ravel()

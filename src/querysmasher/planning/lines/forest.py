@@ -90,9 +90,10 @@ def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) ->
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
-    """Return the best strategy that measures nodes, or None if no family is a hierarchy, or not all nest.
+    """Return the best strategy that measures nodes, or None if no family is a hierarchy, or one has ranges.
 
-    With `always`, single values suffice. Other queries, which must be few, count in the loss only.
+    With `always`, single values count as a hierarchy. Other queries, which must be few, count in the loss
+    only. Hierarchies that do not nest in each other are refused.
     """
     families = [(family, weight) for family, weight in gram.families if family.levels() is not None]
     if any(is_implicit(family) and family.levels() is None for family, _ in gram.families):

@@ -128,14 +128,14 @@ class LineGram:
 
     @property
     def boundaries(self) -> Array:
-        """How much weight distinguishes each value from the next: positive, unless none does."""
+        """The weight of the queries that distinguish each value from the next: positive, if any is."""
         local = self.path[0] + sum(weight * _boundaries(family) for family, weight in self.others)
         local[-1] = local[-2]  # the last prefix is the total
         return np.maximum(local, ROUGH * float(local.mean()))
 
 
 def on_classes(family: Family, classes: Indexes) -> Family | None:
-    """Return ranges as ranges of classes; None if they are not, or the queries of a family are no ranges."""
+    """Return a family of ranges as ranges of classes; None if some query is not a range of classes."""
     spans = family.spans()
     if spans is None or np.any(spans[0] > spans[1]):
         return None
@@ -151,7 +151,7 @@ def is_implicit(family: Family) -> bool:
 
 
 def is_total(family: Family) -> bool:
-    """Return whether all ranges of a list have all values."""
+    """Return whether every query of a family is the range of all values."""
     spans = None if family.closed_form else family.spans()
     return spans is not None and not spans[0].any() and bool((spans[1] == family.cells - 1).all())
 

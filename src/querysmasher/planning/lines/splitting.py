@@ -36,7 +36,7 @@ from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Group, Workload
 
 Attributes = tuple[int, ...]
-"""Indices of attributes in the schema."""
+"""Indexes of attributes in the schema."""
 
 FILTERS = 1e-3
 """Tolerance that filters keep for all prefixes, or all ranges, with equal weights."""
@@ -48,10 +48,10 @@ PUBLIC = 100.0
 def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float = 1e-3) -> Attributes:
     """Return the attributes that are planned as lines or trees, with a separate centre on every set.
 
-    If the mean error counts, fewer values suffice: several families on one attribute are planned quicker and
-    better so than with one centre for all sets, and filters are near enough to the best for all prefixes or
-    all ranges. Attributes whose queries all look the same from every value have closed forms, up to a larger
-    size. Queries that tie attributes, and few single ones, are planned in other ways.
+    For the mean error (`mean`), smaller attributes are included too: several families on one attribute are
+    planned faster and better as a line than around one centre for all sets, and filters are near enough to
+    the best for all prefixes or all ranges. Attributes whose queries all look the same from every value have
+    closed forms, up to a larger size. Queries that tie attributes, and few single ones, are not included.
     """
     sizes = workload.schema.sizes
     families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
@@ -125,10 +125,10 @@ LineFamilies = tuple[tuple[int, Family], ...]
 
 @dataclass(frozen=True, eq=False)
 class LineQueries:
-    """Queries with the same families on lines and trees: what they leave on other attributes; a factor."""
+    """Queries with the same families on lines and trees: their terms on other attributes, times a factor."""
 
     families: LineFamilies
-    """Those not split yet."""
+    """The families that are not split yet."""
     terms: tuple[Term, ...]
     factor: float = 1.0
     bound: float = 1.0
@@ -168,7 +168,7 @@ def split_sets(
 
 
 def without_lines(workload: Workload, lines: Attributes) -> Workload:
-    """Return what a workload asks of other attributes, as if lines and trees only weighed their queries."""
+    """Return the workload on the other attributes; families on lines and trees only multiply weights."""
     if not lines:
         return workload
     groups = []
@@ -179,7 +179,7 @@ def without_lines(workload: Workload, lines: Attributes) -> Workload:
 
 
 def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilies, Group]:
-    """Return the families on lines and trees, and the group without them; totals over a line only weigh."""
+    """Return the families on lines and trees, and the group without them; totals over a line add weight."""
     on_lines, rest, weight = [], [], group.weight
     for attributes, family in group.parts():
         first = schema.positions(attributes)[0]
@@ -217,7 +217,7 @@ class LineSplitter:
     _now: _Pass = field(default_factory=_Pass)
 
     def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[Subworkload]:
-        """Return the sets on which queries leave something, given what is kept of other attributes."""
+        """Return what queries leave on the attributes `others` with every set of lines and trees."""
         several = len({a for part in queries for a, _ in part.families}) > 1
         sets, self._now = list[Subworkload](), _Pass()
         for _ in range(2 if several else 1):
@@ -257,7 +257,7 @@ class LineSplitter:
     def _strategy(
         self, others: Attributes, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[AxisStrategy, float]:
-        """Return the strategy on an attribute beside those kept, and (lower bound / loss) of it."""
+        """Return the strategy on an attribute beside those kept, and the ratio of lower bound to loss."""
         weighted, total = self._weights(kept, attribute, queries)
         size = self.schema.sizes[attribute]
         if self.public_total and not others and not kept:
@@ -278,7 +278,7 @@ class LineSplitter:
         return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
 
     def _dropped_and_left(self, strategy: AxisStrategy, family: Family) -> tuple[float, float]:
-        """Return the sums of what queries are at a strategy's centre, squared, and of the variances left."""
+        """Return Σ weight × (q·centre)² and Σ weight × (variance on the attribute) over a family."""
         key = strategy, family.key
         if key not in self._answers:
             self._answers[key] = square_sum(family, strategy.centre), strategy.loss(family)

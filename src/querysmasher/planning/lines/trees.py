@@ -113,7 +113,7 @@ class WeightedTree:
         return P, below, known
 
     def slopes(self, precisions: Array) -> tuple[float, Array]:
-        """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
+        """Return the loss, and minus its derivative by every precision, for all nodes that one stands for."""
         nodes = self.nodes
         P, below, known = self.variances(precisions)
         by_known, by_P, by_below = self.counts * self.weights, np.zeros(len(nodes)), np.zeros(len(nodes))

@@ -40,7 +40,7 @@ MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
 
 FIRST_RATE, MOST_RATE = 3.0, 8.0
-"""The power of its ratio by which a multiplier grows, at first and at most: 2 is exact for a query that is
+"""Exponent of the ratio by which a multiplier grows, at first and at most: 2 is exact for a query that is
 measured by itself."""
 
 
@@ -48,7 +48,7 @@ measured by itself."""
 class Scope:
     """The uses of one family that share their multipliers.
 
-    If every value looks the same, `fixed` ones stay uniform, and those of circular ranges vary `by_length`.
+    If `fixed`, they stay uniform. If `by_length`, those of circular ranges depend on the length alone.
     """
 
     family: Family
@@ -65,10 +65,10 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, added: bool = False) -> Scopes:
-        """Find the scopes: uses of a family for one target; if on single attributes, those of one role.
+        """Return the scopes: the uses of a family for one target; on single attributes, also of one role.
 
-        If multipliers are `added` to weights, large groups with several families to weigh stay uniform: the
-        sum would be no product.
+        If multipliers are `added` to weights, large groups with several families that vary stay uniform: the
+        sum of two products is no product.
         """
         parts = [part for group in workload for part in group.parts()]
         differ = {a for names, family in parts for a in names if len(names) > 1 or not family.looks_alike}
@@ -103,7 +103,7 @@ class Multipliers:
     groups: Array
     rows: tuple[Array, ...]
     rates: tuple[Array, ...]
-    """By which power of its ratio each λ grows, and each u."""
+    """Exponents of the ratios by which each λ, and each u, grows."""
     last: tuple[Array, ...]
     """The logarithms of the ratios by which they grew."""
 
@@ -146,7 +146,7 @@ class Multipliers:
         return Workload(self.workload.schema, (*(groups if added else ()), *further))
 
     def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
-        """Return the derivative of a total by the multipliers of rows, given those by expectations."""
+        """Return the derivatives of a total by the rows' multipliers, given those by expectations."""
         sums = [np.zeros(len(u)) for u in self.rows]
         for slope, column, kind in zip(slopes.tolist(), table.columns, table.kinds, strict=True):
             tensor = column.reshape([len(self.rows[s]) for s in kind])
@@ -159,8 +159,8 @@ class Multipliers:
     def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
-        The rows' are relative to their mean, weighted by the cubes of standard errors: rows of small errors
-        hardly count in the end. `floor` is the least multiplier, as a fraction of the average.
+        Ratios of rows are relative to their mean, weighted by the cubes of standard errors: small errors
+        hardly count. `floor` is the least multiplier, as a fraction of the average.
         """
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0])
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
@@ -232,8 +232,8 @@ class Joined:
             if not bins or sum(given[i].rows for i in (*bins[-1], index)) > limits().merged_rows:
                 bins.append([])
             bins[-1].append(index)
-        members = tuple(sorted(tuple(indices) for bins in alike.values() for indices in bins))
-        groups = tuple(_joined([given[index] for index in indices]) for indices in members)
+        members = tuple(sorted(tuple(indexes) for bins in alike.values() for indexes in bins))
+        groups = tuple(_joined([given[index] for index in indexes]) for indexes in members)
         joined = workload if groups == workload.groups else Workload(workload.schema, groups)
         return cls(workload, joined, members, factor)
 
@@ -262,7 +262,7 @@ class Joined:
 
 
 def _key(group: Group, index: int) -> Hashable:
-    """Return what groups have in common that can be joined; a group of another kind only equals itself."""
+    """Return a key that groups share if they can be joined; a group that cannot has its index."""
     if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return index
     return group.attributes, group.target and round(math.log(group.target.std, FAR_APART))
@@ -281,9 +281,9 @@ def _joined(groups: list[Group]) -> Group:
 
 
 def merged(workload: Workload, *, aimed: bool = False) -> Workload:
-    """Return the workload with small families merged that need multipliers, if that is little work.
+    """Merge the small families of each group whose multipliers vary, if that is little work.
 
-    With `aimed`, only those of groups with targets.
+    With `aimed`, merge those of groups with targets only.
     """
     scopes, most = Scopes.of(workload), limits()
     together: dict[tuple[int, ...], Rows] = {}
@@ -309,12 +309,12 @@ def merged(workload: Workload, *, aimed: bool = False) -> Workload:
 
 
 def spread(known: Multipliers, even: Multipliers) -> Multipliers:
-    """Return multipliers as those of a workload that merges some families, or also has other groups."""
+    """Carry known multipliers over to the workload of `even`, which merges families or has more groups."""
     every = len(known.groups) == len(even.groups)
-    indices = [i for i, group in enumerate(even.workload) if every or group.target is not None]
+    indexes = [i for i, group in enumerate(even.workload) if every or group.target is not None]
     groups, rows = np.zeros(len(even.groups)), list(even.rows)
-    groups[indices] = known.groups
-    for index, group, numbers in zip(indices, known.workload, known.scopes.of_group, strict=True):
+    groups[indexes] = known.groups
+    for index, group, numbers in zip(indexes, known.workload, known.scopes.of_group, strict=True):
         by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), numbers, strict=True)}
         parts = even.workload.groups[index].parts()
         for (names, family), s in zip(parts, even.scopes.of_group[index], strict=True):

@@ -47,14 +47,14 @@ MOST_NAMED = 4
 """Maximum number of groups that an error names."""
 
 PRINTED = 1 + 1e-5
-"""Factor by which a cost is larger when it is printed: another plan may cost a little more."""
+"""Factor by which a printed cost is increased: another plan may cost a little more."""
 
 MOST_COST = 1e6
 """Maximum privacy cost that planning chooses itself: beyond, no privacy is left."""
 
 SPARE = 2.5
-"""In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
-add to the least cost."""
+"""Margin, in tolerances, by which scaled targets exceed the least possible ones, and by which queries without
+targets may raise the least cost."""
 
 
 def check_objective(objective: object, insufficient: object) -> None:
@@ -123,7 +123,7 @@ def least_largest(
 
 @dataclass(frozen=True, eq=False)
 class Least(Bounded):
-    """The plan of least cost that meets all targets, and what it takes to meet them without other queries."""
+    """The plan of least cost that meets all targets, and the cost that meets them without other queries."""
 
     multipliers: Multipliers
     whole: Wholes
@@ -165,8 +165,8 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     plan = best.plan
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     bound = cost / (1 + plan.gap) ** 2
-    indices = [index for index, group in enumerate(workload) if group.target is not None]
-    whole: Wholes = [(tuple(indices[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
+    indexes = [index for index, group in enumerate(workload) if group.target is not None]
+    whole: Wholes = [(tuple(indexes[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
     if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
         whole = [(tuple(every), None)]
@@ -179,7 +179,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
     """Return a plan that also answers queries without targets, and misses targets by hardly more.
 
-    These queries may be so much less accurate than in a plan without targets that they cost hardly anything.
+    These queries may have errors so much larger than without targets that they cost hardly anything.
     """
     loose = missed_by(plan) * math.sqrt(SPARE * plan.tolerance)
     free = replan(workload, plan.centres)
@@ -234,7 +234,7 @@ def _within(
 ) -> Bounded | None:
     """Return the plan of least mean error that meets all targets, or None if none is found.
 
-    If that of the least cost is known, and the budget suffices for it, it is the last resort.
+    `least`, the plan of least cost, is used at this budget if the search finds no better plan.
     """
     replan = replan if least is None else replace(replan, whole=least.whole)
     search = Search(workload, replan)
@@ -249,7 +249,7 @@ def _within(
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:
-    """Return the error of a budget that does not suffice for the targets, which plans without them miss."""
+    """Return the error of an insufficient budget; `missed` are those that a plan without targets misses."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
         return PlanError(
@@ -311,14 +311,14 @@ MET = 1 + 1e-7
 """A target is met if no standard error exceeds it by more than this factor."""
 
 ROUNDS = 3
-"""Maximum number of times that rounding is made up for: other noise is rounded otherwise."""
+"""Maximum number of corrections for rounding: each changes the noise, which is then rounded anew."""
 
 
 def as_measured(plan: Plan, max_records: int) -> Plan:
     """Return the plan with the strategies and the noise of its integers.
 
-    Its variances are those of the release, or slightly above where rows have different noise: what rounding
-    adds to the noise then counts as often as the noise itself.
+    Its variances are those of the release. If rows have different noise they are slightly larger, because
+    what rounding adds to the noise is multiplied like the noise.
     """
     integers = integer_plan(plan, NOISE.allowed_cost(plan.budget), max_records)
     solutions = tuple(Solution(strategy_of_integers(s), 1.0, 1.0, "integer") for s in integers.strategies)
@@ -369,7 +369,7 @@ class Objective:
 OBJECTIVES = {
     objective.name: objective
     for objective in (
-        Objective("mean", plan_within, "The weighted error", largest=False),
+        Objective("mean", plan_within, "The weighted root mean square error", largest=False),
         Objective("worst", plan_worst, "The largest error", largest=True),
     )
 }

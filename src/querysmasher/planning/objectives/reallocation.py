@@ -29,7 +29,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
 CLOSE, MOST = 0.05, 4
-"""A query joins if it is within this fraction of the largest, at most so many of an entry."""
+"""Queries within the fraction `CLOSE` of the largest join, at most `MOST` of an entry at a time."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -42,26 +42,23 @@ class Reallocation:
     """The best noise variances of a table's classes, for targets of its entries."""
 
     def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float, by_column: Array) -> None:
-        """Take the target of every entry, infinite for those without any, and expectations of columns.
+        """Take the target of every entry, infinite if it has none, and the expectations of the columns.
 
-        Expected variances count as queries: they keep to targets too, and depend on all classes.
+        Expected variances count as queries: they must meet the targets too, and depend on all classes.
         """
         self.table, self.squares, self.cost = table, targets**2, privacy_cost
         self._most = table.coefficients(np.array([column.max() for column in table.columns]))
         """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
         expected = table.coefficients(by_column) @ table.variances
         loose = np.where(np.isfinite(targets), self.squares, LOOSE * expected)
-        self._rows: list[Array] = [table.expected_terms(by_column) / loose[:, None]]
-        """The terms of queries that joined, relative to target²."""
-        self._classes: list[Integers] = [table.classes]
-        self._seen: set[tuple[int, bytes]] = set()
+        self._expected = table.expected_terms(by_column) / loose[:, None]
 
     def least_largest(self, most: float = math.inf) -> tuple[Array, float]:
-        """Return the noise variances of the least largest V, and this, or infinity if it exceeds `most`."""
+        """Return the noise variances that minimise the largest V, and this V: infinite if above `most`."""
         x, known, bound = self.table.variances, -1, 0.0
         best = x, math.inf
-        while known < len(self._seen) and best[1] > bound * (1 + 2 * PRECISION):
-            known = len(self._seen)
+        while known < len(self.table.near) and best[1] > bound * (1 + 2 * PRECISION):
+            known = len(self.table.near)
             if len(x) > 1:
                 x, bound = self._solved(x, None, most)
             if bound > most:
@@ -79,11 +76,11 @@ class Reallocation:
             return None
         best, known, bound = inner, 0, 0.0
         while (
-            known < len(self._seen)
+            known < len(self.table.near)
             and min(len(inner) - 1, 1 - largest) > 1e-5
             and losses @ best > bound * (1 + 2 * PRECISION)
         ):
-            known = len(self._seen)
+            known = len(self.table.near)
             x, bound = self._solved(self._scaled(best**0.9 * inner**0.1), losses)
             beyond = self.largest(x)  # V·C is log-convex in the logarithms of x
             part = 1.0 if beyond <= 1 else 1 / (1 - math.log(beyond) / math.log(largest))
@@ -96,38 +93,35 @@ class Reallocation:
     def largest(self, x: Array) -> float:
         """Return the largest V at noise variances `x`; queries close to it join."""
         bounds, best = self._most @ x / self.squares, 0.0
-        for numbers, values, terms in self.table.small_peaks(x, MOST):
-            squares = self.squares[numbers, None]
-            ratios = values / squares
+        for numbers, values, queries in self.table.small_peaks(x, MOST):
+            ratios = values / self.squares[numbers, None]
             best = max(best, float(ratios.max()))
-            nearest = ratios > best * (1 - CLOSE)
-            for number, rows, near in zip(numbers.tolist(), terms / squares[:, None], nearest, strict=True):
-                self._join(number, rows[near])
+            self._join(queries[ratios.ravel() > best * (1 - CLOSE)])
             bounds[numbers] = -1.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
-            square = self.squares[number]
-            values, _, terms = self.table.peaks(number, x)
-            best = max(best, float(values.max()) / square)
-            index = np.flatnonzero(values >= least * square)
-            self._join(number, terms[index[in_order(-values[index])[:MOST]]] / square)
+            values, queries = self.table.peaks(number, x)
+            best = max(best, float(values.max()) / self.squares[number])
+            index = np.flatnonzero(values >= least * self.squares[number])
+            self._join(queries[index[in_order(-values[index])[:MOST]]])
         return best
 
-    def _join(self, number: int, rows: Array) -> None:
-        """Let queries of an entry join, given their terms."""
-        fresh = {key: row for row in rows if (key := (number, row.tobytes())) not in self._seen}
-        if fresh:
-            self._seen.update(fresh)
-            self._rows.append(np.array(list(fresh.values())))
-            self._classes.append(np.broadcast_to(self.table.classes[number], self._rows[-1].shape))
+    def _join(self, queries: Integers) -> None:
+        self.table.near.update(dict.fromkeys(map(tuple, queries.tolist())))
 
     def _solved(self, x: Array, losses: Array | None, most: float = math.inf) -> tuple[Array, float]:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
-        self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
-        point = _InteriorPoint(self._rows[0], self._classes[0], self.table.spent, self.cost, losses, x)
-        for _ in range(60):  # about 15 suffice, unless rounding errors keep a point from coming close
+        rows, classes = [self._expected], [self.table.classes]
+        if self.table.near:
+            joined = np.array(list(self.table.near))
+            rows.append(self.table.terms(joined) / self.squares[joined[:, :1]])
+            classes.append(classes[0][joined[:, 0]])
+        point = _InteriorPoint(
+            np.concatenate(rows), np.concatenate(classes), self.table.spent, self.cost, losses, x
+        )
+        for _ in range(30):  # about 10 suffice, unless a point circles around the optimum
             if point.is_close() or point.bound > most:
                 break
             point.advance()
@@ -210,9 +204,9 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
     spent = float((table.spent / x).sum()) / plan.budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
     measured = list(plan.measured)
-    for variance, loss, indices in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
-        for i in indices:
-            root = math.sqrt(loss / len(indices))
+    for variance, loss, indexes in zip(x.tolist(), losses.tolist(), table.sets, strict=True):
+        for i in indexes:
+            root = math.sqrt(loss / len(indexes))
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)

@@ -42,7 +42,7 @@ P = TypeVar("P", bound=Bounded | None)
 class Replan:
     """Plans with any weights; the first plan decides which groups are measured whole.
 
-    Later plans answer every group from its own measurement: that is what their certificates are about.
+    In later plans, every group is answered from its own measurement: their certificates hold for that.
     """
 
     options: Options
@@ -89,7 +89,7 @@ class Replan:
             split = self._split(rest, centres, tolerance)
             if split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
-                if positive != split.centres:  # rows measured whole are compared in the mean over centres
+                if positive != split.centres:  # inner products of whole rows are means over centres
                     split = self._split(rest, positive, tolerance)
             plan = beside(split, unsplit, workload, self.budget, self.options)
             return Bounded(plan, plan.certificate.bound)

@@ -48,10 +48,10 @@ GROWTH = 1.22
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
 PROMISED = 0.01
-"""The gap that is promised: beyond, the search goes on while plans narrow the gap."""
+"""The gap that is promised: above it, the search continues while plans narrow the gap."""
 
 MOST_WEIGHT = 1e6
-"""Maximum sum of the multipliers of targets, relative to the loss: beyond, it is lost in rounding errors."""
+"""Maximum sum of the multipliers of targets, relative to the loss: beyond, rounding errors hide the loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Search:
     """The search for the least largest ratio of variance to target², or for the least mean within targets."""
 
     def __init__(self, workload: Workload, replan: Replan, aims: Array | None = None) -> None:
-        """Take the target of every group for the largest ratio; the mean keeps to those of the workload."""
+        """Minimise the largest ratio to `aims`, one per group or, without these, the mean within targets."""
         self.mean, self.replan = aims is None, replan
         self.aims = targets_of(workload, math.inf) if aims is None else aims
         self.squares = np.where(np.isfinite(self.aims), self.aims, 1.0) ** 2
@@ -98,10 +98,10 @@ class Search:
     def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
 
-        The search ends where the certified gap is below a goal, which rises with every plan from the
-        tolerance on, and faster where plans narrow the gap no more. While the bound rises, plans choose
-        centres for their multipliers. Then those of the best plan stay: a bound holds around the same
-        centres. Where the bound rises no more, small families are merged, if the mechanism can follow.
+        The search ends when the certified gap is below a goal. The goal starts at the tolerance and rises
+        with every plan, faster when plans no longer narrow the gap. While the bound rises, every plan chooses
+        its centres. Then those of the best plan are kept, because a bound holds only around the same centres.
+        When the bound rises no more, small families are merged, if the mechanism allows it.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
@@ -120,9 +120,12 @@ class Search:
                 self._floor, trial = 5 * self._floor, last
                 multipliers = self._stepped(trial) if trial else multipliers
                 continue
-            settled, highest = trial.bound < highest * (1 + tolerance), max(trial.bound, highest)
+            settled, rise = trial.bound < highest * (1 + tolerance), trial.bound - highest
+            far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
+            highest = max(trial.bound, highest)
             goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
-            self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+            if not far:
+                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres

@@ -85,7 +85,7 @@ class GroupTerms:
     """Equivalent groups: their clusters, and their terms."""
 
     members: Sequence[int]
-    """The indices of the groups."""
+    """The indexes of the groups."""
     clusters: tuple[tuple[int, ...], ...]
     """The families of every cluster, by index."""
     terms: tuple[tuple[int, tuple[int, ...]], ...]
@@ -107,6 +107,8 @@ class VarianceTable:
         """The scopes of every column's families."""
         self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
         """The parts, the cluster and a group of every column, unless groups are measured whole."""
+        self.near: dict[tuple[int, ...], None] = {}
+        """Queries near the largest, also of similar plans: each is an entry, and a row of every cluster."""
         self.entries = [self._entry(members) for members in self._equivalent()]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
@@ -124,7 +126,7 @@ class VarianceTable:
 
     def after(self, plan: Plan) -> VarianceTable:
         """Return the table of another plan of the workload; if it splits alike, only columns are new."""
-        noise = ([plan.measured[index].variance for index in indices] for indices in self.sets)
+        noise = ([plan.measured[index].variance for index in indexes] for indexes in self.sets)
         now, before = ([(m.attributes, m.blocks) for m in p.measured] for p in (plan, self._plan))
         if (
             plan.whole
@@ -152,11 +154,11 @@ class VarianceTable:
             noise = round(math.log(m.variance) / plan.tolerance)
             classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
         self.sets = sets or list(classes.values())
-        """The indices of the measured sets of every class."""
-        self._class_of = {id(plan.measured[i]): n for n, indices in enumerate(self.sets) for i in indices}
+        """The indexes of the measured sets of every class."""
+        self._class_of = {id(plan.measured[i]): n for n, indexes in enumerate(self.sets) for i in indexes}
         self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
         precisions = np.array([1 / m.variance for m in plan.measured])
-        self.variances = np.array([len(indices) / precisions[indices].sum() for indices in self.sets])
+        self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
         """The noise variance of every class, at which it costs as much."""
         change = plan.budget.unit.change
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
@@ -167,7 +169,7 @@ class VarianceTable:
         return replace(self._plan, measured=tuple(measured)).estimator
 
     def _equivalent(self) -> Iterable[list[int]]:
-        """Return the indices of groups with the same families, centres and classes of attribute sets."""
+        """Return the indexes of groups with the same families, centres and classes of attribute sets."""
         alike: dict[Hashable, list[int]] = {}
         workload, centres = self._plan.workload, self._plan.centres
         for index, (group, scope) in enumerate(zip(workload, self._scopes, strict=True)):
@@ -192,7 +194,7 @@ class VarianceTable:
             return GroupTerms(members, (tuple(range(len(group.families))),), alone)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         families = [(family,) for family in range(len(group.families))]
-        together = connected([*families, *(part.indices for _, parts in listed for part in parts)])
+        together = connected([*families, *(part.indexes for _, parts in listed for part in parts)])
         clusters = tuple(together) if listed else ()  # queries without noise are zero or public
         columns = (tuple(self._column(parts, c, group, scopes) for c in clusters) for _, parts in listed)
         terms = tuple(zip((self._class_of[id(m)] for m, _ in listed), columns, strict=True))
@@ -212,9 +214,9 @@ class VarianceTable:
         self, parts: list[Tied], cluster: tuple[int, ...], group: Group, scopes: tuple[int, ...]
     ) -> int:
         """Return the column of a cluster: the product of the variances at σ² = 1 of the parts inside it."""
-        inside = [part for part in parts if part.indices[0] in cluster]
+        inside = [part for part in parts if part.indexes[0] in cluster]
         kind = tuple(scopes[family] for family in cluster)
-        key = (kind, *((tuple(map(cluster.index, part.indices)), part.key) for part in inside))
+        key = (kind, *((tuple(map(cluster.index, part.indexes)), part.key) for part in inside))
         if key in self._numbers:
             return self._numbers[key]
         rows = math.prod(group.families[family].rows for family in cluster)
@@ -230,8 +232,8 @@ class VarianceTable:
         shape = tuple(group.families[family].rows for family in cluster)
         values = np.ones(shape)
         for part in inside:
-            order = sorted(range(len(part.indices)), key=part.indices.__getitem__)
-            spread = [n if family in part.indices else 1 for n, family in zip(shape, cluster, strict=True)]
+            order = sorted(range(len(part.indexes)), key=part.indexes.__getitem__)
+            spread = [n if family in part.indexes else 1 for n, family in zip(shape, cluster, strict=True)]
             variances = self.estimator.tied_variances(part, group)
             values = values * variances.transpose(order).reshape(spread)
         return np.maximum(values.ravel(), 0.0)
@@ -268,22 +270,29 @@ class VarianceTable:
         """Return the expectation of every term of every entry."""
         return np.asarray(np.append(by_column, 1.0)[self._column_of].prod(axis=1))
 
+    def terms(self, queries: Integers) -> Array:
+        """Return the terms of queries: each is an entry, and a row of every cluster."""
+        column_of, starts = self._column_of[queries[:, 0]], np.cumsum([0, *map(len, self.columns)])
+        values = np.append(np.concatenate(self.columns), 1.0)
+        index = np.where(column_of < len(self.columns), starts[column_of] + queries[:, 1:, None], -1)
+        return np.asarray(values[index].prod(axis=1))
+
     # --- largest variances ---
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        entry, (values, rows, _) = self.entries[number], self.peaks(number, variances)
+        entry, (values, rows) = self.entries[number], self.peaks(number, variances)
         sizes, first = self._plan.workload.groups[entry.members[0]].shape, first_largest(values)
         query = np.zeros(len(sizes), dtype=np.intp)
-        for cluster, index in zip(entry.clusters, rows, strict=True):
-            query[list(cluster)] = np.unravel_index(index[first], [sizes[family] for family in cluster])
+        for cluster, index in zip(entry.clusters, rows[first, 1:], strict=False):
+            query[list(cluster)] = np.unravel_index(index, [sizes[family] for family in cluster])
         return float(values.max()), tuple(query.tolist())
 
-    def peaks(self, number: int, variances: Array) -> tuple[Array, list[Integers], Array]:
-        """Return the largest variance with each row of an entry's first cluster, and their terms.
+    def peaks(self, number: int, variances: Array) -> tuple[Array, Integers]:
+        """Return the largest variance with each row of an entry's first cluster, and its queries.
 
-        With each come its rows of every cluster: the first of those that are equal within the fraction `TIE`.
-        They lie on the fronts, which are found unless that takes longer than to compare all products.
+        A query is the entry and its row of every cluster: the first of those equal within the fraction `TIE`.
+        These lie on the fronts, which are computed unless comparing all products is quicker.
         """
         count = len(self.entries[number].terms)
         columns = list(zip(*(columns for _, columns in self.entries[number].terms), strict=True))
@@ -302,15 +311,20 @@ class VarianceTable:
             best = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
             where.append((start + np.arange(len(sums))) * len(rest) + best)
         chosen = np.unravel_index(np.concatenate(where), [len(matrix) for matrix in (first, *others)])
-        terms = np.zeros((len(first), self.classes.shape[1]))
-        terms[:, :count] = math.prod(matrix[i] for matrix, i in zip((first, *others), chosen, strict=True))
-        rows = [index[i] for (index, _), i in zip(fronts, chosen, strict=False)]
-        return np.concatenate(values), rows, terms
+        queries = self._queries(np.full(len(first), number))
+        for cluster, ((index, _), i) in enumerate(zip(fronts, chosen, strict=False), 1):
+            queries[:, cluster] = index[i]
+        return np.concatenate(values), queries
 
-    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Array]]:
-        """Return the `most` largest variances of small entries of one cluster at once, and their terms.
+    def _queries(self, numbers: Integers) -> Integers:
+        """Return the first query of each entry: its number, and its row of every cluster."""
+        rows = np.zeros((len(numbers), self._column_of.shape[1]), dtype=np.intp)
+        return np.concatenate([numbers[:, None], rows], axis=1)
 
-        The entries have equally many queries. Variances that are equal within `TIE` are in order.
+    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Integers]]:
+        """Yield small entries of one cluster and equal size, their `most` largest variances and queries.
+
+        Variances that are equal within `TIE` are in the order of their queries.
         """
         noise, sizes = np.append(variances, 0.0)[self.classes], defaultdict(list)
         for number, entry in enumerate(self.entries):
@@ -331,10 +345,12 @@ class VarianceTable:
             for rank in range(chosen.shape[1]):
                 chosen[:, rank] = left.argmax(axis=1)
                 left[each[:, 0], chosen[:, rank]] = -1.0
-            yield numbers, values[each, chosen], columns[index[:, None, :], chosen[:, :, None]]
+            queries = self._queries(np.repeat(numbers, chosen.shape[1]))
+            queries[:, 1] = chosen.ravel()
+            yield numbers, values[each, chosen], queries
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
-        """Return indices of a cluster's rows, all or those of its front, and these rows × terms."""
+        """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
         distinct = tuple(sorted(set(columns)))
         if (distinct, pruned) not in self._fronts:
             table = np.stack([self.columns[c] for c in distinct], axis=1)
@@ -345,10 +361,10 @@ class VarianceTable:
 
 
 def front(table: Array) -> Integers:
-    """Return indices of rows of which one attains the maximum of every sum with nonnegative coefficients.
+    """Return indexes of rows of which one attains the maximum of every sum with nonnegative coefficients.
 
     The table has nonnegative entries. A row is left out if another is at least as large in every column. Of
-    equal rows the first is kept. Indices increase.
+    equal rows the first is kept. Indexes increase.
     """
     left = in_order(-table.sum(axis=1))
     scale = table.max(axis=0)

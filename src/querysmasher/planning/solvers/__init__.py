@@ -6,9 +6,9 @@
 method           block                                                           certificate
 ===============  ==============================================================  =======================
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
-``dense``        at most 3,000 cells (4,500 if all queries tie the attributes),  to the tolerance asked
+``dense``        at most 3,000 cells (4,500 if all queries tie the attributes),  within the tolerance
                  or thin: few queries on many cells
-``structured``   up to 20 million cells                                          near-optimal, honest gap
+``structured``   up to 20 million cells                                          near-optimal, with a gap
 (none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================
 

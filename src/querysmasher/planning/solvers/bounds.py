@@ -115,7 +115,7 @@ STEP = 0.6
 """h: the rule is wrong by at most 3e-7."""
 
 SMALL = 1e-7
-"""Terms of the trapezium rule below this fraction of the sum end it."""
+"""The trapezium rule ends at terms below this fraction of the sum."""
 
 GAIN = 1e-4
 """An iteration ends when it gains less than this fraction."""
@@ -217,7 +217,7 @@ def _diagonal_matrices(
 ) -> Iterator[tuple[Array, NDArray[np.intp], int]]:
     """Iterate over the matrices on the diagonal of the Gram matrix that are not zero.
 
-    Each is given by rows with this Gram matrix, its kinds of cells, and how often it is.
+    Each is given by rows with this Gram matrix, its kinds of cells, and how often it occurs.
     """
     matrices = []
     for spaces in itertools.product(*map(list, map(_spaces, labels))):
@@ -364,10 +364,10 @@ def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape:
 def _trace_bound(
     terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float
 ) -> float:
-    """Return a lower bound on the largest tr M^½ of any distribution p; it need not be above `enough`.
+    """Return a lower bound on the largest tr M^½ of any distribution p; stop above `enough`.
 
-    For a distribution and t, `terms` returns tr M(M + t²)⁻¹ and, up to a factor, what each p gains by
-    growing. Most terms are about e^middle.
+    For a distribution and t, `terms` returns tr M(M + t²)⁻¹ and, up to a factor, its derivative by p. The
+    largest terms are near t = e^middle.
     """
     best = 0.0
     for _ in range(12):
@@ -390,7 +390,7 @@ def _trace_bound(
 
 
 def path_bound(gram: LineGram, start: Array, enough: float) -> float:
-    """Return a lower bound on the loss; that of families with a closed form need not be above `enough`.
+    """Return a lower bound on the loss; for families with a closed form, stop above `enough`.
 
     Prefixes of too little weight get more, which adds at most the root of the least loss of what is added,
     as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
@@ -426,7 +426,7 @@ def path_bound(gram: LineGram, start: Array, enough: float) -> float:
 
 
 def even_bound(gram: LineGram, ends: str) -> float:
-    """Return Σ_j S_jj² for what is diagonal in a basis and no larger than G, and bounds for the rest."""
+    """Return a lower bound on the loss: Σ_j S_jj² for a filter of at most G, plus bounds for the rest."""
     n, least = gram.size, float(gram.values.min())
     rest = float((gram.values - least).sum())
     if ends == "cosine":
@@ -457,8 +457,8 @@ def _bound_on_others(gram: LineGram) -> float:
 def window_bound(gram: LineGram) -> float:
     """Return a lower bound on the loss of ranges of given lengths, single values and the total, at unit cost.
 
-    Only the least weight of the ranges of a length counts, if they are queries at all positions. Ranges too
-    long for a matrix of that size are left out.
+    Ranges of one length count with their least weight, if there are queries at all positions. Ranges too
+    long for a matrix are left out.
     """
     size, (first, lengths, weights) = gram.size, gram.windows
     by_length = np.zeros(2 * size)
@@ -487,7 +487,7 @@ def window_bound(gram: LineGram) -> float:
 
 
 def tree_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
-    """Return a lower bound on the root of the loss of any strategy; it need not be above `enough`."""
+    """Return a lower bound on the root of the loss of any strategy; stop above `enough`."""
     leaf = tree.nodes.is_leaf
     counts = tree.counts[leaf]
 

@@ -136,7 +136,7 @@ class Design(Iterate):
 
 @dataclass(frozen=True, eq=False)
 class Levelled(Design):
-    """A design of queries that no centre binds, with the Gram matrix G: its columns are scaled to length one.
+    """A design of queries without centre, with Gram matrix G: the strategy's columns have length one.
 
     The strategy is DVD, D = diag(v^{-½}). Its loss exceeds the optimum by the square of what `Design` loses.
     """
@@ -177,7 +177,7 @@ def _is_wide(R: Array) -> bool:
 
 
 def evaluator(R: Array) -> Callable[[Array], Iterate]:
-    """Return what evaluates designs of the rows R, with as little work as their shape allows.
+    """Return a function that evaluates designs of the rows R, with as little work as their shape allows.
 
     Few rows on many cells are multiplied in single precision. If there are nearly as many rows as cells, and
     many, a Gram matrix takes the place of products.
@@ -198,7 +198,7 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
 
 
 def _single_evaluator(R: Array) -> Callable[[Array], Iterate]:
-    """Return what evaluates designs of few queries on many cells in single precision.
+    """Return a function that evaluates designs of few queries on many cells in single precision.
 
     Rows of unit length keep seven digits of every direction if they are orthogonal, however far apart the
     queries are in size. M(p) is decomposed in double precision. Rounding errors cost accuracy of the optimum,
@@ -239,8 +239,9 @@ def _upper_product(triangle: NDArray[np.float32], right: NDArray[np.float32]) ->
 def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.0) -> Design:
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
-    Few queries on many cells go on with the fixed point, on the cells with the largest weights. The interior
-    point is left out if that comes near, or if its steps would take long and `enough` is reached.
+    Few queries on many cells continue with the fixed point, on the cells with the largest weights. The
+    interior point follows if the gap is still too large. If its steps take long, a gap of `enough` is
+    accepted, and few queries on many cells omit it.
     """
     rank, cells = R.shape
     evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
@@ -411,7 +412,7 @@ def interior_point(R: Array, start: Array, tolerance: float) -> Array:
 
 
 def hessian(s: Array, Y: Array, spacing: float = 0.9, *, single: bool = False) -> Array:
-    """Return H: exactly if queries are few; by quadrature, whose accuracy halving `spacing` squares."""
+    """Return H, exactly if queries are few, else by quadrature: halving `spacing` squares the error."""
     cells = Y.shape[1]
     if len(s) ** 2 * cells <= CHUNK:
         a, b = np.triu_indices(len(s))

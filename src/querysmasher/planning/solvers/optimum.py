@@ -44,7 +44,7 @@ def is_circulant(block: Block) -> bool:
 
 
 def solve_circulant(block: Block) -> Solution:
-    """Return the optimum, with both bounds computed from the strategy itself."""
+    """Return the optimum, with its loss and the lower bound computed separately."""
     spectrum = np.zeros([n - 1 for n in block.shape])
     for term in block.terms:
         factors = ((_spectrum(piece.part), piece.axes) for piece in term.pieces)
@@ -201,7 +201,7 @@ def best_rows(
 
 
 def axis_weights(block: Block) -> list[Array]:
-    """Return good weights of every axis: those of its centre; of several, the best for traced queries."""
+    """Return good weights of a single axis, from its centre; of several, the best for the traced queries."""
     starts = [np.ones(size) for size in block.shape]
     if all(piece.part.centres for piece in block.terms[0].pieces):  # queries are split
         starts = [np.abs(c.weights) + ROUNDING if c.start is None else c.start for c in block.centres]

@@ -41,7 +41,7 @@ def solve_structured(block: Block, tolerance: float) -> Solution:
     best = min(_designs(block), key=lambda design: design.upper)
     best = fixed_point(partial(_design, best.bases, best.energies), best.weights, tolerance / 4, 120)
     weights = best.h / best.leverages.max()
-    # rows at the floor add no loss
+    # without the floor on g, which adds no loss
     reached = math.sqrt(float((best.energies / weights).sum()))
     strategy = DiagonalStrategy(tuple(best.bases), weights)
     return Solution(strategy, reached, lower_bound(block), "structured")
@@ -76,7 +76,7 @@ class _DiagonalDesign(Iterate):
 
 
 def _design(bases: Sequence[Array], energies: Array, weights: Array) -> _DiagonalDesign:
-    """Minimise Σ g/h subject to Sᵀh ≤ 1, as far as the weights of the cells tell."""
+    """Return the design with h = √(g/Sp) for weights p of the cells."""
     g = np.maximum(energies, ROUNDING * energies.max())  # so that no row is unmeasured
     squares = [basis**2 for basis in bases]
     Sp = along_axes(weights.reshape([basis.shape[1] for basis in bases]), 0, [s.T for s in squares])

@@ -30,7 +30,7 @@ KINDS: dict[str, type[Strategy]] = {
         CoarseStrategy,
     )
 }
-"""Kinds by name, as in files. Integer rows of one factor on all axes have the same name, unless dense."""
+"""Kinds by name, as in files. An integer factor on all axes has the name of its kind, unless it is dense."""
 
 _known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
 
@@ -61,7 +61,7 @@ def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
 
 
 def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
-    """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
+    """Convert integer rows to the strategy that predicts variances and estimates from answers; cached."""
     if rounded not in _known:
         axes, factor = rounded.factors[0]
         kind = KINDS.get(factor.kind, DenseStrategy)

@@ -48,7 +48,7 @@ LATTICE_BITS = 6
 """Extra bits for combinations of lattice rows, which are coarser than single units."""
 
 SCALES = np.linspace(1.0, 0.52, 25).tolist()
-"""Multiples that are tried, where rows are rounded to few bits or depend on chance."""
+"""Multiples of rows that are tried before rounding, if the rounding loss depends on the multiple."""
 
 FEW_ROWS = 30
 """Maximum number of rows in terms of a lattice for which multiples are tried."""
@@ -57,7 +57,7 @@ FEW_ROWS = 30
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
     """Round rows over some axes to integers in the residual space around the centres of these.
 
-    On several axes this takes more than `bits` bits, up to all there are. On one axis entries are rounded to
+    On several axes entries may take more than `bits` bits, up to a word. On one axis entries are rounded to
     the nearest integer, then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it
     costs least. The centre's entries must have no common divisor.
     """
@@ -84,7 +84,7 @@ def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float
 
 @cache
 def _repairs(sizes: tuple[int, ...]) -> dict[int, int]:
-    """Return, for sums up to twice the largest size, the first of the fewest steps that lead to zero."""
+    """Return, for every sum up to twice the largest size, the first step of a shortest path to zero."""
     first, frontier = {0: 0}, [0]
     while frontier:  # breadth first, back from zero
         reached = {value + step: step for value in frontier for size in sizes for step in (size, -size)}
@@ -207,7 +207,7 @@ class Span:
         return self._tame_root is not None or bool(np.abs(np.diagonal(self._decomposed[1])).min() > DEPENDENT)
 
     def combinations(self, rows: Array) -> Array:
-        """Return the coefficients of rows of the span: the rows of the span must be independent."""
+        """Return the coefficients of `rows` in terms of the span's rows, which must be independent."""
         if self._tame_root is None:
             return np.asarray((rows * self.roots) @ self.inverse)
         pieces = (self._scaled(at) @ (rows[:, at] * self.roots[at]).T for at in self.pieces())
@@ -374,9 +374,9 @@ class RowsStrategy(Strategy):
     def _rounded_on(
         self, lattice: Integers, bits: int, factor_of: Callable[[Integers], Factor]
     ) -> IntegerStrategy:
-        """Return integer combinations of a lattice's rows close to a multiple of the strategy's.
+        """Return integer combinations of a lattice's rows close to a multiple of the strategy's rows.
 
-        How much short rows beside long ones lose depends on the multiple: few rows take the best of some.
+        The loss of short rows beside long ones depends on the multiple. For few rows, several are tried.
         """
         (triangle, images), bound = self._on_lattice, int(np.abs(lattice).sum(axis=0).max())
         scales = SCALES if self.rank <= FEW_ROWS else SCALES[:1]
@@ -395,7 +395,7 @@ class RowsStrategy(Strategy):
         return min(tried, key=itemgetter(0))[1]
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss; of many rows that surely lose less than counts as good, that bound.
+        """Return the exact loss or, for many rows that surely lose no more than a good loss, that bound.
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
         rows R, with ‖R†‖ the reciprocal of their least singular value.
@@ -427,7 +427,7 @@ class RowsStrategy(Strategy):
         return self.span.is_independent() and (self.lattice is None or self._has_sound_lattice(self.lattice))
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
-        """Return whether the rows lie in the residual space: those that are not split lie in none."""
+        """Return whether the rows lie in the residual space; whole queries lie in none."""
         return not self.whole and is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
     def _has_sound_lattice(self, lattice: Integers) -> bool:

@@ -152,7 +152,7 @@ class AxisStrategy(Strategy):
         return np.arange(self.shape[0])
 
     def pruned(self, parts: Integers) -> AxisStrategy:  # noqa: ARG002
-        """Return a strategy over parts of the values that knows as much about them."""
+        """Return a strategy over parts of the values that gives their counts the same covariances."""
         return self
 
 
@@ -180,7 +180,7 @@ class LineStrategy(AxisStrategy):
 
     def of_spans(self, first: Indexes, last: Indexes) -> Array:
         """Return the variances of sums of consecutive values."""
-        around = first > last  # the complement of what lies between: its variance needs two cuts as well
+        around = first > last  # wraps: the complement of a range, which also needs two prefixes
         before, until = first - 1, last
         prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
         low, high = np.minimum(before, until), np.maximum(before, until)

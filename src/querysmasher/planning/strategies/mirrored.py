@@ -56,7 +56,7 @@ RATIO = 2.5
 """Ratio of consecutive poles: the error of the fit is of the order exp(−2π²/log RATIO)."""
 
 SMOOTH = 0.1
-"""Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
+"""Maximum misfit at which κ counts as smooth: filters in 4 bits have up to 0.07, moving sums over 0.2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,11 +228,11 @@ class MirroredStrategy(LineStrategy):
 
     @cached_property
     def _rounded(self) -> Callable[[int], IntegerStrategy]:
-        """Rounds to some bits, once: planning and measuring ask for the same, which takes seconds."""
+        """Rounds to some bits; cached, because it takes seconds, and both planning and measuring need it."""
         return cache(lambda bits: self._in_integers(self._round(bits)))
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return self._rounded(max(bits, (bits + 12) // 2))  # filters need more than others, if there are few
+        return self._rounded(max(bits, (bits + 12) // 2))  # filters need more bits than other strategies
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
@@ -294,7 +294,7 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 
 
 def _mirrored_below(lags: Array, x: Array) -> Array:
-    """Return Σ_{j<i} lags[i+j]·x_j: directly within small blocks; then the right half sees the left."""
+    """Return Σ_{j<i} lags[i+j]·x_j: directly within small blocks, else by convolutions."""
     levels = (x.size // LOWEST).bit_length()
     half = -(-x.size // 2**levels)
     size = half << levels
@@ -313,7 +313,7 @@ def _mirrored_below(lags: Array, x: Array) -> Array:
 
 
 def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Indexes, high: Indexes) -> Array:
-    """Return the same sum for the matrix with eigenvalues 1/(λ + pole)."""
+    """Return the sum of r_i K_ij r_j over i ≤ low < j ≤ high, for K with eigenvalues 1/(λ + pole)."""
     from scipy.signal import lfilter  # noqa: PLC0415 - loading it takes longer than a small plan
 
     values = np.arange(reflection.size)

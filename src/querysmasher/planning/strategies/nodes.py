@@ -133,9 +133,9 @@ class TreeStrategy(OnForest, ClassedStrategy):
         return np.unique(tops, return_inverse=True)[1].reshape(-1)[self.classes]
 
     def pruned(self, parts: Integers) -> TreeStrategy:
-        """Return the strategy over parts of the values, each a node, that knows as much.
+        """Return the strategy over parts of the values, each a node, with the same covariances of counts.
 
-        What is measured at a node and below says as much about its count as one measurement of variance P.
+        What is measured at a node and below determines its count like one measurement of variance P.
         """
         nodes, size = self.nodes, int(parts.max()) + 1
         of_leaves = self._of_leaves(parts)
@@ -156,7 +156,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
     # --- integers ---
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        """Return integer multiples of the counts of nodes; leaves get what rounding left over."""
+        """Return integer multiples of the counts of nodes; leaves get what precision rounding left."""
         finest = 2.0**bits - 1
         scale = finest / float(np.sqrt(self.precisions.max()))
         multipliers = np.rint(np.sqrt(self.precisions) * scale)

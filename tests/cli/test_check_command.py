@@ -46,8 +46,8 @@ def test_a_table_whose_records_are_dropped(run, folder):
     assert run("check", "--json").json["ok"]
     run("release")
     (folder / "release.toml").write_text(SPEC + '[measure]\nunknown = "drop"\nmax_records = 199\n')
-    assert "more than max_records = 199 records" in run("check", code=5).words
-    assert "more than max_records = 199 records" in run("release", "--force", code=5).err
+    assert "more records than max_records = 199" in run("check", code=5).words
+    assert "more records than max_records = 199" in run("release", "--force", code=5).err
 
 
 def test_what_no_table_can_fit_is_refused_as_by_release(run, folder):

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts import filter_integers
-from tests.profiles import fewer
-from tests.strategies import integer_arrays
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors import Filter, Mirrored, Reflection
@@ -14,6 +11,9 @@ from querysmasher.privacy.factors.factor import exact_sum, sum_of_squares
 from querysmasher.privacy.factors.filter import exact_product
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.contracts import filter_integers
+from tests.profiles import fewer
+from tests.strategies import integer_arrays
 
 
 @st.composite

@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher import conditions as module
 from querysmasher.errors import PredicateError, UnknownAttributeError
+from tests.predicates import ORDER, PEOPLE, row_of
 from tests.profiles import fewer
-from tests.reference import query_rows
 
-SCHEMA = qs.Schema(
-    [
-        qs.Ordinal("age", [0, 1, 2, 3]),
-        qs.Categorical("sex", ["F", "M", "it's"]),
-        qs.Cyclic("hour", [0.5, 1.5, 2.5]),
-        qs.Ordinal("flag", [False, True]),
-        qs.Ordinal("one", [7]),
-    ]
-)
 NUMERIC = ("age", "hour", "flag", "one")
-ORDER = ("<", "<=", ">", ">=")
 
 
 def by_python(schema, text):
@@ -37,13 +27,6 @@ def by_python(schema, text):
         dict(zip(names, cell, strict=True)) | dict(zip(rename.values(), cell, strict=True)) for cell in cells
     ]
     return np.array([float(eval(text, {}, space)) for space in spaces])  # noqa: S307
-
-
-def asked(schema, text):
-    rows, weights = query_rows(qs.where(schema, text))
-    assert rows.shape[0] == 1
-    assert weights.tolist() == [1.0]
-    return rows[0]
 
 
 @st.composite
@@ -64,8 +47,8 @@ def comparisons(draw):
         left = f"{a} {ops[0]} {b} {ops[1]} {draw(st.integers(0, 3))}"
         sign = draw(st.sampled_from([*ORDER, "==", "!="]))
         return f"{left} {sign} {draw(st.sampled_from(NUMERIC))} {ops[2]} 2"
-    name = draw(st.sampled_from(SCHEMA.names))
-    values = [repr(v) for v in SCHEMA[name].values]
+    name = draw(st.sampled_from(PEOPLE.names))
+    values = [repr(v) for v in PEOPLE[name].values]
     if kind == "equal":
         return f"{name} {draw(st.sampled_from(['==', '!=']))} {draw(st.sampled_from(values))}"
     chosen = ", ".join(draw(st.lists(st.sampled_from(values), max_size=3)))
@@ -87,7 +70,7 @@ conditions = st.recursive(
 @fewer(150)
 @given(conditions)
 def test_a_random_predicate_counts_what_python_says(text):
-    np.testing.assert_array_equal(asked(SCHEMA, text), by_python(SCHEMA, text))
+    np.testing.assert_array_equal(row_of(PEOPLE, text), by_python(PEOPLE, text))
 
 
 @pytest.mark.parametrize(
@@ -109,22 +92,22 @@ def test_a_random_predicate_counts_what_python_says(text):
     ],
 )
 def test_a_chosen_predicate_counts_what_python_says(text):
-    np.testing.assert_array_equal(asked(SCHEMA, text), by_python(SCHEMA, text.strip()))
+    np.testing.assert_array_equal(row_of(PEOPLE, text), by_python(PEOPLE, text.strip()))
 
 
 def test_backticks_quote_any_name_and_leave_texts_alone():
     schema = qs.Schema([qs.Ordinal("hours per week", range(4)), qs.Categorical("s", ["a`b`c", "d"])])
     np.testing.assert_array_equal(
-        asked(schema, "`hours per week` < 2 and 0 < `hours per week`"), [0, 0, 1, 1, 0, 0, 0, 0]
+        row_of(schema, "`hours per week` < 2 and 0 < `hours per week`"), [0, 0, 1, 1, 0, 0, 0, 0]
     )
-    np.testing.assert_array_equal(asked(schema, "s == 'a`b`c'"), [1, 0] * 4)
+    np.testing.assert_array_equal(row_of(schema, "s == 'a`b`c'"), [1, 0] * 4)
 
 
 def test_names_that_look_like_our_own_are_only_names(refuses):
     with refuses(UnknownAttributeError, KeyError, "__quoted_0__"):
-        qs.where(SCHEMA, "__quoted_0__ == 1")
+        qs.where(PEOPLE, "__quoted_0__ == 1")
     schema = qs.Schema([qs.Ordinal("__quoted_0__", range(2)), qs.Ordinal("x y", range(3))])
-    np.testing.assert_array_equal(asked(schema, "`x y` == 1 and __quoted_0__ == 1"), [0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(row_of(schema, "`x y` == 1 and __quoted_0__ == 1"), [0, 0, 0, 0, 1, 0])
 
 
 def test_conditions_joined_by_and_stay_a_product_over_any_number_of_attributes():
@@ -138,13 +121,13 @@ def test_conditions_joined_by_and_stay_a_product_over_any_number_of_attributes()
 
 
 def test_only_conditions_that_share_attributes_are_tied():
-    (group,) = qs.where(SCHEMA, "age < 2 and sex == 'F' and age + hour < 3 and one == 7").groups
+    (group,) = qs.where(PEOPLE, "age < 2 and sex == 'F' and age + hour < 3 and one == 7").groups
     assert group.attributes == ("age", "hour", "sex", "one")
     assert [f.shape for f in group.families] == [(4, 3), (3,), (1,)]
 
 
 def test_the_words_of_the_query_are_the_predicate():
-    workload = qs.where(SCHEMA, " sex == 'F' and age < 2 ", weight=3)
+    workload = qs.where(PEOPLE, " sex == 'F' and age < 2 ", weight=3)
     assert list(workload.labels()) == ["sex == 'F' and age < 2"]
     assert workload.groups[0].weight == 3.0
 
@@ -163,17 +146,17 @@ def test_a_bin_is_counted_whole_or_not_at_all_or_the_predicate_is_refused(sign, 
     text = f"{edge} {sign} x" if mirrored else f"x {sign} {edge}"
     truths = [{bool(eval(text, {"x": number})) for number in inside} for inside in INSIDE]  # noqa: S307
     if all(len(truth) == 1 for truth in truths):
-        np.testing.assert_array_equal(asked(BINNED, text), [float(t.pop()) for t in truths])
+        np.testing.assert_array_equal(row_of(BINNED, text), [float(t.pop()) for t in truths])
     else:
         with refuses(PredicateError, ValueError, "no bin is split"):
             qs.where(BINNED, text)
 
 
 def test_bins_can_be_named():
-    np.testing.assert_array_equal(asked(BINNED, "x == '[10, 25)'"), [0, 1, 0])
-    np.testing.assert_array_equal(asked(BINNED, "x in ['[0, 10)', '[25, 40]']"), [1, 0, 1])
-    np.testing.assert_array_equal(asked(BINNED, "x >= '[10, 25)'"), [0, 1, 1])
-    np.testing.assert_array_equal(asked(BINNED, "10 <= x < 25"), [0, 1, 0])
+    np.testing.assert_array_equal(row_of(BINNED, "x == '[10, 25)'"), [0, 1, 0])
+    np.testing.assert_array_equal(row_of(BINNED, "x in ['[0, 10)', '[25, 40]']"), [1, 0, 1])
+    np.testing.assert_array_equal(row_of(BINNED, "x >= '[10, 25)'"), [0, 1, 1])
+    np.testing.assert_array_equal(row_of(BINNED, "10 <= x < 25"), [0, 1, 0])
 
 
 @pytest.mark.parametrize("text", ["x < 5", "x == 10", "x != 3", "x < -1", "x + 1 < 3", "x < 41"])
@@ -184,8 +167,8 @@ def test_cutting_a_bin_is_refused(text, refuses):
 
 def test_texts_with_an_order_are_compared_by_their_place():
     schema = qs.Schema([qs.Ordinal("level", ["none", "some", "much"])])
-    np.testing.assert_array_equal(asked(schema, "level >= 'some'"), [0, 1, 1])
-    np.testing.assert_array_equal(asked(schema, "'some' > level"), [1, 0, 0])
+    np.testing.assert_array_equal(row_of(schema, "level >= 'some'"), [0, 1, 1])
+    np.testing.assert_array_equal(row_of(schema, "'some' > level"), [1, 0, 0])
 
 
 # --- what cannot be read -----------------------------------------------------------------------
@@ -262,16 +245,16 @@ def test_texts_with_an_order_are_compared_by_their_place():
 )
 def test_a_text_that_is_no_predicate_is_refused_with_the_reason(text, word, refuses):
     with refuses(PredicateError, ValueError, "predicate", word):
-        qs.where(SCHEMA, text)
+        qs.where(PEOPLE, text)
 
 
 def test_unknown_attributes_are_named(refuses):
     with refuses(UnknownAttributeError, KeyError, "'agee'", "did you mean 'age'"):
-        qs.where(SCHEMA, "agee == 1")
+        qs.where(PEOPLE, "agee == 1")
     with refuses(UnknownAttributeError, KeyError, "'no such'"):
-        qs.where(SCHEMA, "`no such` == 1")
+        qs.where(PEOPLE, "`no such` == 1")
     with refuses(UnknownAttributeError, KeyError, "'G'"):
-        qs.where(SCHEMA, "sex == G")
+        qs.where(PEOPLE, "sex == G")
 
 
 def test_conditions_that_tie_too_many_cells_are_refused(monkeypatch, refuses):

@@ -62,25 +62,6 @@ def test_tables_and_notebooks():
     assert '<td class="n">' in text
 
 
-def test_notebooks_show_every_noun(plan, release, hostile):
-    evil, broken = hostile
-    for own, bad in [(plan, evil), (release, broken)]:
-        for shown in (own, own.workload):
-            assert "<table>" in shown._repr_html_()
-        for shown in (bad, bad.workload, bad.workload.schema):
-            assert "<img" not in shown._repr_html_()
-            assert "<script" not in shown._repr_html_()
-    assert "4 attributes" in plan.workload.schema._repr_html_()
-    assert f"± {number(plan.rmse)}" in plan._repr_html_()
-    assert "satisfies differential privacy" in release._repr_html_()
-    answers = release.answer()
-    shown = answers._repr_html_()
-    low, high = answers.interval(0.95)
-    assert f"{low[0]:,.1f} … {high[0]:,.1f}" in shown
-    assert f"… {len(answers) - 8:,} more" in shown
-    assert "<img" not in broken.answer()._repr_html_()
-
-
 def test_a_long_workload_is_cut():
     workload = qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(20)}), 1)
     assert "… 8 more groups" in workload._repr_html_()

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import unicodedata
 
 import pytest
 from hypothesis import given
@@ -11,16 +10,11 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher import errors
 from querysmasher.formatting import cell, escaped, one_line, shown
+from tests.builders import acts
 from tests.profiles import fewer
 from tests.release.tables import random_counts, simulate
 
 HOSTILE = "s\x1b]0;title\x07\x9b2J\u202e\ud800\r\x7f"
-BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def acts(sign):
-    """Whether a sign does something to a terminal, or cannot be printed."""
-    return unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") or sign in BIDI
 
 
 @pytest.mark.slow

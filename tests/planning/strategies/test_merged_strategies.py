@@ -26,8 +26,8 @@ from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from tests.planning.test_lattice import exact_rank
-from tests.privacy.test_factors import every_number
+from tests.planning.exact import exact_rank
+from tests.privacy.factors.drawn_factors import every_number
 from tests.strategies import full_rank_matrices, integer_arrays
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts import tree_integers
-from tests.privacy.test_factors import forests
 
 from querysmasher.errors import PrivacyError
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.contracts import tree_integers
+from tests.privacy.factors.drawn_factors import forests
 
 SMALL = {
     "classes": np.array([0, 1, 2]),

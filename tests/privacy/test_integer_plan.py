@@ -5,13 +5,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.privacy.hostile import OddBudget, OddFilter, OddFraction, OddInt, OddMatrix
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Filter, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from tests.privacy.hostile import OddBudget, OddFilter, OddFraction, OddInt, OddMatrix
 
 KERNEL = Filter(np.array([10**6, -(10**6), 0]))
 ROW = Matrix(np.array([[1, -1, 0]]))

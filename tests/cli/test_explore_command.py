@@ -10,27 +10,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
-from tests.cli.conftest import FULL, draft_of, fail, names
-from tests.spec.files import AGE, SEX
-
-SPEC = f"""{SEX}{AGE}
-[[schema]]
-name = "hour"
-kind = "ordinal"
-values = [0, 6, 12, 18]
-
-[[workload]]
-kind = "marginals"
-k = [2, 3]
-
-[budget]
-epsilon = 2.0
-delta = 1e-6
-{{budget}}
-[data]
-path = "people.csv"
-{{more}}
-"""
+from tests.cli.conftest import EXPLORED, FULL, draft_of, fail, names
 
 
 def test_the_folder(run, folder, spec):
@@ -106,7 +86,7 @@ def test_what_explore_refuses(run, folder, spec):
     spec("[estimate]\nshare = 0.1\n")
     assert "share" in run("explore", code=2).err
     (folder / "release.toml").write_text(
-        SPEC.format(budget="", more="").replace('kind = "marginals"', 'kind = "all_kway"')
+        EXPLORED.format(budget="", more="").replace('kind = "marginals"', 'kind = "all_kway"')
     )
     assert "expected marginals only" in run("explore", code=2).err
     assert names(folder) == ["people.csv", "release.toml"]
@@ -133,7 +113,7 @@ def spec(folder):
     """Write a spec that asks for marginals, with more sections."""
 
     def write(more="", budget="", k="[2, 3]"):
-        text = SPEC.format(budget=budget, more=more)
+        text = EXPLORED.format(budget=budget, more=more)
         (folder / "release.toml").write_text(text.replace("k = [2, 3]", f"k = {k}"))
 
     write()

@@ -8,10 +8,9 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import as_measured
-from tests.builders import COST, SPLIT, as_lines
-from tests.planning.estimator.test_estimator import exact_release
-from tests.planning.lines.test_splitting import SCHEMA, check_variances, planned
-from tests.release.tables import check_simulated, random_counts
+from tests.builders import COST, LINE_SCHEMA, SPLIT, as_lines, plan_lines
+from tests.reference import check_variances
+from tests.release.tables import check_simulated, exact_release, random_counts
 
 PUBLIC = pytest.param("replace_one", 150, 0.01, 1.006, 1.008, marks=pytest.mark.slow)
 """With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""
@@ -115,23 +114,23 @@ def test_classes_of_values_survive_files_and_are_not_divided(tmp_path):
 
 
 def test_plans_and_releases_survive_files(tmp_path):
-    workload = qs.all_kway(SCHEMA, [1], "prefix") + qs.queries(SCHEMA, a="prefix", b="identity")
-    plan = planned(workload)
+    workload = qs.all_kway(LINE_SCHEMA, [1], "prefix") + qs.queries(LINE_SCHEMA, a="prefix", b="identity")
+    plan = plan_lines(workload)
     plan.save(tmp_path / "plan.qs")
     loaded = qs.Plan.load(tmp_path / "plan.qs")
     np.testing.assert_array_equal(loaded.variances(workload), plan.variances(workload))
     assert loaded.gap == plan.gap
-    release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
+    release = exact_release(plan, np.ones(LINE_SCHEMA.sizes, dtype=np.int64))
     assert release.marginal("a", "b").shape == (7, 2)
 
 
 def test_what_is_not_measured_is_refused_with_its_name():
-    plan = planned(qs.queries(SCHEMA, a="prefix") + qs.queries(SCHEMA, b="identity"))
+    plan = plan_lines(qs.queries(LINE_SCHEMA, a="prefix") + qs.queries(LINE_SCHEMA, b="identity"))
     with pytest.raises(OutsideMeasuredSpaceError, match="a, b"):
-        plan.variances(qs.queries(SCHEMA, a="prefix", b="identity"))
+        plan.variances(qs.queries(LINE_SCHEMA, a="prefix", b="identity"))
     with pytest.raises(OutsideMeasuredSpaceError, match="d"):
-        plan.variances(qs.queries(SCHEMA, d="prefix"))
-    release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
+        plan.variances(qs.queries(LINE_SCHEMA, d="prefix"))
+    release = exact_release(plan, np.ones(LINE_SCHEMA.sizes, dtype=np.int64))
     with pytest.raises(OutsideMeasuredSpaceError, match="a, b"):
         release.marginal("a", "b")
 
@@ -158,7 +157,7 @@ def test_what_is_too_large_is_refused_before_any_work(workload, problem):
 def test_overlapping_combinations_of_large_attributes_are_planned():
     schema = qs.Schema.of(a=6, b=6, c=6)
     workload = qs.queries(schema, a="prefix", b="prefix") + qs.queries(schema, b="prefix", c="prefix")
-    check_variances(planned(workload), workload)
+    check_variances(plan_lines(workload), workload)
 
 
 def test_quantiles_equal_those_of_written_out_queries():

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts import integer_rows
-from tests.privacy.test_factors import merged
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.contracts import integer_rows
+from tests.privacy.factors.drawn_factors import merged
 
 MAPS = (np.array([0, 1, 1, 0]), np.array([1, 0, 2]))
 LABELS = np.array([[0, 2, 1], [1, 1, 0]])

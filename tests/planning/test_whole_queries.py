@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
 from querysmasher.planning.limits import limited
-from tests.builders import COST
+from tests.builders import COST, boxes
 from tests.profiles import fewer
 from tests.reference import optimal_loss, query_rows
 from tests.release.tables import check_simulated, random_counts
@@ -19,19 +19,6 @@ from tests.strategies import schemas, workloads
 
 def plan_whole(workload, budget=COST, **options):
     return qs.plan(workload, budget, mechanism="whole", **options)
-
-
-def predicates(count, sizes=(50, 30, 4), seed=0):
-    """Boxes on three attributes: an interval, a prefix and one value."""
-    rng = np.random.default_rng(seed)
-    schema = qs.Schema.of(a=sizes[0], b=sizes[1], d=sizes[2])
-    workload = None
-    for _ in range(count):
-        low, high = sorted(rng.integers(0, sizes[0], 2).tolist())
-        words = f"{low} <= a <= {high} and b < {rng.integers(1, sizes[1])} and d == {rng.integers(sizes[2])}"
-        one = qs.where(schema, words)
-        workload = one if workload is None else workload + one
-    return workload
 
 
 @fewer(25)
@@ -86,14 +73,14 @@ def test_one_query_is_measured_itself(sizes, words):
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "most"), [(20, 1.46), (100, 2.08)])
 def test_predicates_are_answered_near_the_best_of_any_mechanism(count, most):
-    plan = plan_whole(predicates(count))
+    plan = plan_whole(boxes(count))
     assert plan.rmse <= most
     assert plan.gap <= 1e-3
     assert plan.measurements <= count
 
 
 def test_a_release_answers_what_was_planned_and_what_follows(tmp_path):
-    workload = predicates(6, (8, 6, 3))
+    workload = boxes(6, (8, 6, 3))
     schema = workload.schema
     rng = np.random.default_rng(1)
     table = pd.DataFrame({a.name: rng.integers(0, a.size, 400) for a in schema})
@@ -122,7 +109,7 @@ def test_a_release_answers_what_was_planned_and_what_follows(tmp_path):
 
 
 def test_many_predicates_are_answered_together_as_one_by_one():
-    workload = predicates(30)
+    workload = boxes(30)
     data = pd.DataFrame({"a": [1, 7], "b": [2, 3], "d": [0, 1]})
     release = qs.measure(plan_whole(workload), data, seed=1)
     one_by_one = [release.answer(qs.Workload(workload.schema, (group,))).std[0] for group in workload]
@@ -143,7 +130,7 @@ def test_marginals_come_back_where_they_are_measured():
 
 @pytest.mark.slow
 def test_releases_have_the_planned_mean_and_variance():
-    workload = predicates(6, (6, 5, 2), seed=5)
+    workload = boxes(6, (6, 5, 2), seed=5)
     check_simulated(plan_whole(workload), workload, random_counts(workload.schema, 5, records=60), 300)
 
 

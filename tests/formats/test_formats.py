@@ -11,8 +11,8 @@ from querysmasher import formats
 from querysmasher.cli.folder import KNOWN
 from querysmasher.errors import FileError
 from tests.builders import python
+from tests.formats.toy_format import TABS, read_tabs
 from tests.release.folders import TABLE, planned, published, statuses, with_digests
-from tests.release.toy_format import TABS, read_tabs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -61,7 +61,7 @@ def test_without_the_registry_nobody_knows_it(tmp_path):
 def test_the_spec_and_the_command_offer_it():
     lines = [
         "from querysmasher import formats",
-        "from tests.release.toy_format import TABS",
+        "from tests.formats.toy_format import TABS",
         "formats.FORMATS += (TABS,)",
         "from querysmasher.cli.folder import KNOWN",
         "from querysmasher.cli.command import AnswerFormat",

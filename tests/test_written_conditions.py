@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PredicateError, UnknownAttributeError
 from querysmasher.formatting import written_name
+from tests.predicates import ORDER, PEOPLE, row_of
 from tests.reference import query_rows
-from tests.workload.test_predicates import ORDER, SCHEMA, asked
 
 ODD_NAMES = (
     "hours-per-week",
@@ -78,8 +78,8 @@ def test_brackets_are_not_proposed_where_they_are_not_missing(text):
 def test_an_unknown_name_in_brackets_is_named(refuses):
     with refuses(UnknownAttributeError, KeyError, "'hours-per-wek'", "did you mean 'hours-per-week'"):
         qs.where(ODD, "[hours-per-wek] > 1")
-    np.testing.assert_array_equal(asked(SCHEMA, "[age] in [0, 1]"), asked(SCHEMA, "age in [0, 1]"))
-    np.testing.assert_array_equal(asked(SCHEMA, "[ age ] in[0]"), asked(SCHEMA, "age in [0]"))
+    np.testing.assert_array_equal(row_of(PEOPLE, "[age] in [0, 1]"), row_of(PEOPLE, "age in [0, 1]"))
+    np.testing.assert_array_equal(row_of(PEOPLE, "[ age ] in[0]"), row_of(PEOPLE, "age in [0]"))
 
 
 @settings(max_examples=20)
@@ -111,15 +111,15 @@ def test_dates_compare_as_dates(sign, value, mirrored):
         return
     python = text.replace(f"'{value}'", "value")
     truth = [eval(python, {"day": day, "value": value}) for day in DAYS]  # noqa: S307
-    np.testing.assert_array_equal(asked(DATED, text), np.array(truth, dtype=float))
+    np.testing.assert_array_equal(row_of(DATED, text), np.array(truth, dtype=float))
 
 
 def test_dates_in_lists_and_chains():
-    np.testing.assert_array_equal(asked(DATED, "day in ['2024-02-29', '2024-03-05']"), [0, 1, 0, 1])
-    np.testing.assert_array_equal(asked(DATED, "'2024-02-29' <= day < '2024-03-05'"), [0, 1, 1, 0])
+    np.testing.assert_array_equal(row_of(DATED, "day in ['2024-02-29', '2024-03-05']"), [0, 1, 0, 1])
+    np.testing.assert_array_equal(row_of(DATED, "'2024-02-29' <= day < '2024-03-05'"), [0, 1, 1, 0])
     unknown = qs.Schema([qs.Ordinal("day", [*DAYS, "unknown"], missing="unknown")])
-    np.testing.assert_array_equal(asked(unknown, "day == 'unknown'"), [0, 0, 0, 0, 1])
-    np.testing.assert_array_equal(asked(unknown, "day < '2024-03-01'"), [1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(row_of(unknown, "day == 'unknown'"), [0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(row_of(unknown, "day < '2024-03-01'"), [1, 1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_words_of_queries_on_dates_are_predicates(family):
     workload = qs.queries(DATED, day=family)
     rows, _ = query_rows(workload)
     for label, row in zip(workload.labels(), rows, strict=True):
-        np.testing.assert_array_equal(asked(DATED, label), row)
+        np.testing.assert_array_equal(row_of(DATED, label), row)
 
 
 # --- queries written as predicates ---------------------------------------------------------------
