@@ -22,6 +22,11 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[report,excel,spark,opendp,demo,docs,test]'
 	touch .venv/ready
 
+.venv/dist:  # only the build backend
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet hatchling
+	touch .venv/dist
+
 check: style types
 
 style: setup
@@ -50,8 +55,8 @@ bench: setup
 docs: setup  # into site/, and any warning or broken link is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
 
-dist: setup  # wheel and sdist into dist/
+dist: .venv/dist  # wheel and sdist into dist/
 	$(BIN)/python -m hatchling build
 
 clean:
-	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -38,7 +38,8 @@ def worst_tables(quick):
             *("RP+ mean", "RP+ worst", "WFF mean", "WFF worst", "mean plan", "ours"),
             *("certified gap", "plans"),
         ),
-        "no other mechanism is better, and every plan is certified within 0.5%, in at most 20 plans",
+        "no other mechanism is better by more than 0.5%, and every plan is certified within 1%, "
+        "in at most 30 plans",
     )
     budget = qs.PrivacyCost(1.0)
     for name, make in cells(quick):
@@ -60,8 +61,8 @@ def worst_tables(quick):
         )
         for error in filter(None, theirs):
             table.check(plan.worst <= error * 1.005, f"{name}: {plan.worst:.4f} > {error:.4f}")
-        table.check(plan.gap <= 0.005, f"{name}: gap {plan.gap:.2%}")
-        table.check(seconds <= 20 * one, f"{name}: {seconds / one:.1f} plans")
+        table.check(plan.gap <= 0.01, f"{name}: gap {plan.gap:.2%}")
+        table.check(seconds <= 30 * one, f"{name}: {seconds / one:.1f} plans")
     return table
 
 

@@ -1,4 +1,4 @@
-"""What the project says of itself, what works without extras, and the wheel in an empty environment."""
+"""What the project says of itself, what works without extras, sdist and wheel, in an empty environment."""
 
 import re
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+import zipfile
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -134,6 +135,15 @@ def test_make_installs_what_the_demo_needs_and_then_every_extra():
     assert sorted(setup) == sorted(extras)
 
 
+def test_make_dist_installs_the_build_backend_only():
+    rules = (PROJECT / "Makefile").read_text().split("\n\n")
+    (dist,) = (rule for rule in rules if rule.startswith("dist:"))
+    (installed,) = (rule for rule in rules if rule.startswith(".venv/dist:"))
+    assert dist.splitlines()[0].partition("#")[0].split() == ["dist:", ".venv/dist"]
+    (line,) = (line for line in installed.splitlines() if "pip install" in line)
+    assert line.split("--quiet ")[1].split() == SETTINGS["build-system"]["requires"]
+
+
 README = (PROJECT / "README.md").read_text()
 
 
@@ -143,15 +153,24 @@ def run(*command, **options):
     )
 
 
-def built(folder):
-    """Build the wheel, by the build backend if it is installed, else by pip, which downloads it."""
-    ran = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=PROJECT)
-    if ran.returncode:
-        ran = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, PROJECT)
-    if ran.returncode:
-        pytest.skip("the build backend, hatchling, is neither installed nor can be downloaded")
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The sdist of the project, unpacked, and two wheels: of the project and of what the sdist holds."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("built")
+    build(PROJECT, folder)
+    (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, "gztar", filter="data")
+    source = folder / archive.name.removesuffix(".tar.gz")
+    build(source, folder / "again", "-t", "wheel")
+    (again,) = (folder / "again").glob("*.whl")
+    return source, wheel, again
+
+
+def build(project, folder, *options):
+    """Run the build backend, without network."""
+    ran = run(sys.executable, "-m", "hatchling", "build", "-d", folder, *options, cwd=project)
+    assert ran.returncode == 0, ran.stderr
 
 
 def required(distribution, found):
@@ -173,8 +192,24 @@ def install(distribution, folder):
 
 
 @pytest.mark.slow
-def test_the_wheel_runs_the_ten_lines_without_extras(tmp_path):
-    wheel = built(tmp_path)
+def test_the_sdist_holds_the_project_and_nothing_else(built):
+    source, wheel, again = built
+    held = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    assert {"LICENSE", "Makefile", "README.md", "docs/index.md", "tests/test_packaging.py"} <= held
+    if (PROJECT / ".git").exists() and shutil.which("git"):
+        listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=PROJECT)
+        tracked = {path for path in listed.stdout.splitlines() if (PROJECT / path).is_file()}
+        assert held == {"PKG-INFO", *(path for path in tracked if not path.startswith(".ci/"))}
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert {"querysmasher/py.typed", "querysmasher/report/script.js"} <= set(one.namelist())
+        assert {name: one.read(name) for name in one.namelist()} == {
+            name: other.read(name) for name in other.namelist()
+        }
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_the_ten_lines_without_extras(tmp_path, built):
+    _, wheel, _ = built
     venv.create(tmp_path / "empty", with_pip=False, symlinks=True)
     python = next((tmp_path / "empty").glob("[Bb]*/python*"))
     (packages,) = (tmp_path / "empty").glob("[Ll]ib/**/site-packages")

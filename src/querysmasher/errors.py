@@ -111,7 +111,7 @@ class BudgetArgumentError(BudgetError, ArgumentError):
 
 
 class PlanError(QuerySmasherError, ValueError):
-    """An invalid option of `plan`."""
+    """An invalid option of `plan`, or a plan that cannot be made or measured."""
 
 
 class TooLargeError(PlanError):
@@ -123,7 +123,7 @@ class OutsideMeasuredSpaceError(QuerySmasherError, ValueError):
 
 
 class DataError(QuerySmasherError, ValueError):
-    """A table that does not fit the schema."""
+    """A table that does not fit the schema or cannot be read, or an invalid option for reading it."""
 
 
 class PrivacyError(QuerySmasherError, ValueError):
@@ -131,7 +131,7 @@ class PrivacyError(QuerySmasherError, ValueError):
 
 
 class FileError(QuerySmasherError, ValueError):
-    """A damaged, foreign or incomplete file."""
+    """A file that is missing, damaged or foreign, or that cannot be written."""
 
 
 class SpecError(QuerySmasherError, ValueError):

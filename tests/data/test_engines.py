@@ -144,22 +144,24 @@ def test_narwhals_frames_themselves():
         assert list(table.marginals([()])) == expected
 
 
-def test_rows_are_read_once_when_their_codes_are_kept(monkeypatch):
-    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(batch_cells=10))
-    read, calls = table._read, []
-    table._read = lambda: calls.append(1) or read()
-    list(table.marginals(SETS))
-    table.records()
-    assert len(calls) == 1
-
-
-def test_codes_beyond_the_limit_are_not_kept():
-    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(keep_bytes=8 * 59))
-    table.records()
-    assert table._kept is None
-    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(keep_bytes=8 * 60))
-    table.records()
-    assert table._kept is not None
+@pytest.mark.parametrize(
+    ("limits", "once"),
+    [
+        (Limits(batch_cells=10), True),
+        (Limits(batch_cells=10, keep_bytes=8 * 60), True),
+        (Limits(batch_cells=10, keep_bytes=8 * 59), False),
+    ],
+    ids=["many bytes", "enough", "one record too few"],
+)
+def test_rows_are_read_once_if_their_codes_fit_into_memory(limits, once):
+    """A lazy frame counts how often it is computed: without codes, for every batch of tables."""
+    rows, computed = clean_rows(), []
+    frame = pl.from_arrow(arrow(rows)).lazy().map_batches(lambda part: computed.append(1) or part)
+    table = open_table(SCHEMA, frame, SCHEMA.names, limits=limits)
+    for found, expected in zip(table.marginals(SETS), counted(SCHEMA, rows, SETS), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert table.records() == len(rows)
+    assert (len(computed) == 1) == once
 
 
 @fewer(50)

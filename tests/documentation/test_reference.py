@@ -41,6 +41,14 @@ COLUMN = [line.split("|")[4] for line in LINES if line.startswith("| ")]
 NAMES = sorted({name for cell in COLUMN for name in re.findall(r"`([A-Za-z_][\w.]*\.\w+)(?:\(\))?`", cell)})
 
 
+def test_every_class_and_function_that_is_named_is_there(classes):
+    named = set(re.findall(r"`([A-Z]\w+|qs\.\w+)\b", ARCHITECTURE)) - {"CONTRIBUTING"}
+    assert {"Family", "Structure", "Strategy", "Plan", "Estimator", "qs.plan", "qs.check"} <= named
+    assert [name for name in named if name not in classes and not resolves(name, classes)] == []
+    (kinds,) = re.findall(r"\*\*`Structure`\*\* \(([\w, ]+)\)", ARCHITECTURE)
+    assert set(kinds.split(", ")) == {member.name.lower() for member in classes["Structure"]}
+
+
 @pytest.fixture(scope="module")
 def classes():
     """All classes of the package by name."""

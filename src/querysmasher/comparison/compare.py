@@ -172,8 +172,8 @@ def _above(ratio: float) -> str:
 
 
 def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
-    mine = options["mechanism"] == DEFAULT
-    with limited(whole_work=limits().whole_work if mine else min(limits().whole_work, COMPARED_WORK)):
+    is_default = options["mechanism"] == DEFAULT
+    with limited(whole_work=limits().whole_work if is_default else min(limits().whole_work, COMPARED_WORK)):
         made = plan(workload, budget, objective=objective, progress=False, **options)
     scale = math.sqrt(workload.query_count / _total_weight(workload))
     return made.weighted_rmse * scale, made.worst, ""
@@ -244,7 +244,7 @@ def compare(
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanisms: some of "querysmasher", "uniform" (the same around uniform centres), "basis", "residual",
-            "fourier", "hdmm"; by default all.
+            "fourier", "whole", "hdmm"; by default all.
         objective: what every mechanism minimises: "mean", the weighted mean square error, whatever the
             targets; or "worst", the largest standard error, relative to its target if a query has one. The
             noise scales of the other mechanisms are optimised for it too; HDMM supports only the mean.

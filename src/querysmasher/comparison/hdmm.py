@@ -70,7 +70,7 @@ def hdmm(workload: Workload, template: str) -> Errors:
 
 
 Outcome = tuple[float, Callable[[], float]]
-"""The sum of weight × variance, and what computes the largest variance of a query."""
+"""The sum of weight × variance, and a function that computes the largest variance of a query."""
 
 
 def _on_all_attributes(workload: Workload) -> list[list[Family]]:

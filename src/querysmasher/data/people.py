@@ -42,7 +42,7 @@ from querysmasher.errors import DataError
 from querysmasher.privacy.bound import Bound
 
 WORK_BYTES = 40
-"""Bytes per record to choose those that are counted, besides its codes and the name of its person."""
+"""Bytes per record for choosing which ones are counted, besides its codes and the name of its person."""
 
 LOST = (
     r"^[+-]?(?:[0-9]+(?:[.,][0-9]+)?[eE]\+[0-9]+|[0-9]+[.,][0-9]+[eE][0-9]+|(?:9[0-9]{15}|[0-9]{17,})[.,]0+)$"

@@ -188,7 +188,7 @@ class TableCounter:
         return self._records
 
     def left_out(self) -> Counts:
-        """Return exactly how many were left out, as `Counter` says."""
+        """Return exactly how many were left out, as `Counter.left_out` defines it."""
         self.records()
         return self._out
 

@@ -80,7 +80,7 @@ def _fits(rows: RowEncoder, name: str, kind: Any) -> bool:
 
 
 def _check_labels(rows: RowEncoder, frame: Any) -> None:
-    """Refuse types that pandas infers if floats merge labels: one missing value would make floats."""
+    """Refuse pandas' own types if floats merge labels: one missing value would turn integers into floats."""
     for name, encoder in rows.encoders.items():
         inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
         if inferred and encoder.loses_digits(pa.float64()):

@@ -31,7 +31,7 @@ from querysmasher.release.tidy import frame_of
 from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
-"""How often an estimate is rehearsed if its tables have at most so many cells: else once is enough."""
+"""Number of rehearsals if the tables have at most `FEW` cells; otherwise one is enough."""
 
 MEASURED, MODELLED = "measured", "model-based"
 """Kinds of figures."""
@@ -191,7 +191,7 @@ def _unbiased(model: Model, subset: AttributeSet) -> float | None:
 
 
 def _rehearsed(model: Model, planned: Sequence[AttributeSet], sets: Sequence[AttributeSet]) -> list[float]:
-    """Return the distances of tables from their estimates in rehearsals, on average: always the same."""
+    """Return the mean distance of each table from its estimate in rehearsals, with fixed seeds."""
     cells = sum(math.prod(model.schema.sizes[a] for a in subset) for subset in sets)
     draws = REHEARSALS if cells <= FEW else 1
     distances = np.zeros(len(sets))

@@ -28,7 +28,7 @@ from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
 
 SEED = "rounded_with_seed"
-"""Under which name a file states the seed of an estimate in integers."""
+"""The key under which a file states the seed of an estimate in integers."""
 
 MOST_PAIRS, MOST_CELLS = 60, 1_500
 """Maximum number of pairs on a page, and of cells of a pair."""

@@ -92,7 +92,7 @@ class Evidence:
 
 
 def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
-    """Return what computes the noisy residuals of a release."""
+    """Return a function that computes the noisy residuals of a release."""
     schema, estimator, reconstruction = release.plan.schema, release.estimator, release.reconstruction
     sizes = schema.sizes
     outside: set[AttributeSet] = set()

@@ -52,7 +52,7 @@ def _spread(margins: Array, kept: Axes, sizes: Sequence[int]) -> Array:
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
-    """Return tables to start from: the product of all pairs, divided by each single as often as in excess.
+    """Return tables to start from: the product of all pairs, with repeated singles divided out.
 
     Without pairs, attributes are independent.
     """
@@ -69,7 +69,7 @@ def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
 
 
 def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
-    """Return tables with the sum of the singles, in place.
+    """Fill tables up to the sum of their singles, in place.
 
     Margins that contradict each other leave no cell for some records: these are spread over the cells of
     `masks` as if attributes were independent.
@@ -97,7 +97,7 @@ STEPS = 15
 """Number of steps of Dykstra's algorithm; what is left is repaired exactly."""
 
 EXACT = 1e-13
-"""Means that are wrong by less than this fraction of the largest cell are right."""
+"""Means count as right if their error is below this fraction of the largest cell."""
 
 
 def onto_simplex(values: Array, total: float) -> Array:

@@ -30,14 +30,14 @@ LARGEST_PAIR = 250_000
 """Maximum number of cells of a pair that is rounded."""
 
 ALMOST = 1e-6
-"""Margins that are wrong by less are right, but for rounding errors."""
+"""Margins count as right if their error is at most this: a rounding error."""
 
 SWEEPS = 200
 """Number of rounds that give a table the integer margins."""
 
 
 class IntegerModel:
-    """Computes tables of integers from those of a model: the same ones in any order of asking."""
+    """Computes tables of integers from those of a model, independent of the order of requests."""
 
     def __init__(self, model: Model, seed: int) -> None:
         """Take the estimate and a seed."""
@@ -185,7 +185,7 @@ def within_margins(table: Array, rng: np.random.Generator) -> Array:
 
 
 def _cycle(rows: list[set[int]], columns: list[set[int]], start: int) -> list[tuple[int, int]]:
-    """Return cells with a fraction, of which neighbours have a row or a column in common, in turn."""
+    """Return a cycle of fractional cells, where neighbours share a row or a column in turn; [] if none."""
     path: list[tuple[int, int]] = []
     first_in_row: dict[int, int] = {}
     second_in_column: dict[int, int] = {}

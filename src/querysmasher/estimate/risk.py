@@ -50,8 +50,8 @@ DIRECTIONS = 10
 """Minimum number of directions that are moved together: of d directions, only d - 2 can gain."""
 
 PROBES, MANY, STEP = 4, 1_000, 0.3
-"""How often residuals are moved to estimate derivatives, once if there are many, and by how many standard
-errors."""
+"""Number of random moves of the residuals that estimate derivatives; the number of coordinates from which on
+one suffices; and the size of a move in standard errors."""
 
 ROUNDS, CLOSE = 200, 1e-3
 """Maximum number of rounds of Dykstra's algorithm, and the error in standard errors at which it ends."""
@@ -157,7 +157,7 @@ class Space:
     """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
 
     def __init__(self, evidence: Evidence, tables: Sequence[AttributeSet], smallest: int = 1) -> None:
-        """Take what was measured, tables of which all parts were, and the least size of those asked for."""
+        """Take the evidence, tables whose parts were all measured, and the size of the smallest wanted."""
         self._sizes = evidence.schema.sizes
         self._tables = tables
         self._smallest = smallest
@@ -228,7 +228,7 @@ class Space:
 
     @cached_property
     def _stacks(self) -> list[tuple[list[AttributeSet], Indexes]]:
-        """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
+        """Tables of one shape, with the coordinate of each element; the first of an axis is a sum."""
         return [(batch, self._indexes(batch)) for batch in batches(self._tables, self._sizes)]
 
     def _indexes(self, tables: Sequence[AttributeSet]) -> Indexes:
@@ -305,5 +305,5 @@ def _basis(size: int) -> Array:
 
 @cache
 def _lifting(size: int) -> Array:
-    """Return what turns a sum, and coordinates in the basis, into cells."""
+    """Return the matrix that turns a sum, and coordinates in the basis, into cells."""
     return np.column_stack([np.full(size, 1 / size), _basis(size)])

@@ -127,7 +127,7 @@ def towards(targets: Array, noisy: Array, variances: Array, singles: Sequence[Ar
 
 
 def factor(signal: Array, energy: Array) -> Array:
-    """Return by what the posterior mean multiplies y, from v/s² and y²/s², which broadcast."""
+    """Return the factor by which the posterior mean multiplies y, given v/s² and y²/s², which broadcast."""
     weights = np.exp(-0.5 * (TIMES / SPREAD) ** 2)
     weights = (1 - RARELY) * weights / weights.sum() + RARELY / len(TIMES)
     variances = 1.0 + np.asarray(signal)[..., None] * 10.0**TIMES
@@ -155,7 +155,7 @@ def _logarithms(targets: Array) -> Array:
 
 
 STEPS = 20
-"""Number of steps of EM: more of them follow the noise."""
+"""Number of steps of EM: more would fit the noise."""
 
 MOST_VALUES = 2_000
 """Maximum number of values for which distributions of counts are fitted."""
@@ -167,7 +167,7 @@ SHAPES = np.geomspace(0.03, 30, 13)
 """The shapes of gamma distributions: the larger the shape, the smaller the largest counts."""
 
 NEAR, MOST_POINTS = np.arange(-4.0, 4.5, 0.5), 4_000
-"""Where the grid is fine: so many standard errors from each noisy count, if these are not too many."""
+"""Offsets of grid points from each noisy count, in standard errors; and the maximum number of points."""
 
 
 def single(noisy: Array, variance: float, total: float) -> Array:
@@ -197,7 +197,7 @@ def likeliest_mean(noisy: Array, std: float) -> Array:
 def gamma_mean(noisy: Array, std: float, mean: float) -> Array:
     """Return the mean of each count given its noisy value, if counts have gamma distributions of some mean.
 
-    Every shape weighs as much as it makes the noisy counts likely.
+    Shapes are weighted by how likely they make the noisy counts.
     """
     near = (noisy[:, None] + NEAR * std if noisy.size * NEAR.size <= MOST_POINTS else noisy).ravel()
     far = np.geomspace(0.01 * std, max(float(noisy.max()) + 4 * std, 10 * mean), 80)  # dense near zero
@@ -249,14 +249,14 @@ def _likelihood(noisy: Array, grid: Array, std: float) -> Array:
 
 
 ROUGH = 0.03
-"""Relative standard error above which single attributes have something to say."""
+"""Relative standard error of the total above which single attributes improve it."""
 
 POINTS, REACH = 17, 4.0
-"""Number of totals that are tried, and how many standard errors from the noisy one."""
+"""Number of totals that are tried, and their largest distance from the noisy one, in standard errors."""
 
 
 def is_rough(noisy: Noisy) -> bool:
-    """Return whether a noisy total is worth another look: positive, but with a large relative error."""
+    """Return whether a noisy total is positive, with a relative error so large that it can be improved."""
     value = float(noisy.values)
     return value > 0 and math.sqrt(noisy.variance) > ROUGH * value
 

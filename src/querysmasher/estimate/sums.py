@@ -215,7 +215,7 @@ class Sums:
         return self._possible(group, _answered(self._release, self._reconstruction(group), group))
 
     def _reconstruction(self, group: Group) -> Reconstruction:
-        """Return what answers a group: the same for groups with the same families on each attribute."""
+        """Return the reconstruction that answers a group, shared by groups with the same families."""
         release = self._release
         if not release.estimator.is_split:
             return release.reconstruction
@@ -271,7 +271,7 @@ def of_cells(group: Group, positions: AttributeSet, values: Array) -> Array:
 
 
 def with_total(group: Group, answers: Array, total: float) -> Array:
-    """Return answers of which those about all records are exactly the public number."""
+    """Return the answers, with those about all records replaced by the public number of records."""
     often = reduce(np.multiply.outer, map(_often, group.families))
     return np.where(np.isnan(often), answers, often * total)
 

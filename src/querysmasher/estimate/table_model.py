@@ -57,7 +57,7 @@ LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
 
 FAINT, SWEEPS = 1e-6, 100
-"""Where cells are impossible: a fraction of independence that keeps others possible, and rounds to fit."""
+"""If cells are impossible: the fraction of independence added to all others, and the rounds of fitting."""
 
 LARGEST_CHAIN = 1_000_000
 """Maximum number of cells of a pair for which chains are tried."""
@@ -223,7 +223,7 @@ class Model:
         return margins
 
     def _masks(self, sets: Sequence[AttributeSet]) -> Array:
-        """Return ones in possible cells and zeros in others, of sets that are computed alike; or just one."""
+        """Return ones in possible cells and zeros in others, for sets computed alike, or a single 1."""
         if self.zeros.possible(sets[0]) is None:
             return np.ones(())
         return np.stack(list(map(self.zeros.mask, sets)))
@@ -245,7 +245,7 @@ class Model:
         return np.multiply.outer(first, second) / max(self.total, 1e-300)
 
     def _possible(self, pair: AttributeSet, table: Array) -> Array:
-        """Return a table without impossible cells, which has the margins of the singles if any such has."""
+        """Return a table without impossible cells, with the margins of the singles if that is possible."""
         mask = self.zeros.possible(pair)
         if mask is None:
             return table

@@ -57,8 +57,8 @@ PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
 """Fractions of the budget for the distances of pairs and of triples from their estimates."""
 
 DENSE, DENSEST = 0.006, 0.003
-"""The ‖error‖₁/N of unbiased tables below which an exploration spends a part of its budget as the plan of
-least error does, and below which it spends everything so."""
+"""Levels of the ‖error‖₁/N of unbiased tables: below the first, an exploration spends a part of its budget as
+the plan of least error does; below the second, all of it."""
 
 FLOOR = 0.25
 """Least distance that is assumed of a pair or triple, in standard errors of the noisy distance."""

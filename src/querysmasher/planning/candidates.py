@@ -226,14 +226,14 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
         if given and quick and every[0].is_optimal:
             yield every.pop()
-    beside = Beside(workload, given, unit, centred)
-    split = Candidate([], beside.bound_split)
-    whole = [Candidate(beside.clusters, beside.bound_whole)] if beside.clusters else []
+    row_groups = RowGroups(workload, given, unit, centred)
+    split = Candidate([], row_groups.bound_split)
+    whole = [Candidate(row_groups.clusters, row_groups.bound_whole)] if row_groups.clusters else []
     yield from sorted([split, *whole], key=lambda candidate: candidate.bound(None)) if whole else [split]
     yield from every
 
 
-class Beside:
+class RowGroups:
     """Groups given by rows, beside tables: their clusters, and lower bounds on the loss, whole or split."""
 
     def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:

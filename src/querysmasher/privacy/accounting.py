@@ -211,7 +211,7 @@ class Dropped:
 
     @classmethod
     def at_cost(cls, unit: Unit, persons: bool, cost: float) -> Dropped:
-        """Return what is measured at most at a privacy cost; refuse a cost that is too small."""
+        """Return the measurement with the least noise that costs at most `cost`; refuse too small a cost."""
         change = _squared_change(unit, persons)
         if not cost > 0 or change / Fraction(cost) > LARGEST_VARIANCE:
             msg = "report_dropped: expected False, because 1% of the budget is too small to measure anything"
@@ -248,5 +248,5 @@ def rest(allowed: float, dropped: Dropped | None) -> float:
 
 
 def _squared_change(unit: Unit, persons: bool) -> Fraction:
-    """Return how far neighbours differ in what is measured, squared: see above."""
+    """Return the largest squared change of the measured numbers between neighbours: see `Dropped`."""
     return Fraction(1 if persons else unit.records_per_person**2)

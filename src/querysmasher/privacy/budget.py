@@ -407,7 +407,7 @@ def number(name: str, value: object, zero: bool = False) -> float:
 
 
 def readable(value: float, *, up: bool = True, digits: int = 6) -> float:
-    """Return a number of at most so many digits that is no smaller, or with up=False no larger.
+    """Round a number up to at most `digits` significant digits, or down with up=False.
 
     A budget that is rounded up suffices wherever the exact one does, and a guarantee that is rounded up
     holds. What is left is rounded down: it may be spent.

@@ -30,7 +30,7 @@ class Counter(Protocol):
         ...
 
     def left_out(self) -> Counts:
-        """Return how many records were dropped; with persons, how many lack some, by bins of `Dropped`."""
+        """Return how many records were dropped or, with persons, how many are in each bin of `Dropped`."""
         ...
 
 
@@ -164,7 +164,7 @@ class CountedOnce:
         """Yield the counts of each attribute set, in the order given."""
         try:
             covers = smallest_covers(self._schema, sets, self._sets if self._fits else [])
-        except KeyError:  # nobody expected a set, or its counts do not fit
+        except KeyError:  # a set was not announced, or its counts do not fit
             yield from self._counter.marginals(sets)
             return
         if not self._kept:

@@ -112,8 +112,8 @@ class Total:
     def epsilon_left(self, limit: Budget, delta: float) -> float:
         """Return an ε such that one more measurement of (ε, δ) fits, in four digits; 0 if none was found.
 
-        It has noise of the kind that the total is about: Gaussian, or a discrete Gaussian. The ε is tried:
-        such a measurement costs at most what is left.
+        The measurement has noise of the same kind as the total: Gaussian, or a discrete Gaussian. The ε is
+        tested: such a measurement costs at most what is left.
         """
         left = self.left(limit)
         if left < LEAST_LEFT:
@@ -162,7 +162,7 @@ class Total:
 
 
 START = ""
-"""What stands for the digest before entry 0."""
+"""The digest before entry 0, which has no predecessor."""
 
 FORMAT = 1
 

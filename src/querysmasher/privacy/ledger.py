@@ -323,7 +323,7 @@ def _write_new(file: Path, opening: Opening) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Put the names in a folder on the disk, where the system has a call for it."""
+    """Sync the names in a folder to the disk, if the system has a call for it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -82,7 +82,7 @@ def measure_distances(
 def measure_dropped(
     dropped: Dropped, budget: Budget, counter: Counter, noise: NoiseSource, progress: bool | None = None
 ) -> Numbers:
-    """Return how many were left out, with noise.
+    """Return how many records, or persons in each bin, were left out, with noise.
 
     Formal guarantee: what is returned satisfies the budget, for its neighbours, if `noise` is a cryptographic
     source.

@@ -85,7 +85,7 @@ class Phases:
         return measure_table(plan, self._counter, self._noise, progress)
 
     def dropped(self, phase: Dropped, progress: bool | None = None) -> Numbers:
-        """Return how many were left out, with noise."""
+        """Return how many records, or persons in each bin, were left out, with noise."""
         self._spend(phase.cost)
         return measure_dropped(phase, self.budget, self._counter, self._noise, progress)
 

@@ -1,7 +1,7 @@
 """Files of answers follow from a release: each is written again and compared.
 
-A file passes if it has the bytes of the one written again: with the computed numbers or, where the given ones
-differ by rounding only, with these.
+A file passes if writing it again produces the same bytes: with the computed numbers or, where the file's
+numbers differ from these by rounding only, with the file's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from querysmasher.workload.workload import Group
 OK, FAILED, OPEN, NOT_CHECKED = "passed", "FAILED", "not verified", "not checked"
 
 WRITER = "software"
-"""What a file says about itself that may differ on another machine."""
+"""The key under which a file names the software that wrote it, which may differ on another machine."""
 
 CLOSE = 1e-6
 """Maximum difference of two numbers that are the same but for rounding, on another machine.

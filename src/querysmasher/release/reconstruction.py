@@ -8,7 +8,7 @@ Measurements z_i of the same rows, with noise variances v_i, are combined into Î
 proportion to 1/v_i: unbiased, and of the least variance of all unbiased combinations.
 
 With z the noisy answers of set A, the residual r_A = Bâ€ z estimates the part of the table on exactly A. The
-estimator corrects residuals by what was measured of queries that are not split, and adds them up to tables.
+estimator corrects residuals by the answers to queries that were measured whole, and adds them up to tables.
 All marginals come from the same residuals, so they are unbiased and agree wherever they overlap.
 """
 
@@ -160,7 +160,7 @@ class Reconstruction:
 
     @cached_property
     def _numbers(self) -> Mapping[tuple[int, ...], tuple[int, ...]]:
-        """The indexes of the measurements of each attribute set, but for queries that are not split."""
+        """The indexes of the measurements of each attribute set, except those of whole queries."""
         firsts = {numbers: self.plan.measured[numbers[0]] for numbers in repeats(self.plan)}
         return {m.attributes: numbers for numbers, m in firsts.items() if not self._is_whole_queries(m)}
 
@@ -201,11 +201,11 @@ class Reconstruction:
         return self._table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
 
     def _is_whole_queries(self, measured: IntegerMeasured) -> bool:
-        """Return whether a measurement is one of queries that are not split."""
+        """Return whether a measurement is one of whole queries, which are not split."""
         return any(self.estimator.strategies[number].whole for _, number in measured.blocks)
 
     def _whole_answers(self) -> Array:
-        """Return the answers to all queries that are not split."""
+        """Return the answers to all whole queries."""
         whole = [i for i, m in enumerate(self.plan.measured) if self._is_whole_queries(m)]
         return np.concatenate([self.store[number].astype(float) for number in whole])
 
@@ -266,7 +266,7 @@ def answered(group: Group, table: Array, std: Array, public_total: int | None) -
 
 
 MAX_COVARIANCE = 10_000
-"""Maximum number of answers."""
+"""Maximum number of answers of a covariance matrix."""
 
 
 def covariance(estimator: Estimator, workload: Workload, other: Workload | None = None) -> Array:

@@ -63,7 +63,7 @@ from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
 
 VERSION = "querysmasher"
-"""The key of the version that wrote a summary; all others follow from the release."""
+"""The key of the version that wrote a summary; the content of all other keys follows from the release."""
 
 OTHERWISE = (
     "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
@@ -132,7 +132,7 @@ class Verdict:
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
-    """Check a published release; read neither data nor a plan.
+    """Check a published release, without data and without planning again.
 
     Args:
         folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.

@@ -69,7 +69,7 @@ altair, vl_convert = partial(_library, "altair"), partial(_library, "vl_convert"
 
 
 def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
-    """Error against ε on logarithmic axes: the average query, between the best and the worst group."""
+    """Draw error against ε on logarithmic axes: the average query, between the best and the worst group."""
     alt = altair()
     x, curve = _logarithmic(alt.X, points, "epsilon", "ε"), alt.Chart(alt.InlineData(points))
     low, y = (
@@ -114,7 +114,7 @@ def _moved(alt: Any, layers: list[Any], height: int, **parameters: float) -> dic
 
 
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
-    """Quantiles of the errors of every kind of group, multiplied by `factor`, which the page sets."""
+    """Draw quantiles of the errors of every kind of group, multiplied by `factor`, which the page sets."""
     alt = altair()
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x = alt.X("q1:Q", title="standard error of a count", scale=scale, axis=alt.Axis(tickCount=6))
@@ -146,7 +146,7 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
 
 
 def budget_bars(rows: Rows) -> dict[str, Any]:
-    """The share of the budget that each attribute set gets."""
+    """Draw the share of the budget that each attribute set gets."""
     alt = altair()
     y = alt.Y("row:O", axis=None)
     tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
@@ -160,7 +160,7 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
 
 
 def cells_bars() -> dict[str, Any]:
-    """Counts by category as bars, each with its interval. The page provides the cells."""
+    """Draw counts by category as bars, each with its interval. The page provides the cells."""
     alt = altair()
     labels = alt.Axis(labelLimit=150, labelPadding=7, labelColor=INK, ticks=False, domain=False)
     y = alt.Y("a:N", sort=None, title=None, axis=labels)
@@ -177,7 +177,7 @@ def cells_bars() -> dict[str, Any]:
 
 
 def cells_band() -> dict[str, Any]:
-    """Counts along ordered values: a line in its band of intervals. The page provides the cells."""
+    """Draw counts along ordered values: a line in its band of intervals. The page provides the cells."""
     alt = altair()
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("a:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(type="point", padding=0.5))
@@ -193,7 +193,7 @@ def cells_band() -> dict[str, Any]:
 
 
 def cells_heat() -> dict[str, Any]:
-    """Counts by two attributes; a dot marks intervals that contain zero. The page provides the cells."""
+    """Draw counts by two attributes; a dot marks intervals that contain zero. The page provides the cells."""
     alt = altair()
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("b:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(padding=0))
@@ -217,12 +217,12 @@ def _tips(alt: Any, *names: str) -> list[Any]:
 
 
 def _sparse(alt: Any) -> Any:
-    """An axis of many values with as many labels as fit."""
+    """Return an axis of many values with as many labels as fit."""
     return alt.Axis(labelOverlap="greedy", labelAngle=0, labelLimit=110, labelSeparation=6, ticks=False)
 
 
 def _logarithmic(channel: Any, points: Rows, name: str, title: str, *ends: str) -> Any:
-    """A logarithmic scale, with labels at 1, 2, 5, 10, … from the smallest to the largest value of `ends`."""
+    """Return a logarithmic scale, with labels at 1, 2, 5, 10, … from the least to the largest of `ends`."""
     values = [point[end] for point in points for end in ends or (name,)]
     least, most = min(values), max(values)
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)

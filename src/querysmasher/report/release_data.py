@@ -207,7 +207,7 @@ def _as_read(schema: Schema, axes: Axes) -> list[int]:
 
 
 def _signals(schema: Schema, table: Table) -> tuple[float, float]:
-    """Return the mean squares of the differences from even counts and from independence, over the noise's.
+    """Return the mean squared differences from even counts, and from independence, over the noise.
 
     On one attribute both are the first. They have three digits, so that rounding errors break no ties.
     """

@@ -39,7 +39,7 @@ Operand = str | Workload | Figures | Figure | CrossTable
 
 
 def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
-    """Return the ends of intervals of a - b that reach so many standard errors."""
+    """Return the ends of intervals of a - b that reach `reach` standard errors."""
     (below_a, above_a), (below_b, above_b) = apart(a, reach), apart(b, reach)
     values = a.values - b.values
     low = values - joint_error(below_a, above_b, correlation)

@@ -149,7 +149,10 @@ class Column:
 def cell_columns(
     attributes: Sequence[Attribute], shape: tuple[int, ...], repeats: int = 1
 ) -> tuple[Column, ...]:
-    """Return the values of attributes in all cells, in row-major order; an index past these means all."""
+    """Return a column per attribute: its value in each cell, in row-major order.
+
+    An index after the last value means all values. Every cell occurs `repeats` times in a row.
+    """
     if not attributes:
         return ()
     indexes = np.indices(shape).reshape(len(shape), -1).repeat(repeats, axis=1).tolist()
@@ -188,7 +191,7 @@ class Figures:
     linear: Callable[[], LinearErrors] | None = field(default=None, kw_only=True)
     """Returns the errors of the figures, in row-major order, as combinations of those of answers."""
     ends: Callable[[float], tuple[Array, Array]] | None = field(default=None, kw_only=True)
-    """Returns the ends of intervals that reach so many standard errors, if these are not symmetric."""
+    """Returns the ends of intervals for a reach in standard errors, if these are not symmetric."""
     trusted: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     """Whether intervals and standard errors of each figure hold, if that needs more than a finite value."""
     number: Callable[[float, float], str] = field(default=figure, kw_only=True)
@@ -239,7 +242,7 @@ class Figures:
         return together(level, self.values.size, joint)
 
     def reaching(self, reach: float) -> tuple[Array, Array]:
-        """Return the ends of intervals that reach so many standard errors."""
+        """Return the ends of intervals that reach `reach` standard errors."""
         if self.ends is not None:
             return self.ends(reach)
         return self.values - reach * self.std, self.values + reach * self.std

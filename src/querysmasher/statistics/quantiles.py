@@ -52,7 +52,7 @@ MAX_ENTRIES = 50_000_000
 
 
 class Crossings:
-    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured."""
+    """g(x) = F(x) - p D as an array of (figures, points); the true g increases, the noisy one need not."""
 
     def __init__(
         self, F: Array, vF: Array, between: Array, with_D: Array, p: Array, points: Array, continuous: bool

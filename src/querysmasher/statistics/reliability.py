@@ -129,7 +129,7 @@ class Rules:
         return (*(f"<={t}" for t in shown), f">{shown[-1]}") if shown else ("",)
 
     def hidden(self, cv: Array) -> NDArray[np.bool_]:
-        """Return which figures are suppressed; one whose coefficient is not known is, too."""
+        """Return which figures are suppressed, including those whose coefficient is not known."""
         if self.suppress is None:
             return np.zeros(cv.shape, dtype=bool)
         return ~(cv <= self.suppress)

@@ -154,7 +154,7 @@ def linear(
     attributes = _names(attributes)
     rows = Rows(
         schema.shape(attributes),
-        cast("Array", matrix),  # which checks that it is one
+        cast("Array", matrix),  # `Rows` checks it
         cast("Array | None", weights),
         None if labels is None else tuple(map(str, labels)),
     )
@@ -186,7 +186,7 @@ def _ways(schema: Schema, k: Any) -> list[int]:
 
 
 def _instead(schema: Schema, way: object) -> str:
-    """Return what may be meant instead of a number of attributes."""
+    """Return a suggestion for an invalid number of attributes, or nothing."""
     if way in schema.names:
         return f"; for chosen attributes, write qs.queries(schema, {{{way!r}: 'identity'}})"
     try:
@@ -213,7 +213,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         values = count(attribute.size, "value")
         write = f"write {attribute.natural_family!r}, or one list per query, over its {values}"
         raise WorkloadError(msg if isinstance(family, str) else f"{msg}; {write}")
-    return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
+    return Rows((attribute.size,), cast("Array", family))  # `Rows` checks it
 
 
 def check_order(schema: Schema, families: Iterable[tuple[str, Family]]) -> None:
@@ -302,7 +302,7 @@ def _stated(schema: Schema, text: str, planned: Workload | None) -> Workload:
 
 
 def _single(group: Group, index: int, text: str) -> Group:
-    """Return the group of one query."""
+    """Return a group that consists of one query of another group."""
     rows = np.unravel_index(index, group.shape) if group.shape else ()
     families = tuple(
         Rows(family.shape, family.matrix()[row : row + 1], row_labels=(words,))

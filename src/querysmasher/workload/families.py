@@ -1,6 +1,7 @@
 """Families of queries on one attribute: identity, prefix, range, circular, and chosen ranges.
 
-The Gram matrices of the first four are known in closed form, also with other weights.
+The Gram matrices of the first four are known in closed form, also with other weights: those of circular
+ranges, if weights depend on the length alone.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class _Spans(Family):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _OneAttribute(_Spans):
-    """A family that its name and the number of values define."""
+    """A family that is defined by its name and the number of values."""
 
     closed_form: ClassVar[bool] = True
 
@@ -206,7 +207,7 @@ ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Ident
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals(_Spans):
-    """`b <= a <= c` for chosen pairs b <= c; one b or c may stand for all."""
+    """`b <= a <= c` for chosen pairs b <= c; a single b or c applies to all pairs."""
 
     first: Indexes
     last: Indexes

@@ -2,7 +2,7 @@
 
 A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
 ranges of an attribute cost no more to state than one query. Its `structure` says what else is known without
-the matrix; nothing distinguishes families of the same structure.
+the matrix; planning treats families of the same structure alike.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Family:
     is_growing: ClassVar[bool] = False
     """Whether each query counts all that the one before it counts."""
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """What reads a field from a file, which may be foreign; the class checks the others."""
+    """Functions that read fields from a file, which may be foreign; the class checks the other fields."""
     instead: ClassVar[Array | None] = None
     """Weights that replace the family's own, for planning; see `reweighted`."""
 
@@ -173,7 +173,7 @@ class Family:
         return np.asarray(sums)
 
     def spread(self, values: Array) -> Array:
-        """Return Wᵀ · values: what a value per query, along the first axis, adds up to on every cell."""
+        """Return Wᵀ · values, for one value per query along the first axis: sums over queries."""
         spans = self.spans()
         if spans is None:
             return np.asarray(values.T @ self.matrix()).T
@@ -187,7 +187,7 @@ class Family:
     def levels(self) -> Sequence[tuple[Indexes | None, int]] | None:
         """Return the levels of queries that each partition the values of one attribute, or None.
 
-        For each, the number of every value's group, or None if these are the values in order, and how many.
+        Each is the group of every value (None if groups are single values) and the number of groups.
         """
         return None
 
@@ -269,7 +269,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what reads a field that may be None."""
+    """Return a function that reads a field that may be None."""
     return lambda value: None if value is None else read(value)
 
 
@@ -298,7 +298,7 @@ def said_of(name: str, label: str) -> str:
 
 
 def one_of(attribute: Attribute, literals: Sequence[str]) -> str:
-    """Return the predicate of one value or some."""
+    """Return the predicate that the attribute has one of these values."""
     said = f"== {literals[0]}" if len(literals) == 1 else f"in [{', '.join(literals)}]"
     return f"{written_name(attribute.name)} {said}"
 

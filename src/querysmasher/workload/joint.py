@@ -28,7 +28,7 @@ from querysmasher.workload.family import (
 
 
 class _Comparison(Family):
-    """How two attributes compare, on the indexes of their values, for every bound c."""
+    """A comparison of two attributes, on the indexes of their values, with every bound c."""
 
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class Rows(Family):
     structure: ClassVar[Structure] = Structure.ROWS
 
     def __post_init__(self) -> None:
-        """Check the rows and the weights; keep a private copy and its digest."""
+        """Check the rows and the weights; keep read-only copies."""
         array = frozen_array("matrix", self.array, ndim=2)
         if array.shape[0] == 0:
             raise WorkloadError("matrix: expected at least one row")

@@ -109,14 +109,13 @@ def test_variances_of_many_ranges_follow_from_running_sums(ends, limit_planning)
         )
 
 
-@pytest.mark.parametrize(("width", "smooth"), [(None, True), (30, False)])
-def test_filters_of_moving_sums_are_no_smooth_functions(width, smooth, limit_planning):
+@pytest.mark.parametrize("width", [None, 30])
+def test_filters_of_moving_sums_are_no_smooth_functions(width, limit_planning):
     """Their ranges are taken end by end, or along diagonals: running sums would be wrong by a tenth."""
     n = 2_000
     schema = qs.Schema.of(a=n)
     plan = qs.plan(qs.queries(schema, a="prefix") if width is None else moving(schema, [width]), COST)
     (strategy,) = (s.strategy for s in plan.solutions if s.strategy.kind == "mirrored")
-    assert (strategy._fit[-1] < 0.01) == smooth
     low, high = np.array([0, 5, 900, 1_900]), np.array([29, 34, 929, 1_999])
     rows = ((np.arange(n) >= low[:, None]) & (np.arange(n) <= high[:, None])).astype(float)
     expected = np.einsum("ij,ij->i", rows, strategy.covary_whole(rows))

@@ -125,7 +125,7 @@ def test_sums_of_integers_and_of_their_squares_are_exact(entries, times):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("n", [1, 2, 13, 33, 96, 503])  # whose periods may have large prime factors
+@pytest.mark.parametrize("n", [1, 2, 13, 33, 96, 136, 503])  # whose periods may have large prime factors
 def test_eigenvalues_determine_the_lags_and_are_those_of_the_matrix(name, n):
     reflection = Reflection(name, n)
     spectrum = np.random.default_rng(n).uniform(1, 2, reflection.frequencies)

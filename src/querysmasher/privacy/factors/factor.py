@@ -24,7 +24,7 @@ WORD = 2**62
 """Bound on the size of entries, answers and draws of noise: the sum of two fits into 64 bits."""
 
 NEAR = 1e-6
-"""Floating point may order columns wrongly whose squared lengths differ by less than this fraction."""
+"""Floating point may misorder columns whose squared lengths differ by less than this fraction."""
 
 
 class Stored:
@@ -34,7 +34,7 @@ class Stored:
     """The name under which files store it."""
 
     stored: ClassVar[Mapping[str, Callable[[Any], Any]]]
-    """The fields that files hold, each with what reads it: a file may be foreign."""
+    """The fields that files hold, each with the function that reads it: a file may be foreign."""
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data, from which `from_data` rebuilds the operator."""
@@ -143,7 +143,7 @@ def largest_of(entries: Integers) -> int:
 
 
 def exact_sum(entries: Integers) -> int:
-    """Return the sum of entries of up to 2⁶² in absolute value: that of halves of 32 bits fits into 64."""
+    """Return the sum of entries of up to 2⁶² in absolute value: sums of 32-bit halves fit into 64 bits."""
     require(entries.size < 2**30, "strategy: its integers are too many to add up")
     return (int((entries >> 32).sum()) << 32) + int((entries & (2**32 - 1)).sum())
 

@@ -1,7 +1,7 @@
 """Filters: integer combinations of the cells around every cell, the same for all cells.
 
 A `Filter` goes round at the ends of each axis, so that all its columns are shifts of one another, and one of
-them tells the sensitivity exactly.
+them gives the sensitivity exactly.
 
 A `Mirrored` filter reflects at the ends of a line, perhaps with a few more rows, times an integer diagonal:
 B = [F; U]·diag(d) − g1ᵀ, where F is a filter (`reflection`), U has few rows, and g shifts every row by a
@@ -76,7 +76,7 @@ LARGEST = 2**30
 """Bound on the size of a mirrored filter's integers: sums of a few squares fit into 64 bits."""
 
 MOST_ROWS = 64
-"""Maximum number of further rows."""
+"""Maximum number of rows of U."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class Mirrored(Factor):
     @cached_property
     def largest(self) -> int:
         first, others = abs(int(self.kernel[0])), int(np.abs(self.kernel[1:]).max(initial=0))
-        # t(0) meets other lags only
+        # t(0) is added to other lags only
         entry = others + max(first, others) if self.reflection.sign else max(first, others)
         return max(entry, self._further, 1) * largest_of(self.diagonal) + largest_of(self.shift)
 

@@ -152,7 +152,7 @@ class Partition:
         return self.labels[np.ix_(*self.maps)].ravel()
 
     def spread(self, columns: Tables) -> Tables:
-        """Return what holds for the columns, along the last axis, for every cell."""
+        """Repeat the values of the columns, along the last axis, for every cell."""
         return columns if not any(self._orders) else columns[..., self.of_cells()]
 
     def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
@@ -258,7 +258,7 @@ def _inner(data: Any) -> Factor:
 
 
 class OnClasses:
-    """What has classes of the values of an attribute."""
+    """A mixin for operators over classes of the values of an attribute."""
 
     classes: Integers
     """The class of every value: 0 .. k - 1, each used."""

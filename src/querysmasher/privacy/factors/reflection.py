@@ -18,6 +18,7 @@ mirror image. Everything here is ordinary floating point; exact products are tho
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
@@ -194,9 +195,9 @@ def smooth_length(least: int) -> int:
 def _even_transform(entries: Array, period: int) -> Array:
     """Return Σ_d x(d)·cos(2πdk/P) over one period of x(P−d) = x(d), at k = 0 … P/2, from x(0) … x(P/2).
 
-    If P has large prime factors, it is a convolution: exp(−2πidk/P) = c(d)·c(k)/c(k−d).
+    If P has prime factors above 128, a convolution is quicker: exp(−2πidk/P) = c(d)·c(k)/c(k−d).
     """
-    if pow(2 * 3 * 5 * 7 * 11, period.bit_length(), period) == 0:
+    if pow(math.factorial(128), period.bit_length(), period) == 0:
         return np.fft.hfft(entries, period)[: entries.size]
     chirp, image = _chirp(entries.size, period)
     twice = 2 * entries * chirp

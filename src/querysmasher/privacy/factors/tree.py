@@ -1,4 +1,4 @@
-"""Trees: every row counts the values below one node, times an integer of that node, less a multiple of all.
+"""Trees: every row counts the records below one node, times an integer, less a multiple of all records.
 
 Row v is m_v·1_v − g_v·1. The column of a value has m_v − g_v for the nodes v on the path from a root to its
 leaf, and −g_v for the others. So its squared length is the sum of m_v² − 2m_v g_v along that path, plus Σg²:
@@ -89,7 +89,7 @@ class Nodes:
 
 
 class OnForest(OnClasses):
-    """What has nodes of a forest over the values of an attribute: every class is a node without children."""
+    """A mixin for operators over the nodes of a forest on an attribute's values: every class is a leaf."""
 
     parents: Integers
     """The parent of every node, -1 for a root, level by level."""
