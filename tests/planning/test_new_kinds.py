@@ -70,7 +70,7 @@ def test_a_new_objective_needs_one_line_in_one_registry(monkeypatch, tmp_path):
     assert "The largest loss of a table of this plan is certified" in page
     check_through_files(plan, tmp_path)
     compared = qs.compare(workload, COST, ["querysmasher", "residual"], objective="fair")
-    assert compared.head[1] == "worst query's std"
+    assert compared.head[1] == "largest error"
     with pytest.raises(PlanError, match="mean, worst, fair"):
         qs.plan(workload, COST, objective="fear")
 
