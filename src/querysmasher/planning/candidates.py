@@ -195,10 +195,10 @@ def _whole(workload: Workload) -> Cluster:
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
     if merged is None:
         raise TooLargeError(
-            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries (all ranges of n "
-            f"values count as n), or more on few cells, that distinguish at most {most.merged_cells:,} cells "
-            f"with {most.whole_work:.0e} cells × queries², got {len(workload):,} queries. Remedies: fewer "
-            "queries, or the default mechanism"
+            f"workload: its {len(workload):,} queries are too many, or distinguish too many cells, for "
+            f"mechanism='whole': it accepts about {most.merged_rows:,} queries (all ranges of n values count "
+            f"as n) or {most.merged_cells:,} cells, and less of one where there is much of the other. "
+            "Remedies: fewer queries, or the default mechanism"
         )
     return Cluster(tuple(range(len(workload.groups))), merged, None)
 
