@@ -141,7 +141,7 @@ def show(expected: Expectations, every: bool) -> None:
     workload = planned.workload
     print_pairs(
         [
-            ("Queries", workload.size_in_words),
+            ("Queries", (planned.asked or workload).size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
                 for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))
@@ -288,7 +288,7 @@ class Expectations:
             "measurements": plan.measurements,
             "groups": [
                 {
-                    "asked": row.label,
+                    "group": row.label,
                     "queries": row.queries,
                     "expected_error": row.rmse,
                     "largest_error": row.largest,

@@ -193,7 +193,7 @@ class Estimate:
 
     @cached_property
     def _tables(self) -> Model | IntegerModel:
-        """Where tables come from."""
+        """Computes the tables of this estimate: those of the model, or integers."""
         return self.model if self.seed is None else IntegerModel(self.model, self.seed)
 
     @property

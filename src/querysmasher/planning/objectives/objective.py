@@ -249,7 +249,7 @@ def _within(
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:
-    """Return the error of an insufficient budget; `missed` are those that a plan without targets misses."""
+    """Return the error of an insufficient budget; `missed` are groups that a plan without targets misses."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
         return PlanError(

@@ -160,7 +160,7 @@ class VarianceTable:
         self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
         precisions = np.array([1 / m.variance for m in plan.measured])
         self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
-        """The noise variance of every class, at which it costs as much."""
+        """One noise variance for every class, at which its sets cost as much together as planned."""
         change = plan.budget.unit.change
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
         """The privacy cost of every class at σ² = 1."""
