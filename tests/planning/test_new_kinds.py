@@ -22,7 +22,7 @@ from querysmasher.spec.workloads import read_family
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
-from tests.builders import COST, as_lines, has_lines, plan_split
+from tests.builders import COST, as_lines, has_lines, plan_split, python
 from tests.planning.objectives.toy_objective import FAIR
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import check_variances, query_rows
@@ -74,6 +74,21 @@ def test_a_new_objective_needs_one_line_in_one_registry(monkeypatch, tmp_path):
     assert compared.head[1] == "largest error"
     with pytest.raises(PlanError, match="mean, worst, fair"):
         qs.plan(workload, COST, objective="fear")
+
+
+@pytest.mark.slow
+def test_a_spec_offers_what_the_registries_hold():
+    lines = [
+        "from querysmasher.planning.mechanisms import MECHANISMS",
+        "from querysmasher.planning.objectives.objective import OBJECTIVES",
+        "from tests.planning.objectives.toy_objective import FAIR",
+        "OBJECTIVES[FAIR.name] = FAIR",
+        "MECHANISMS['steps'] = MECHANISMS['residual']",
+        "from querysmasher.spec.sections import PlanSection",
+        "chosen = PlanSection(objective='fair', mechanism='steps')",
+        "print(chosen.objective, chosen.mechanism)",
+    ]
+    assert python("-c", "\n".join(lines), check=True).stdout.split() == ["fair", "steps"]
 
 
 def check_through_files(plan, folder):

@@ -120,7 +120,7 @@ class Comparison:
         return [asdict(row) for row in self.rows]
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return a bar chart of the errors above the best (altair), or write it to a file.
+        """Return a bar chart of the errors above the best (altair); with `path`, also write it to that file.
 
         The name ends in .html, .svg, .png, .pdf or .json.
         """
@@ -299,7 +299,7 @@ def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str
         except (QuerySmasherError, MemoryError) as error:
             return replace(row, note=refusal(error))
         seconds, megabytes = time.perf_counter() - start, None
-        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # by someone else
+        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # for someone else
             tracemalloc.start()
             try:
                 mechanism.run(workload, budget, objective)

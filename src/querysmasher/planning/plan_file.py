@@ -179,7 +179,7 @@ def check_plan(plan: Plan) -> None:
             _require(0 <= i < len(plan.solutions), "a strategy is missing")
             strategy, on = plan.solutions[i].strategy, [m.attributes[a] for a in axes]
             _require(strategy.shape == tuple(sizes[a] for a in on), "a strategy does not fit its attributes")
-            if not (strategy.whole or is_line(strategy)):  # which need no centre of the plan
+            if not (strategy.whole or is_line(strategy)):  # these need no centre of the plan
                 centres = [plan.centres[a] for a in on]
                 stands = (i, *centres) in inside or strategy.stands_on(centres)  # each is checked once
                 _require(stands, "a strategy is not inside its residual space")
