@@ -17,6 +17,7 @@ from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
+from querysmasher.report.words import family_words, group_words
 from querysmasher.spec.workloads import read_family
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure
@@ -130,6 +131,8 @@ class Evens(Family):
     """A toy: all values up to every second one."""
 
     name: ClassVar[str] = "evens"
+    counts: ClassVar[str] = "the records up to every second value"
+    pattern: ClassVar[str] = "{a} ≤ 2{x}"
     axes: ClassVar[int | None] = 1
     structure: ClassVar[Structure] = Structure.LINE
 
@@ -160,9 +163,11 @@ def test_a_new_family_needs_one_line(monkeypatch, tmp_path, large):
 
 
 def test_a_new_family_is_asked_by_its_name(monkeypatch, tmp_path):
-    """In Python, in a spec and in files."""
+    """In Python, in a spec and in files; its class has its words."""
     monkeypatch.setitem(ONE_ATTRIBUTE, Evens.name, Evens)
     workload = qs.queries(qs.Schema.of(a=7), a="evens")
+    assert family_words(workload) == {"evens": "the records up to every second value"}
+    assert group_words(workload.groups[0]) == "a ≤ 2x"
     assert [*workload.labels()] == ["a <= 0", "a <= 2", "a <= 4", "a <= 6"]
     assert workload_from_data(workload_to_data(workload)) == workload
     assert read_family(workload.schema["a"], "evens", tmp_path) == Evens((7,))

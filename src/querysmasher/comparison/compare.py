@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from querysmasher.arrays import TIE, in_order
+from querysmasher.arrays import in_order
 from querysmasher.comparison.chart import comparison_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, refusal, rehearse
@@ -120,7 +120,7 @@ class Comparison:
         return [asdict(row) for row in self.rows]
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return a bar chart of the errors above the best (altair), or write it to a file.
+        """Return a bar chart of the errors above the best (altair); with `path`, also write it to that file.
 
         The name ends in .html, .svg, .png, .pdf or .json.
         """
@@ -157,7 +157,7 @@ class Comparison:
         return (
             row.title,
             number(error, ",.4g"),
-            "-" if error is None else _above(error / best),
+            "-" if error is None else _above(error, best),
             number(row.rmse if self.of_largest else row.worst, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
@@ -165,10 +165,17 @@ class Comparison:
         )
 
 
-def _above(ratio: float) -> str:
-    """Return how far an error is above the best; a small difference never shows as none."""
-    above = settled(ratio) - 1
-    return "best" if above <= TIE else f"{above:.1%}" if above >= 0.0005 else "< 0.1%"
+def _above(error: float, best: float) -> str:
+    """Return how far an error is above the best; a difference that the table shows is never 0.0%."""
+    if looks(error) == looks(best):
+        return "best"
+    above = settled(error / best) - 1
+    return f"{above:.1%}" if above >= 0.0005 else "< 0.1%"
+
+
+def looks(error: float) -> float:
+    """Return an error as the table shows it."""
+    return float(f"{settled(error):.4g}")
 
 
 def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
@@ -277,7 +284,7 @@ def compare(
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
     comparison = Comparison(workload, budget, tuple(rows), objective, rehearsed)
     errors = map(comparison.error, rows)  # rows that look equal in the table keep their order
-    order = in_order([math.inf if error is None else float(f"{settled(error):.4g}") for error in errors])
+    order = in_order([math.inf if error is None else looks(error) for error in errors])
     return replace(comparison, rows=tuple(rows[index] for index in order))
 
 
@@ -292,7 +299,7 @@ def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str
         except (QuerySmasherError, MemoryError) as error:
             return replace(row, note=refusal(error))
         seconds, megabytes = time.perf_counter() - start, None
-        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # by someone else
+        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # for someone else
             tracemalloc.start()
             try:
                 mechanism.run(workload, budget, objective)

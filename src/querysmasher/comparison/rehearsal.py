@@ -84,7 +84,7 @@ class Rehearsal:
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
     schema = workload.schema
-    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # asked for anyway
+    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # which is read anyway
     total = linear(schema, (used,), np.ones((1, schema[used].size)))
     answers = true_answers(workload + total, table).astype(float)
     exact, records = answers[:-1], max(float(answers[-1]), 1.0)

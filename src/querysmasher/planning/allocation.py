@@ -1,6 +1,7 @@
 """Plans of queries that are split, around given centres or the best ones found.
 
-`allocated` divides the privacy budget among the measurements. It is the only place that makes a plan.
+`allocated` divides the privacy budget among the measurements. All plans are made here; `plan_file` only
+rebuilds them from files.
 """
 
 from __future__ import annotations

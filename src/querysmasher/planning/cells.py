@@ -272,7 +272,7 @@ def _column_digest(matrix: Array | Integers) -> Words | Array | Integers:
     """Return the digest of every column: two sums, or the entry itself of a single row."""
     if len(matrix) == 1:
         return matrix
-    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words each
+    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words per entry
     pieces = (matrix[:, i : i + step] for i in range(0, matrix.shape[1], step))
     return np.concatenate([_mixed_sum(piece, keys) for piece in pieces], axis=1)
 

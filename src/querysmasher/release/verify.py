@@ -251,7 +251,7 @@ def _noise(release: Release) -> Finding:
         return Finding("noise", FAILED, f"this protects nobody: {release.noise.description}")
     try:
         for number in range(len(release.plan.measured)):
-            release.store[number]  # which checks their type and their number
+            release.store[number]  # reading them checks their type and number
     except FileError as error:
         return Finding("noise", FAILED, str(error))
     if release.noise.description != release.noise.distribution.description:

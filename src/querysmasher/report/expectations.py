@@ -35,7 +35,7 @@ QUERY = "largest error of"
 """The heading of the queries that have the largest errors."""
 
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
-"""A table gets a remark if it has so many times fewer queries and larger errors than another."""
+"""Factors by which a table must have fewer queries and larger errors than another to get a remark."""
 
 MET = 1e-6
 """How far an error may exceed its target by rounding, relative to the target."""

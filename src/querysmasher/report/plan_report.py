@@ -41,7 +41,7 @@ from querysmasher.report.expectations import (
     worst_of,
 )
 from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
-from querysmasher.report.words import group_words, schema_table, workload_table
+from querysmasher.report.words import family_words, group_words, schema_table, workload_table
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Structure
 from querysmasher.workload.joint import Rows
@@ -105,6 +105,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     queries = markup(
         "asked",
         schema=schema_table(plan.workload.schema),
+        families="".join(f" “{k}” counts {words}." for k, words in family_words(plan.workload).items()),
         weights=" Some queries have more weight than others." if len(weights) > 1 else None,
         workload=workload_table(plan.workload.groups),
     )

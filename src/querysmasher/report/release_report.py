@@ -52,7 +52,7 @@ PROVENANCE = {
     "spec_digest": "spec (SHA-256)",
     "plan_digest": "plan (SHA-256)",
 }
-"""Words about the provenance of a release that do not name themselves."""
+"""Titles of the fields of a provenance whose names do not explain themselves."""
 
 TITLE = "Private release"
 """The heading of a page if the release has no title."""
@@ -165,7 +165,7 @@ def _tables(release: Release, shown: Sequence[Table], deep: Sequence[Table], lef
 
 
 def _left_out(out: LeftOut) -> Html:
-    """Say how many records were left out, and how many persons lack how many."""
+    """Say how many records were left out, and how many persons have records left out, by bin."""
     said = [element("p", out.words())]
     if out.measured.persons:
         reach = f"Each number of persons is noisy: ± {number(REACH * out.std)} (95%), so it may be negative."

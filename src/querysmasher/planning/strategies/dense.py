@@ -401,7 +401,7 @@ class RowsStrategy(Strategy):
         rows R, with ‖R†‖ the reciprocal of their least singular value.
         """
         cost, ((_, factor),) = float(squared_sensitivity(rounded)), rounded.factors
-        entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # which `rounded` returns
+        entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # as `rounded` returns them
         rows, span = entries[: self.rank], Span(entries, self._roots)
         scale = float(np.linalg.norm(span.lengths[: self.rank]) / np.linalg.norm(self.span.lengths))
         if not 0 < scale < math.inf:  # the rows are too large for doubles
@@ -518,7 +518,7 @@ class MergedStrategy(RowsStrategy):
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Merged)  # noqa: S101 - the registry has seen to it
+        assert isinstance(factor, Merged)  # noqa: S101 - the registry chooses by kind
         return cls(rounded.shape, factor.maps, factor.labels, factor.matrix.astype(float))
 
 
