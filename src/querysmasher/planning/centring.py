@@ -1,4 +1,4 @@
-"""The centres that minimise a workload's total error, from one number per attribute.
+"""The centres that minimise a workload's total error, if every attribute has one strategy on all sets.
 
 The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
 all sets. Around the centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and

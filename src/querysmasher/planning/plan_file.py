@@ -1,6 +1,6 @@
 """Plans on disk, and checks that a loaded plan is consistent: anyone may have written its file.
 
-A bug or a forgery in a plan costs no privacy, which measuring protects by itself. But the predictions and the
+A bug or a forgery in a plan costs no privacy: measuring computes the cost itself. But the predictions and the
 answers are correct only if centres sum to one, and if strategies have unit sensitivity and lie inside the
 residual spaces around these centres.
 """

@@ -1,6 +1,6 @@
 """Rows that are measured whole, not split, beside residual measurements: one Schur complement on top.
 
-Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to
+Let residual measurements give some coordinates of a query q, with covariance C, and let y be the answers to
 rows R that were measured whole, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
 on what is known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the
 unknown ones. Its variance is
