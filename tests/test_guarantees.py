@@ -224,11 +224,11 @@ def test_how_many_in_words():
     assert high > 1000 * 10 + 500 * 30 + 200 * 70 + 100 * 150
     assert out.words() == (
         "About 1,800 persons have records left out (95% interval 1,748 to 1,852). With 95% confidence, these "
-        f"are at least {low:,} records in all; at most {high:,} if nobody has more than 630."
+        f"are at least {low:,} records in all; at most {high:,} if nobody lacks more than 630."
     )
     open_ended = left([0, 0, 0, 0, 0, 0, 30])
     assert open_ended.records[1] is None
-    assert open_ended.words().endswith("no upper bound is known: about 30 have more than 630 each.")
+    assert open_ended.words().endswith("no upper bound is known: about 30 lack more than 630 each.")
 
 
 def test_plans_say_what_a_bound_costs(tmp_path):

@@ -96,9 +96,9 @@ class LeftOut:
         least, most = self.records
         last = f"{self.bins[-2][1]:,}"
         if most is None:
-            bound = f"no upper bound is known: about {self.values[-1]:,.0f} have more than {last} each"
+            bound = f"no upper bound is known: about {self.values[-1]:,.0f} lack more than {last} each"
         else:
-            bound = f"at most {most:,} if nobody has more than {last}"
+            bound = f"at most {most:,} if nobody lacks more than {last}"
         return f"{said} With 95% confidence, these are at least {count(least, 'record')} in all; {bound}."
 
     def rows(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Progress bars, shown on a terminal only."""
+"""Progress bars, by default shown on a terminal only."""
 
 from __future__ import annotations
 

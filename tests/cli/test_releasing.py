@@ -155,7 +155,7 @@ def test_without_a_predicate_it_tells_what_can_be_asked(run, folder):
     assert "income binned [0, 10), [10, 25.5]" in words
     read = run("answer", "out", "--json").json
     assert qs.Schema.from_json(read["schema"]) == qs.Release.load("out/release.qs").plan.schema
-    assert len(read["asked_about"]) == 10
+    assert len(read["attribute_sets"]) == 10
 
 
 def test_answers_that_cannot_be(run, folder):
@@ -286,7 +286,7 @@ def test_what_is_offered_next_can_be_answered(run, folder, predicate):
     out = run("release").out
     assert out.splitlines()[-1] == f'Next: `querysmasher answer out "{predicate}"`'
     assert (
-        f'such as "{predicate}". What does not follow from the measured queries is refused'
+        f'such as "{predicate}". A query that does not follow from the measured ones is refused'
         in run("answer", "out").words
     )
     run("answer", "out", predicate)

@@ -40,7 +40,7 @@ def test_queries_in_an_order_of_their_own_have_their_share(run, folder):
     table = '[[workload]]\nkind = "queries"\nfamilies = {age = "prefix", sex = "identity"}\n'
     (folder / "release.toml").write_text(SPEC.replace("[budget]", table + "[budget]"))
     groups = run("plan", "--json").json["groups"]
-    shares = {g["asked"]: g["budget_share"] for g in groups}
+    shares = {g["group"]: g["budget_share"] for g in groups}
     assert shares["age (prefix) × sex (identity)"] == shares["sex (identity) × age (prefix)"] > 0
 
 
@@ -73,7 +73,7 @@ def test_many_groups_are_summed_up_unless_all_are_wanted(run, folder, monkeypatc
     groups = run("plan", "--json").json["groups"]
     plan = read_spec("release.toml").plan()
     asked = ["all_kway: 1 attribute at a time", "all_kway: 2 attributes at a time"]
-    assert [g["asked"] for g in groups] == asked
+    assert [g["group"] for g in groups] == asked
     for way, group in enumerate(groups, start=1):
         own = [s for s in plan.summary() if len(s.attributes) == way]
         assert group["queries"] == sum(s.queries for s in own)

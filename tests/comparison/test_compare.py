@@ -75,7 +75,7 @@ def test_table_and_json(comparison):
     assert json.loads(json.dumps(comparison.to_json()))[0]["title"] == "QuerySmasher"
     html = comparison._repr_html_()
     assert html.count("<tr>") == 8
-    assert "worst query&#x27;s std" in html
+    assert "largest error" in html
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_every_mechanism_is_planned_for_the_same_objective():
         assert rows[mechanism].worst < mean.worst
     assert result.rows[0].mechanism == "querysmasher"
     assert [row.worst for row in result.rows] == sorted(row.worst for row in result.rows)
-    assert result.head[1:4] == ("worst query's std", "above best", "RMSE")
+    assert result.head[1:4] == ("largest error", "above best", "RMSE")
     assert result.cells(result.rows[0])[1:3] == (f"{result.rows[0].worst:.4g}", "0.0%")
     assert "It minimises the mean error only." in rows["hdmm"].note
     assert "Largest error above the best" in json.dumps(result.chart().to_dict())
@@ -225,7 +225,7 @@ def test_the_worst_error_is_relative_to_targets():
     result = qs.compare(aimed, BUDGET, ["querysmasher", "hdmm"], objective="worst")
     assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
     assert result.rows[1].worst is None
-    assert result.head[1] == "worst error / target"
+    assert result.head[1] == "largest error / target"
     with pytest.raises(qs.PlanError, match="objective: expected one of mean, worst"):
         qs.compare(aimed, BUDGET, objective="best")
 
@@ -297,3 +297,14 @@ def test_one_mechanism_out_of_memory_leaves_the_others(monkeypatch):
     rows = {row.mechanism: row for row in qs.compare(ASKED, COST, ["hdmm", "residual"], progress=False).rows}
     assert rows["hdmm"].note == "It does not support this workload: not enough memory."
     assert rows["residual"].rmse
+
+
+def test_a_small_difference_never_shows_as_none():
+    errors = (7.587, 7.58701, 7.589, 7.68)
+    assert [module._above(error, 7.587) for error in errors] == ["best", "best", "< 0.1%", "1.2%"]
+
+
+def test_a_refusal_is_a_sentence_about_the_workload():
+    (row,) = qs.compare(qs.all_kway(qs.Schema.of(a=90, b=90), 2, "range"), qs.zCDP(0.5), ["whole"]).rows
+    assert row.rmse is None
+    assert row.note.startswith("It does not support this workload: its 16,769,025 queries are too many")

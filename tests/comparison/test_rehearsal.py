@@ -37,7 +37,7 @@ def test_a_rehearsal_states_the_errors_of_every_way():
     own = np.abs(release.estimate().answer().values - exact).sum() / len(RECORDS) / len(WORKLOAD.groups)
     assert rows["explore"].share == pytest.approx(own, rel=0.5)
     assert "not private" in repr(compared)
-    assert "on this kind of data" in repr(compared)
+    assert "on the rehearsal table" in repr(compared)
 
 
 @pytest.mark.slow
@@ -71,6 +71,6 @@ rho = 0.01
     )
     ran = Ran(CliRunner().invoke(app, ["compare", "--rehearsal", "other.csv"]))
     assert ran.code == 0
-    assert "on this kind of data" in ran.out
+    assert "on the rehearsal table" in ran.out
     ran = Ran(CliRunner().invoke(app, ["compare", "--rehearsal", "other.csv", "--json"]))
     assert {row["name"] for row in json.loads(ran.out)["rehearsal"]} >= {"explore", "unbiased"}

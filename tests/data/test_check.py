@@ -214,7 +214,7 @@ def test_bad_arguments():
         check(SCHEMA, arrow([]), ["sexe"])
     with pytest.raises(SchemaError, match="more than once"):
         check(SCHEMA, arrow([]), ["sex", "sex"])
-    with pytest.raises(DataError, match="data: expected a pandas"):
+    with pytest.raises(DataError, match="data: expected the path"):
         check(SCHEMA, 3)
     with pytest.raises(DataError, match="no file at"):
         check(SCHEMA, "none.csv")

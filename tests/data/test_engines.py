@@ -239,7 +239,10 @@ def test_strings_where_numbers_or_booleans_are_expected_are_read_as_in_a_file(na
 
 @pytest.mark.parametrize("data", [None, 3, {"sex": ["F"]}, [["F"]], np.zeros((2, 2)), pd.Series([1])])
 def test_unsupported_data(data):
-    with pytest.raises(DataError, match=rf"data: expected a pandas.*got {as_given(data)}; for lists"):
+    with pytest.raises(
+        DataError,
+        match=rf"data: expected the path of a CSV or Parquet file, or a .*got {as_given(data)}; for lists",
+    ):
         open_table(SCHEMA, data, ["sex"])
 
 

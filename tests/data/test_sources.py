@@ -128,8 +128,12 @@ def open_records(rows, data):
 
 
 def test_a_new_source_needs_one_line_in_one_registry(monkeypatch):
-    monkeypatch.setattr(sources, "OPENERS", (*sources.OPENERS, open_records))
+    monkeypatch.setitem(sources.OPENERS, "a list of Records", open_records)
     schema = qs.Schema.of(a=3, b=2)
+    with pytest.raises(
+        DataError, match=r"expected the path of a CSV or Parquet file, .*or a list of Records"
+    ):
+        qs.check(schema, 7)
     people = Records([{"a": i % 3, "b": i % 2} for i in range(300)])
     assert qs.check(schema, people).ok
     release = qs.measure(qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(10)), people, seed=1)

@@ -32,7 +32,6 @@ def test_many_partitions_and_slabs(spark, monkeypatch, direct):
     frame = spark.range(5000).selectExpr("id % 600 AS a", "id % 500 AS b").repartition(19)
     table = open_table(schema, frame, ["a", "b"])
     (found,) = table.marginals([("a", "b")])
-    assert table._encoded.rdd.getNumPartitions() == 8  # four for each of two cores
     assert found.size > 2 * engine.SLAB_CELLS
     expected = np.zeros((600, 500), np.int64)
     np.add.at(expected, (np.arange(5000) % 600, np.arange(5000) % 500), 1)
@@ -142,26 +141,29 @@ def test_the_frame_is_computed_once_and_its_codes_are_released(spark, tmp_path):
         .mapInArrow(computed, "a long, b long")
     )
     table = open_table(Schema.of(a=9, b=5), frame, ["a", "b"], limits=Limits(batch_cells=10))
+    before = stored(spark)
     assert table.records() == 90
     assert [counts.sum() for counts in table.marginals([("a",), ("b",), ("a", "b")])] == [90] * 3
     assert log.read_text() == "xxx"
-    kept = table._encoded
-    level = kept.storageLevel
-    assert (level.useMemory, level.useDisk) == (True, False)
+    assert stored(spark) == sorted([*before, (True, False)])
     del table
-    assert not kept.storageLevel.useMemory
+    assert stored(spark) == before
 
 
-def test_codes_of_a_refused_table_are_released(spark, monkeypatch):
-    kept = []
-    release = engine._release
-    monkeypatch.setattr(engine, "_release", lambda encoded: (kept.append(encoded), release(encoded)))
+def stored(spark):
+    """Whether each frame that Spark keeps is in memory, and whether it is on disk, sorted."""
+    levels = [kept.getStorageLevel() for kept in spark.sparkContext._jsc.getPersistentRDDs().values()]
+    return sorted((level.useMemory(), level.useDisk()) for level in levels)
+
+
+def test_codes_of_a_refused_table_are_released(spark):
+    before = len(stored(spark))
     table = open_table(Schema.of(a=2), spark.range(9).selectExpr("id AS a"), ["a"])
     with pytest.raises(DataError, match="attribute 'a'"):
         table.records()
-    assert not kept
+    assert len(stored(spark)) == before + 1
     del table
-    assert not kept[0].storageLevel.useMemory
+    assert len(stored(spark)) == before
 
 
 def test_names_that_need_quotes(spark):
@@ -243,12 +245,15 @@ def test_executors_elsewhere_are_not_told_a_path_of_this_machine():
 def test_each_batch_of_marginals_is_one_job(spark):
     frame = spark_frame(clean_rows(20), spark)
     table = open_table(SCHEMA, frame, SCHEMA.names, limits=Limits(batch_cells=20))
-    sizes = []
-    run = table._run
-    table._run = lambda batch, cells: sizes.append(cells) or run(batch, cells)
     sets = [("age", "level"), ("sex",), ("member",), ("hour", "income")]
-    assert [t.sum() for t in table.marginals(sets)] == [20] * 4
-    assert sizes == [20, 14]
+    list(table.marginals(sets[:1]))  # also encodes the records
+    jobs = []
+    for chosen in (sets[1:2], sets[1:3], sets):
+        spark.sparkContext.setJobGroup("counting", "")
+        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup("counting"))
+        assert [t.sum() for t in table.marginals(chosen)] == [20] * len(chosen)
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup("counting")) - before)
+    assert jobs == [1, 1, 2], "sets of at most 20 cells share a job"
 
 
 def test_spark_is_not_imported_for_other_tables():

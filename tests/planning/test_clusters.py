@@ -9,7 +9,7 @@ from benchmarks.cliff_workloads import adult
 from hypothesis import assume, given
 
 import querysmasher as qs
-from querysmasher.planning.candidates import Beside, Cluster, grown, total_multiples
+from querysmasher.planning.candidates import Cluster, RowGroups, grown, total_multiples
 from querysmasher.planning.cells import distinct_columns, merge
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited
@@ -49,7 +49,7 @@ def own_clusters(workload):
 def test_no_split_plan_around_uniform_centres_is_below_the_bound(workload):
     assume(query_rows(workload)[0].any())
     plan = plan_split(workload, centering="uniform")
-    every = Beside(workload, range(len(workload.groups)), COST.unit, centred=False)
+    every = RowGroups(workload, range(len(workload.groups)), COST.unit, centred=False)
     bound = math.fsum(every.split(uniform(workload.schema)).values())
     assert bound <= math.sqrt(plan.weighted_loss) * (1 + 1e-9)
     assert bound >= math.sqrt(plan.weighted_loss) / 3

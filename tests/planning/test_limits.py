@@ -291,7 +291,9 @@ def affine(schema):
     return sum(parts[1:], parts[0])
 
 
-@pytest.mark.parametrize(("name", "value", "sizes"), [("centring.GAIN", 0.1, 3), ("allocation.WAYS", (), 12)])
+@pytest.mark.parametrize(
+    ("name", "value", "sizes"), [("centring.GAIN", 0.1, 3), ("allocation.MULTIPLES", (), 12)]
+)
 def test_centres_of_affine_queries_are_searched(name, value, sizes, monkeypatch):
     workload = affine(qs.Schema.of({f"a{i}": 20 for i in range(sizes)}))
     before = plan(workload, SPLIT).rmse

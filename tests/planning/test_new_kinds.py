@@ -17,11 +17,12 @@ from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
+from querysmasher.report.words import family_words, group_words
 from querysmasher.spec.workloads import read_family
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.registry import FAMILIES, workload_from_data, workload_to_data
-from tests.builders import COST, as_lines, has_lines, plan_split
+from tests.builders import COST, as_lines, has_lines, plan_split, python
 from tests.planning.objectives.toy_objective import FAIR
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import check_variances, query_rows
@@ -70,9 +71,24 @@ def test_a_new_objective_needs_one_line_in_one_registry(monkeypatch, tmp_path):
     assert "The largest loss of a table of this plan is certified" in page
     check_through_files(plan, tmp_path)
     compared = qs.compare(workload, COST, ["querysmasher", "residual"], objective="fair")
-    assert compared.head[1] == "worst query's std"
+    assert compared.head[1] == "largest error"
     with pytest.raises(PlanError, match="mean, worst, fair"):
         qs.plan(workload, COST, objective="fear")
+
+
+@pytest.mark.slow
+def test_a_spec_offers_what_the_registries_hold():
+    lines = [
+        "from querysmasher.planning.mechanisms import MECHANISMS",
+        "from querysmasher.planning.objectives.objective import OBJECTIVES",
+        "from tests.planning.objectives.toy_objective import FAIR",
+        "OBJECTIVES[FAIR.name] = FAIR",
+        "MECHANISMS['steps'] = MECHANISMS['residual']",
+        "from querysmasher.spec.sections import PlanSection",
+        "chosen = PlanSection(objective='fair', mechanism='steps')",
+        "print(chosen.objective, chosen.mechanism)",
+    ]
+    assert python("-c", "\n".join(lines), check=True).stdout.split() == ["fair", "steps"]
 
 
 def check_through_files(plan, folder):
@@ -115,6 +131,8 @@ class Evens(Family):
     """A toy: all values up to every second one."""
 
     name: ClassVar[str] = "evens"
+    counts: ClassVar[str] = "the records up to every second value"
+    pattern: ClassVar[str] = "{a} ≤ 2{x}"
     axes: ClassVar[int | None] = 1
     structure: ClassVar[Structure] = Structure.LINE
 
@@ -145,9 +163,11 @@ def test_a_new_family_needs_one_line(monkeypatch, tmp_path, large):
 
 
 def test_a_new_family_is_asked_by_its_name(monkeypatch, tmp_path):
-    """In Python, in a spec and in files."""
+    """In Python, in a spec and in files; its class has its words."""
     monkeypatch.setitem(ONE_ATTRIBUTE, Evens.name, Evens)
     workload = qs.queries(qs.Schema.of(a=7), a="evens")
+    assert family_words(workload) == {"evens": "the records up to every second value"}
+    assert group_words(workload.groups[0]) == "a ≤ 2x"
     assert [*workload.labels()] == ["a <= 0", "a <= 2", "a <= 4", "a <= 6"]
     assert workload_from_data(workload_to_data(workload)) == workload
     assert read_family(workload.schema["a"], "evens", tmp_path) == Evens((7,))

@@ -29,8 +29,8 @@ ROUNDED, MOST_ROUNDED = 1.003**2, 2.5
 LONG = 10
 """Seconds after which a seed is printed."""
 
-ALL_BITS = 34
-"""Strategies with entries of more bits take all 35 that 10⁸ records leave."""
+ALL_BITS = 33
+"""Strategies with entries of more bits take all 35 that 10⁸ records leave, or all but one."""
 
 
 # --- what is asked ---
@@ -137,8 +137,27 @@ def check(seed):
     return "planned"
 
 
-LOST = (39, 95, 96, 492, 856, 1320, 1388, 1669, 1670, 2049, 2470, 5126, 11934, 30485, 30779, 30795, 83539)
-"""Seeds of which something was lost: digits of rows, bits of lattices, or the unit of weights."""
+LOST = (
+    39,
+    95,
+    96,
+    492,
+    856,
+    1320,
+    1388,
+    1669,
+    1670,
+    2049,
+    2470,
+    5126,
+    11934,
+    30485,
+    30779,
+    30795,
+    83539,
+    301492,
+)
+"""Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
 
 
 @pytest.mark.parametrize("seed", [*range(12), *LOST])

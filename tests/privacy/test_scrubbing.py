@@ -152,7 +152,7 @@ def test_what_an_error_was_raised_from_is_not_shown_either(module, name, error, 
         except ValueError:
             raise type(error)(*error.args)  # noqa: B904 - as foreign libraries do
 
-    monkeypatch.setattr(module, name, (failing,) if name == "OPENERS" else failing)
+    monkeypatch.setattr(module, name, {"": failing} if name == "OPENERS" else failing)
     with pytest.raises(type(error)) as caught:
         qs.measure(PLAN, pd.DataFrame(WHOLE))
     check(caught.value)
@@ -165,7 +165,7 @@ def test_a_foreign_error_while_opening_is_withheld(error, monkeypatch):
     def failing(*_):
         raise error(PRIVATE)
 
-    monkeypatch.setattr(table_module, "OPENERS", (failing,))
+    monkeypatch.setattr(table_module, "OPENERS", {"": failing})
     with pytest.raises(DataError, match=error.__name__) as caught:
         qs.measure(PLAN, pd.DataFrame(WHOLE))
     check(caught.value)

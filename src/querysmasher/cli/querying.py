@@ -72,18 +72,18 @@ def _describe(stored: Release, as_json: bool) -> None:
     schema = stored.plan.schema
     sets = list(dict.fromkeys(" × ".join(g.attributes) or "total" for g in stored.workload.groups))
     if as_json:
-        print_json({"guarantee": stored.guarantee, "schema": schema.to_json(), "asked_about": sets})
+        print_json({"guarantee": stored.guarantee, "schema": schema.to_json(), "attribute_sets": sets})
         return
     more = f" and {len(sets) - MOST_SETS:,} more" if len(sets) > MOST_SETS else ""
-    print_pairs([("Guarantee", stored.guarantee), ("Attributes", "; ".join(sets[:MOST_SETS]) + more)])
+    print_pairs([("Guarantee", stored.guarantee), ("Attribute sets", "; ".join(sets[:MOST_SETS]) + more)])
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
     example = example_for(stored)
     such = "" if example is None else f', such as "{example}"'
     tell(
-        f"Ask predicates on these attribute sets{such}. What does not follow from the measured queries is "
-        'refused. Names with spaces or special characters need brackets: "[hours-per-week] >= 40".'
+        f"Write predicates on these attribute sets{such}. A query that does not follow from the measured "
+        'ones is refused. Names with spaces or special characters need brackets: "[hours-per-week] >= 40".'
     )
 
 

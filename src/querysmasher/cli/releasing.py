@@ -200,7 +200,7 @@ def _show(folder: Path, names: list[str], summary: dict[str, Any], measured: Rel
             *([] if measured.left_out is None else [("Left out", measured.left_out.words())]),
             ("Ledger", measured.record),
             *achieved,
-            *([("Error", summary["estimate"]["error"])] if summary.get("estimate") else []),
+            *([("Estimates", summary["estimate"]["error"])] if summary.get("estimate") else []),
             ("Written", ", ".join(str(folder / name) for name in names)),
             ("Remember", SPENT),
         ]

@@ -34,14 +34,8 @@ from querysmasher.report.expectations import (
     noise_factor,
     together,
 )
+from querysmasher.report.words import family_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
-
-FAMILIES = {
-    "identity": "records with each value",
-    "prefix": "records up to each value",
-    "range": "records from one value to another, for all pairs",
-    "circular": "records from one value to another, for all pairs, wrapping around at the end",
-}
 
 KEYS = {
     'weighing("tables")': '[[workload]] weighting = "tables"',
@@ -141,7 +135,7 @@ def show(expected: Expectations, every: bool) -> None:
     workload = planned.workload
     print_pairs(
         [
-            ("Queries", workload.size_in_words),
+            ("Queries", (planned.asked or workload).size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
                 for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))
@@ -161,9 +155,8 @@ def show(expected: Expectations, every: bool) -> None:
         "show the same share, unless their queries are measured whole. Answers also use the measurements on "
         "subsets of these attributes."
     )
-    for family, words in FAMILIES.items():
-        if any(f"({family})" in row.label for row in rows):
-            tell(f"{family + ':':10}{words}")
+    for family, words in family_words(workload).items():
+        tell(f"{family + ':':10}{words}")
 
 
 def promised(spec: Spec, budget: Budget) -> str:
@@ -288,7 +281,7 @@ class Expectations:
             "measurements": plan.measurements,
             "groups": [
                 {
-                    "asked": row.label,
+                    "group": row.label,
                     "queries": row.queries,
                     "expected_error": row.rmse,
                     "largest_error": row.largest,

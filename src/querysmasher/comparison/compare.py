@@ -15,7 +15,7 @@ from typing import Any
 from querysmasher.arrays import in_order
 from querysmasher.comparison.chart import comparison_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
-from querysmasher.comparison.rehearsal import Rehearsal, rehearse
+from querysmasher.comparison.rehearsal import Rehearsal, refusal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
 from querysmasher.formatting import columns, count, settled
 from querysmasher.guarantees import epsilon_words, promise
@@ -86,7 +86,7 @@ class Comparison:
     @property
     def head(self) -> tuple[str, ...]:
         """The names of the columns."""
-        worst = "worst error / target" if self.workload.has_targets else "worst query's std"
+        worst = "largest error / target" if self.workload.has_targets else "largest error"
         mean = "weighted RMSE" if self.is_weighted else "RMSE"
         errors = (worst, "above best", mean) if self.of_largest else (mean, "above best", worst)
         return ("mechanism", *errors, "seconds", "MB", "limitations")
@@ -120,7 +120,7 @@ class Comparison:
         return [asdict(row) for row in self.rows]
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return a bar chart of the errors above the best (altair), or write it to a file.
+        """Return a bar chart of the errors above the best (altair); with `path`, also write it to that file.
 
         The name ends in .html, .svg, .png, .pdf or .json.
         """
@@ -157,7 +157,7 @@ class Comparison:
         return (
             row.title,
             number(error, ",.4g"),
-            "-" if error is None else f"{settled(error / best) - 1:.1%}",
+            "-" if error is None else _above(error, best),
             number(row.rmse if self.of_largest else row.worst, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
@@ -165,9 +165,22 @@ class Comparison:
         )
 
 
+def _above(error: float, best: float) -> str:
+    """Return how far an error is above the best; a difference that the table shows is never 0.0%."""
+    if looks(error) == looks(best):
+        return "best"
+    above = settled(error / best) - 1
+    return f"{above:.1%}" if above >= 0.0005 else "< 0.1%"
+
+
+def looks(error: float) -> float:
+    """Return an error as the table shows it."""
+    return float(f"{settled(error):.4g}")
+
+
 def _planned(workload: Workload, budget: Budget, objective: str, **options: Any) -> Result:
-    mine = options["mechanism"] == DEFAULT
-    with limited(whole_work=limits().whole_work if mine else min(limits().whole_work, COMPARED_WORK)):
+    is_default = options["mechanism"] == DEFAULT
+    with limited(whole_work=limits().whole_work if is_default else min(limits().whole_work, COMPARED_WORK)):
         made = plan(workload, budget, objective=objective, progress=False, **options)
     scale = math.sqrt(workload.query_count / _total_weight(workload))
     return made.weighted_rmse * scale, made.worst, ""
@@ -194,7 +207,7 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
     if objective != "mean":
         secret += " It minimises the mean error only."
-    note = f"These are the errors of its {template} template.{secret}"
+    note = f"The errors are those of its {template} template.{secret}"
     return rmse, None if workload.has_targets else worst, note
 
 
@@ -214,8 +227,8 @@ COMPARED = (
     Compared(
         "hdmm",
         "HDMM",
-        "Shown for comparison only; it cannot produce a release. It has no certificate and accepts only "
-        "products.",
+        "Shown for comparison only; it cannot produce a release. It has no certificate, and accepts only "
+        "products of queries on single attributes.",
         _hdmm,
     ),
 )
@@ -271,7 +284,7 @@ def compare(
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
     comparison = Comparison(workload, budget, tuple(rows), objective, rehearsed)
     errors = map(comparison.error, rows)  # rows that look equal in the table keep their order
-    order = in_order([math.inf if error is None else float(f"{settled(error):.4g}") for error in errors])
+    order = in_order([math.inf if error is None else looks(error) for error in errors])
     return replace(comparison, rows=tuple(rows[index] for index in order))
 
 
@@ -284,10 +297,9 @@ def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str
         try:
             rmse, worst, note = mechanism.run(workload, budget, objective)
         except (QuerySmasherError, MemoryError) as error:
-            why = "not enough memory" if isinstance(error, MemoryError) else error
-            return replace(row, note=f"It does not support this workload: {why}.")
+            return replace(row, note=refusal(error))
         seconds, megabytes = time.perf_counter() - start, None
-        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # by someone else
+        if seconds < MEASURED_SECONDS and not tracemalloc.is_tracing():  # for someone else
             tracemalloc.start()
             try:
                 mechanism.run(workload, budget, objective)

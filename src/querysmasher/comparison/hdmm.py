@@ -62,7 +62,7 @@ def hdmm(workload: Workload, template: str) -> Errors:
     groups = tuple(g for g in workload if all(f.closed_form or f.matrix().any() for f in g.families))
     if not groups:
         raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
-    most = limits().worst_queries  # that are few enough to inspect each
+    most = limits().worst_queries  # maximum number that is inspected one by one
     is_few = all(g.rows <= most and all(f.fits_memory for f in g.families) for g in groups)
     with one_core():
         weighted_loss, worst = TEMPLATES[template](Workload(workload.schema, groups))

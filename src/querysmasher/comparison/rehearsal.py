@@ -39,7 +39,7 @@ WAYS = {
 }
 """The ways of measuring, by name."""
 
-NOTE = "on the rehearsal table, which is read exactly: this is not private, and other tables differ"
+NOTE = "The rehearsal table is read exactly: this comparison is not private. Errors on other tables differ."
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rehearsal:
 
     def __repr__(self) -> str:
         """Show the table."""
-        lines = [("on this kind of data", "errors / records", "RMSE")]
+        lines = [("on the rehearsal table", "absolute error per record", "RMSE")]
         for row in self.rows:
             known = row.share is not None and row.rmse is not None
             lines.append(
@@ -84,7 +84,7 @@ class Rehearsal:
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
     schema = workload.schema
-    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # asked for anyway
+    used = next((g.attributes[0] for g in workload if g.attributes), schema.names[0])  # which is read anyway
     total = linear(schema, (used,), np.ones((1, schema[used].size)))
     answers = true_answers(workload + total, table).astype(float)
     exact, records = answers[:-1], max(float(answers[-1]), 1.0)
@@ -103,7 +103,7 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
                 source = release if name == "unbiased" else release.estimate()
                 made.append(source.answer(workload).values)
         except QuerySmasherError as error:
-            rows.append(Rehearsed(name, title, None, None, f"It does not support this workload: {error}."))
+            rows.append(Rehearsed(name, title, None, None, refusal(error)))
             continue
         errors = np.stack(made) - exact
         each = [float(np.abs(part).sum()) / seeds / records for part in np.split(errors, ends, axis=1)]
@@ -111,6 +111,12 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
         rows.append(Rehearsed(name, title, mean, float(np.sqrt((errors**2).mean()))))
     order = in_order([math.inf if row.share is None else row.share for row in rows])
     return Rehearsal(tuple(rows[index] for index in order))
+
+
+def refusal(error: QuerySmasherError | MemoryError) -> str:
+    """Say in a sentence why a way of measuring does not support a workload."""
+    why = "not enough memory" if isinstance(error, MemoryError) else str(error).removeprefix("workload: ")
+    return f"It does not support this workload: {why}."
 
 
 @scrubbed

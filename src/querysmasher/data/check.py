@@ -32,7 +32,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
-HEAD = ("attribute", "column", "missing", "do not match", "problem")
+HEAD = ("attribute", "type", "missing", "outside the schema", "problem")
 FORMLESS = (
     "expected a column of {}, but none of its values is one; is it the wrong column, or does it use another "
     "decimal separator?"

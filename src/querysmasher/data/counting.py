@@ -44,7 +44,7 @@ class Limits:
 
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
-TOGETHER_CELLS = 2**20  # as a chunk has rows: a table with more is counted alone, record by record
+TOGETHER_CELLS = 2**20  # the rows of a chunk; a table with more cells is counted alone, record by record
 MOST_AXES = 32  # numpy has at most 64
 
 

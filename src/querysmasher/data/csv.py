@@ -106,7 +106,7 @@ class CSVFile:
                     strings_can_be_null=False,
                 ),
             )
-        except pa.ArrowInvalid:  # which quotes the record
+        except pa.ArrowInvalid:  # its message quotes the record
             return None
         if table.num_rows != len(block.ends) - (int(block.blank.sum()) if self.columns > 1 else 0):
             return None
@@ -139,7 +139,7 @@ def _read_header(
     candidates = [dialect.delimiter] if dialect.delimiter else usual
     headers = {d: columns for d in candidates if (columns := _columns(header, d))}
     if not headers:
-        header.check(candidates[0])  # which raises the precise error
+        header.check(candidates[0])  # raises the precise error
         raise header.mistake(0, "empty; expected a header")
     named = {d: len(set(names) & set(columns)) for d, columns in headers.items()}
     delimiter = max(headers, key=lambda d: (named[d], len(headers[d]) if not any(named.values()) else 0))
@@ -181,7 +181,7 @@ def _chunks(file: Any, dialect: CSV, source: str, drop: bool) -> Iterator[bytes]
     line, raw = 1, b"?"
     while raw:
         raw = quietly("reading the table", file.read, framing.BLOCK_BYTES)
-        if encoding == "utf-8":  # which `RecordBlock` checks
+        if encoding == "utf-8":  # `RecordBlock` checks it
             yield raw
             continue
         try:

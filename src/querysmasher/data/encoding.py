@@ -51,7 +51,7 @@ NO_DAY = np.iinfo(np.int32).min
 def days(column: Any) -> Any:
     """Return the day number of each value of a date column, counted from 1970, or `NO_DAY`."""
     if getattr(column.type, "tz", None) is not None:
-        pc.local_timestamp(pa.scalar(0, column.type))  # which refuses an unknown zone without records too
+        pc.local_timestamp(pa.scalar(0, column.type))  # refuses an unknown zone, also without records
         column = pc.local_timestamp(column)
     whole = column.cast(pa.date32(), safe=False)
     is_midnight = pc.equal(whole.cast(column.type, safe=False), column)
@@ -392,7 +392,7 @@ class Encoder:
         """Return the bin of each number: column-wise, because most binned numbers are distinct."""
         try:
             values = None if decimal != "." else column.cast(pa.float64())
-        except pa.ArrowInvalid:  # which quotes the string
+        except pa.ArrowInvalid:  # its message quotes the string
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
             return self.bins(np.asarray(values))

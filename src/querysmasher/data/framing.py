@@ -36,8 +36,8 @@ class CSV:
 
     Attributes:
         path: the file, compressed with gzip if its name ends in ``.gz``; or a glob.
-        delimiter: the delimiter; if None, the first of comma, semicolon, tab and ``|`` by which the
-            header line names every attribute needed.
+        delimiter: the delimiter; if None, the one of comma, semicolon, tab and ``|`` by which the header line
+            names the most attributes needed.
         quote: the quotation mark; None if no field is quoted.
         encoding: the file's encoding, as Python names it.
         decimal: the decimal separator of numbers, ``.`` or ``,``.

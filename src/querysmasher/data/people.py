@@ -125,8 +125,8 @@ def _floats(column: Any, title: str, drop: bool) -> Any:
 def _decimals(column: Any, title: str, drop: bool) -> Any:
     """Return decimals that are integers as integers."""
     try:
-        return column.cast(pa.decimal256(76, column.type.scale)).cast(pa.int64())  # as narrow ones cannot be
-    except pa.ArrowInvalid:  # which quotes the number
+        return column.cast(pa.decimal256(76, column.type.scale)).cast(pa.int64())  # narrow ones have no cast
+    except pa.ArrowInvalid:  # its message quotes the number
         pass
     values = [None if value is None else plain_number(value) for value in column.to_pylist()]
     names = [value if type(value) is int and value in INT64 else None for value in values]

@@ -136,7 +136,7 @@ class RowEncoder:
         """Return the names of the persons, or null for a record that belongs to nobody."""
         drop = self.unknown == "drop"
         names = quietly("reading the persons", names_of, column, title, drop)
-        is_stated = drop and getattr(column, "type", None) != pa.null()  # or one record would decide
+        is_stated = drop and getattr(column, "type", None) != pa.null()  # otherwise one record would decide
         check_kind(kinds, names, title, is_stated)
         if names.null_count and not drop:
             msg = f"person: a record has no value in {title!r}, so its person is unknown"
@@ -231,7 +231,7 @@ class ScanCounter(TableCounter):
 
     def _encoded(self) -> Generator[Codes]:
         """Iterate over all records."""
-        with closing(self._read()) as read:  # or a refused scan would keep its source open
+        with closing(self._read()) as read:  # otherwise a refused scan would keep its source open
             yield from self.rows.chunks(read, self.rows.limits.chunk_rows)
 
     def _chunks(self) -> Generator[Codes]:

@@ -230,8 +230,13 @@ def _open_parquet(path: str, root: Path, rows: RowEncoder) -> Callable[[], Gener
 Opener = Callable[[RowEncoder, object], Counter | None]
 """Returns a counter of a table, or None if the data is of another kind."""
 
-OPENERS: tuple[Opener, ...] = (open_path, open_relation, open_spark, open_frame)
-"""One opener per kind of table. A new kind needs a file and a name here."""
+OPENERS: dict[str, Opener] = {
+    f"the path of a {' or '.join(TABLES)} file": open_path,
+    "a DuckDB relation": open_relation,
+    "a PySpark frame": open_spark,
+    "a pandas, Polars or PyArrow frame": open_frame,
+}
+"""One opener per kind of table, by the words for it. A new kind needs a file and a line here."""
 
 
 def check_source(
@@ -265,12 +270,11 @@ def open_table(
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
     rows = RowEncoder(schema, names, unknown, bound, limits or Limits())
     native = nw.to_native(data, pass_through=True)
-    for opener in OPENERS:
+    for opener in OPENERS.values():
         counter = opener(rows, native)
         if counter is not None:
             return counter
     raise DataError(
-        "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV "
-        f"or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
+        f"data: expected {', or '.join(OPENERS)}, got {as_given(data)}; for lists, arrays and columns write "
         "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
     )

@@ -333,7 +333,7 @@ def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
 
 
 def _sent(columns: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """Yield rows as batches; an error of this library becomes a last row, in its first column."""
+    """Yield rows as batches; an error of this library becomes a last row with a first column."""
     failure = None
     try:
         while batch := list(islice(rows, BATCH_ROWS)):

@@ -1,11 +1,11 @@
 """The error of an estimate: measured with a part of the budget, or else model-based; each says which.
 
-The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
-workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
-assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables are taken as the
-truth, measured with the same noise and estimated again. That is post-processing. It shows what noise
-and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
-an interval.
+The error of a table is Σ_c |estimate - true count|, in records. `explore`, and `measure` with an error share,
+measure it for every table of the workload, with noise of a known variance: an unbiased figure with a valid
+interval, whatever the estimate assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the
+estimated tables are taken as the truth, measured with the same noise and estimated again. That is
+post-processing. It shows what noise and shrinkage do, but not the structure that nobody measured: a
+model-based figure, usually too small, without an interval.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class IntegerModel:
         cells = table.reshape(*table.shape[:2], -1)
         allowed = self._model.zeros.mask(subset).reshape(cells.shape)
         likely = cells.sum(axis=(0, 1)) * allowed
-        for spread in (likely, allowed, np.ones(cells.shape)):  # the first that has any
+        for spread in (likely, allowed, np.ones(cells.shape)):  # the first of these with a positive sum
             lost = (cells.sum(axis=2) <= 0) & (pair > 0)
             cells = np.where(lost[..., None], spread, cells)
         return quotient(cells, cells.sum(axis=2)[..., None])

@@ -104,7 +104,7 @@ class Microdata:
     def write(self, path: str | os.PathLike[str], progress: bool | None = None) -> None:
         """Write the records to a file, block by block, in constant memory.
 
-        The name ends in .parquet, .csv, .csv.gz, .arrow or .feather.
+        The ending of the name states the format, such as .parquet or .csv.
         """
         form = format_of(path, of_records=True)
         about = {**self.about, "note": self.note}

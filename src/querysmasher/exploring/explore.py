@@ -50,8 +50,8 @@ TOTAL = 0.02
 """Fraction of the budget for the number of records."""
 
 ROUGH, AGAIN = 0.01, 0.15
-"""If the number of records has a larger relative error than the first, it is measured again, with the second
-as a fraction of the next phase."""
+"""If the relative error of the number of records exceeds `ROUGH`, it is measured again, with the fraction
+`AGAIN` of the next phase."""
 
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
 """Fractions of the budget for the distances of pairs and of triples from their estimates."""
@@ -65,7 +65,7 @@ FLOOR = 0.25
 
 VISIBLE, CLEAR = 0.02, 0.001
 """The noise of the distances of triples, as a fraction of the records: below the first they are measured, and
-below the second more of the budget waits for them."""
+below the second more of the budget is reserved for them."""
 
 LEAST = 1e-5
 """Sets that would get a smaller fraction of a phase are not measured."""

@@ -132,7 +132,7 @@ class Parts:
         return np.asarray(MEAN * (self.counts * np.sqrt(self.variances)).sum(axis=-1))
 
     def __add__(self, other: Parts) -> Parts:
-        """Return both."""
+        """Return the parts of both."""
         return Parts(
             self.sets + other.sets,
             np.concatenate([self.variances, other.variances]),

@@ -110,7 +110,7 @@ def read_workbook(path: Path) -> Content:
                 raise ValueError("a sheet has a document type")  # its entities could expand without end
         book = import_module("openpyxl").load_workbook(path, read_only=True, data_only=True)
         for sheet in book.worksheets:
-            sheet.reset_dimensions()  # which a file may state wrongly
+            sheet.reset_dimensions()  # a file may state wrong ones
             rows = [*sheet.iter_rows(values_only=True)]
             if sheet.title == NOTES:
                 notes = {key: value for key, value in rows}  # noqa: C416 - refuses rows of other lengths

@@ -1,6 +1,7 @@
 """Plans of queries that are split, around given centres or the best ones found.
 
-`allocated` divides the privacy budget among the measurements. It is the only place that makes a plan.
+`allocated` divides the privacy budget among the measurements. All plans are made here; `plan_file` only
+rebuilds them from files.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def allocated(
     return Plan(workload, budget, centres, tuple(solutions), noisy, loss, certificate, *stated)
 
 
-WAYS = (1.5, 2.0)
+MULTIPLES = (1.5, 2.0)
 """If the search for centres is not exact, these multiples of their distance from uniform are tried too.
 
 Affine queries on CPS gain 1.0%, on [20]^40 0.8%.
@@ -94,7 +95,7 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
         return min(best, at(even, options=replace(options, lines=())), key=attrgetter("weighted_loss"))
     if search.is_exact or best.centres == even:
         return best
-    for centres in map(search.at, WAYS):
+    for centres in map(search.at, MULTIPLES):
         trial = best if centres == best.centres else at(centres)
         if trial.weighted_loss >= best.weighted_loss:
             break

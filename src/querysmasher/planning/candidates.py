@@ -195,10 +195,10 @@ def _whole(workload: Workload) -> Cluster:
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
     if merged is None:
         raise TooLargeError(
-            f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries (all ranges of n "
-            f"values count as n), or more on few cells, that distinguish at most {most.merged_cells:,} cells "
-            f"with {most.whole_work:.0e} cells × queries², got {len(workload):,} queries. Remedies: fewer "
-            "queries, or the default mechanism"
+            f"workload: its {len(workload):,} queries are too many, or distinguish too many cells, for "
+            f"mechanism='whole': it accepts about {most.merged_rows:,} queries (all ranges of n values count "
+            f"as n) or {most.merged_cells:,} cells, and less of one where there is much of the other. "
+            "Remedies: fewer queries, or the default mechanism"
         )
     return Cluster(tuple(range(len(workload.groups))), merged, None)
 
@@ -226,14 +226,14 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
         if given and quick and every[0].is_optimal:
             yield every.pop()
-    beside = Beside(workload, given, unit, centred, has_lines=bool(lines))
-    split = Candidate([], beside.bound_split)
-    whole = [Candidate(beside.clusters, beside.bound_whole)] if beside.clusters else []
+    row_groups = RowGroups(workload, given, unit, centred, has_lines=bool(lines))
+    split = Candidate([], row_groups.bound_split)
+    whole = [Candidate(row_groups.clusters, row_groups.bound_whole)] if row_groups.clusters else []
     yield from sorted([split, *whole], key=lambda candidate: candidate.bound(None)) if whole else [split]
     yield from every
 
 
-class Beside:
+class RowGroups:
     """Groups given by rows, beside tables: their clusters, and lower bounds on the loss, whole or split."""
 
     def __init__(

@@ -152,7 +152,7 @@ def _placed(schema: Schema, group: Group, attributes: Sequence[int]) -> Placed:
 
 
 def height(family: Family) -> int:
-    """Return the number of rows that represent a family: at most the number of its cells, if it can be."""
+    """Return the number of rows that represent a family: at most its cells, if it has a closed form."""
     return min(family.rows, family.cells) if family.closed_form else family.rows
 
 
@@ -191,7 +191,7 @@ def _classes(
 ) -> tuple[tuple[Integers, ...], list[Integers]]:
     """Return the class of every value of an attribute, and the first value of every class, by axis.
 
-    Values are in one class if in every family exchanging them exchanges equal columns.
+    Values are in one class if every family has equal columns for them.
     """
     sides = [dict[Hashable, Integers]({(): np.zeros((1, size), dtype=np.int64)}) for size in sizes]
     for family, on in (pair for pairs in placed for pair in pairs):
@@ -269,10 +269,10 @@ def _new_keys(count: int) -> Words:
 
 
 def _column_digest(matrix: Array | Integers) -> Words | Array | Integers:
-    """Return two sums per column; a single row is its own digest."""
+    """Return the digest of every column: two sums, or the entry itself of a single row."""
     if len(matrix) == 1:
         return matrix
-    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words each
+    keys, step = _new_keys(len(matrix)), max(1, CHUNK // (16 * len(matrix)))  # several words per entry
     pieces = (matrix[:, i : i + step] for i in range(0, matrix.shape[1], step))
     return np.concatenate([_mixed_sum(piece, keys) for piece in pieces], axis=1)
 

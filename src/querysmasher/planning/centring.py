@@ -1,4 +1,4 @@
-"""The centres that minimise a workload's total error, from one number per attribute.
+"""The centres that minimise a workload's total error, if every attribute has one strategy on all sets.
 
 The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
 all sets. Around the centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
@@ -45,7 +45,7 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
-"""Maximum ratio of the total's weight to the queries', and of these: a larger one changes little."""
+"""Maximum ratio between the weights of the total and of the queries: a larger one changes little."""
 
 FEW = 10
 """Centres of fewer values are tried much further from uniform: affine queries on CPS gain 0.3%."""
@@ -60,9 +60,9 @@ class CentreSearch:
     is_exact: bool
     """Whether no other centres, uniform ones included, can be clearly better."""
 
-    def at(self, way: float) -> Centres:
-        """Return centres in ratios of small integers: the best found for 1, further from uniform above."""
-        centres = {strategy: strategy.centre_at(way) for strategy in set(self.best)}
+    def at(self, multiple: float) -> Centres:
+        """Return centres as ratios of integers: the best if `multiple` is 1, else further from uniform."""
+        centres = {strategy: strategy.centre_at(multiple) for strategy in set(self.best)}
         return tuple(centres[strategy] for strategy in self.best)
 
 
@@ -116,12 +116,12 @@ class _RoleStrategy:
         """M, at first that of counting single values; written out only if a query needs it."""
         return (1 - 1 / self.size) * (np.eye(self.size) - 1 / self.size)
 
-    def centre_at(self, way: float) -> Centre:
-        """Return the centre in ratios of small integers, further from uniform the larger `way`."""
+    def centre_at(self, multiple: float) -> Centre:
+        """Return the centre in ratios of small integers, further from uniform the larger `multiple`."""
         even = Centre.uniform(self.size)
         if np.array_equal(self.centre, even.weights):
             return even
-        further = 1 + (way - 1) * self.overrated * (1.4 + FEW / self.size)
+        further = 1 + (multiple - 1) * self.overrated * (1.4 + FEW / self.size)
         weights = np.maximum(even.weights + further * (self.centre - even.weights), 0.0)
         finest = min(max(limits().centre_integers, self.size), limits().largest_centre)
         return replace(Centre.near(weights / weights.sum(), finest), start=self.start)

@@ -93,8 +93,8 @@ def _squares(family: Family) -> tuple[float, float]:
 
 def nothing_in(workload: Workload, unit: Unit, which: str = "all its queries") -> PlanError | None:
     """Return an error if all queries are zero, or ask only for the number of records and that is public."""
-    told = [[_tells(family) for family in group.families] for group in workload]
-    some = [any(varied for _, varied in families) for families in told if all(some for some, _ in families)]
+    asks = [[_tells(family) for family in group.families] for group in workload]
+    some = [any(varied for _, varied in families) for families in asks if all(some for some, _ in families)]
     nothing = not (any(some) if unit.total_is_public else some)
     return nothing_to_measure(which, public=bool(some)) if nothing else None
 

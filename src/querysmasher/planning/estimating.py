@@ -96,7 +96,7 @@ def _at_costs(workload: Workload, budget: Budget, costs: Mapping[AttributeSet, f
 
 
 def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
-    """Return all measurements of several plans, in order, as one under the budget of all.
+    """Return the measurements of several plans, in order, as one plan with the given budget.
 
     Equal strategies become one, so that repeated measurements of a set are recognised.
     """
@@ -177,7 +177,7 @@ def size_share(budget: Budget) -> float:
 
 
 def sized_costs(workload: Workload, budget: Budget, records: float, cost: float) -> dict[AttributeSet, float]:
-    """Return a privacy cost for each set after a table turned out to have about so many records.
+    """Return the privacy cost of each set for a table of about `records` records.
 
     The costs add up to `cost`. The number of records is measured again, unless it is public.
     """
@@ -198,7 +198,7 @@ def _costs(
 
 
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[AttributeSet, float]:
-    """Return the share of the budget for each set that is worth measuring, given about so many records."""
+    """Return the budget share of each set that is worth measuring, for about `records` records."""
     sets = _sets(workload)
     counts = Counter(map(len, sets))
     values = sum(workload.schema.sizes[a] for subset in sets for a in subset if len(subset) == 1)
@@ -220,7 +220,7 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
 
 
 def _sets(workload: Workload) -> list[AttributeSet]:
-    """Return all sets of up to two attributes inside the workload's; refuse a workload of other queries."""
+    """Return all sets of up to two attributes within the workload's; refuse queries other than marginals."""
     sets: dict[AttributeSet, None] = {(): None}
     for group in workload:
         if group.target is not None or not group.is_marginal:

@@ -92,7 +92,7 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
 
         s, X, _, work, _, info = lapack.dgejsv(rows, joba=0, jobu=0, jobv=0, jobr=1)
         s = s * (work[0] / work[1])
-    if info != 0:  # or Jacobi's method has not converged
+    if info != 0:  # no need for Jacobi's method, or it has not converged
         X, s, _ = np.linalg.svd(rows)
     turned = solve_upper(triangle, X).T @ unit
     return s[::-1], s[::-1, None] * turned[::-1]

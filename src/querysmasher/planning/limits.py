@@ -81,7 +81,7 @@ class PlanningLimits:
     interior_work: float = 5e8
     """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500
-    """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
+    """Maximum number of cells, or kinds of cells, of a block of several terms that is bounded as a whole."""
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8
@@ -130,7 +130,7 @@ class PlanningLimits:
     size_share: float = 0.01
     """Share of the budget by which `measure` learns the number of records if none is given."""
     table_share: float = 0.08
-    """Minimum share of the budget for which larger tables themselves are measured."""
+    """Minimum share of the budget that larger tables themselves get; below, they get none."""
 
 
 _in_force = [PlanningLimits()]

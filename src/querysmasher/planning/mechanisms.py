@@ -240,8 +240,8 @@ def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool)
     if n == 1:  # nothing is ever measured on it alone
         return Solution(DenseStrategy((1,), np.ones((1, 1))), 0.0, 0.0, "basis")
     gram = sum(grams, np.zeros((n, n))) if grams else np.eye(n)
-    told = np.count_nonzero(np.linalg.eigvalsh(_doubly_centred(gram)) > RANK * np.trace(gram))
-    if not told or (whole and told < n - 1):
+    rank = np.count_nonzero(np.linalg.eigvalsh(_doubly_centred(gram)) > RANK * np.trace(gram))
+    if not rank or (whole and rank < n - 1):
         gram = gram + np.eye(n) * (np.trace(gram) / n or 1.0)
     rows = _centred(_rows(attribute, gram, basis))
     V = rows.T @ rows

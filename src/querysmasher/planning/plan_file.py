@@ -1,6 +1,6 @@
 """Plans on disk, and checks that a loaded plan is consistent: anyone may have written its file.
 
-A bug or a forgery in a plan costs no privacy, which measuring protects by itself. But the predictions and the
+A bug or a forgery in a plan costs no privacy: measuring computes the cost itself. But the predictions and the
 answers are correct only if centres sum to one, and if strategies have unit sensitivity and lie inside the
 residual spaces around these centres.
 """
@@ -179,7 +179,7 @@ def check_plan(plan: Plan) -> None:
             _require(0 <= i < len(plan.solutions), "a strategy is missing")
             strategy, on = plan.solutions[i].strategy, [m.attributes[a] for a in axes]
             _require(strategy.shape == tuple(sizes[a] for a in on), "a strategy does not fit its attributes")
-            if not (strategy.whole or is_line(strategy)):  # which need no centre of the plan
+            if not (strategy.whole or is_line(strategy)):  # these need no centre of the plan
                 centres = [plan.centres[a] for a in on]
                 stands = (i, *centres) in inside or strategy.stands_on(centres)  # each is checked once
                 _require(stands, "a strategy is not inside its residual space")

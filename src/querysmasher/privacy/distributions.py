@@ -56,7 +56,7 @@ def _rounded_extra(variance: float) -> float:
 
 
 def _discrete_extra(variance: float) -> float:
-    """Return Var(K) - σ² for K ~ N_Z(σ²), whose probabilities are as exp(-k²/2σ²).
+    """Return Var(K) - σ² for K ~ N_Z(σ²), with probabilities proportional to exp(-k²/2σ²).
 
     By Poisson's summation formula it is -4π²σ⁴ Σ j² q^(j²) / Σ q^(j²) over all integers j, with
     q = exp(-2π²σ²). Below σ² = 1 the probabilities themselves are summed.

@@ -162,7 +162,7 @@ class Total:
 
 
 START = ""
-"""What stands for the digest before entry 0."""
+"""The digest before entry 0, which has no predecessor."""
 
 FORMAT = 1
 

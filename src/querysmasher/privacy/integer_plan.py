@@ -2,7 +2,8 @@
 
 For every attribute set A the measurement releases B·x_A + noise, where x_A is the marginal on A, B the
 Kronecker product of integer strategies on disjoint axes of A, and the noise of each row an independent
-integer with a stated variance. Nothing else about the table is released.
+integer with a stated variance. Whatever else is released about the table has its own cost (`Distances`
+and `Dropped` in `accounting`), or is public.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Ledger:
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
             raise BudgetError(f"label: expected 1 to 200 printable characters, got {as_given(label)}")
-        file = Path(os.path.realpath(path))  # or two names of one file would have two logs
+        file = Path(os.path.realpath(path))  # otherwise two names of one file would have two logs
         check_place(file, limit is not None)
         if limit is not None:
             name = "".join(c if c.isprintable() else "\ufffd" for c in file.stem)[:200] or "data"
@@ -355,7 +355,7 @@ def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise FileError(f"ledger: {str(file)!r} is not a ledger")
     chain = Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
-    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":  # or the last entry may be lost
+    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":  # the last entry may be lost
         raise FileError(f"ledger: {str(file)!r} is damaged; the ledger can no longer be trusted")
     return chain
 
@@ -363,7 +363,7 @@ def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
 @contextmanager
 def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Open the file for one transaction; what is not committed at the end is undone."""
-    if mode != "ro" and file.exists() and not _is_writable(file):  # or SQLite would leave files beside it
+    if mode != "ro" and file.exists() and not _is_writable(file):  # SQLite would leave files
         raise FileError(f"ledger: {str(file)!r}, or its folder, may not be written; nothing was measured")
     try:
         with closing(_connected(file, mode)) as connection:

@@ -1,4 +1,4 @@
-"""The only reader of exact counts: everything that leaves this file carries noise.
+"""The only reader of a private table's exact counts: everything that leaves this file carries noise.
 
 Answers are exact. The table's counts are non-negative integers that sum to at most the public cap,
 so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in absolute

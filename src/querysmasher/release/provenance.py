@@ -84,7 +84,7 @@ class Provenance:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_json` returned; refuse anything else."""
+        """Rebuild what `to_json` returned; refuse invalid words."""
         known = {field.name for field in fields(cls)}
         given: dict[str, Any] = {name: word(data[name]) for name in data if name in known}
         return cls(**given)
@@ -161,7 +161,7 @@ Phase = MeasuredPhase | ComparedPhase
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """The options of `explore`, or of `measure` with errors of its estimate, and the phases in order."""
+    """The options of `explore`, or of `measure` in several phases, and the phases in order."""
 
     options: Mapping[str, float]
     phases: tuple[Phase, ...]
@@ -207,7 +207,7 @@ def request_digest(
     options: Mapping[str, float],
     dropped: Dropped | None = None,
 ) -> str:
-    """Return the digest of a request to explore a table."""
+    """Return the digest of a request to measure a table in phases that are planned on the way."""
     request = {
         "explore": dict(options),
         "workload": workload_to_data(workload),
@@ -218,7 +218,7 @@ def request_digest(
 
 
 def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dropped | None = None) -> str:
-    """Return the digest of a plan that is measured together with something else."""
+    """Return the digest of a plan that is measured with errors of estimates or counts of dropped records."""
     return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)} | _dropped(dropped)))
 
 

@@ -111,7 +111,7 @@ class Release(Statistical, Explained):
     asked: Workload | None = None
     """The workload to estimate, if the plan was meant for estimates of more than it measures."""
     exploration: Exploration | None = None
-    """The phases of a release by `explore`, or None if it was planned in advance."""
+    """The phases of a release by `explore`, or by `measure` in several phases; None if there was one."""
     _model: Model | None = field(default=None, init=False)
     """The model of the estimate, if it was fitted while measuring; a changed release has none."""
 

@@ -1,8 +1,8 @@
 """Releases on disk: writing, reading, and checks of what was read.
 
-The noise of a release must pay for its guarantee, and its parts must be consistent. Answers are unbiased only
-if every strategy lies in the residual space around the centres, and their standard errors are right only if
-its rows are independent.
+The noise of a release must be large enough for its guarantee, and its parts must be consistent. Answers are
+unbiased only if every strategy lies in the residual space around the centres, and their standard errors are
+right only if its rows are independent.
 """
 
 from __future__ import annotations

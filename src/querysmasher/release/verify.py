@@ -30,6 +30,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv
 
+from querysmasher.endings import starting
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError, as_given
 from querysmasher.formats.tabular import read_csv
 from querysmasher.formatting import count, read_json, shown
@@ -121,7 +122,7 @@ class Verdict:
         verdict = {OK: "VERIFIED", FAILED: "FAILED", OPEN: "NOT VERIFIED"}[self.outcome]
         lines = [f"{verdict}: {self.folder}"]
         lines += [f"  {f.status:<12}  {f.name:<{width}}  {f.text}" for f in self.findings]
-        lines += [f"{RELEASE}: sha256 {self.digest}"] if self.digest else []
+        lines += [f"SHA-256 of the release: {self.digest}"] if self.digest else []
         lines += [f"Guarantee: {self.guarantee}"] if self.guarantee else []
         counts = [f"{count(sum(f.status == OK for f in self.findings), 'check')} passed"]
         for status, word in ((FAILED, "failed"), (OPEN, "could not be made")):
@@ -131,7 +132,7 @@ class Verdict:
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
-    """Check a published release; read neither data nor a plan.
+    """Check a published release, without data and without planning again.
 
     Args:
         folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.
@@ -147,7 +148,7 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
     path = Path(folder)
     file = path / RELEASE if path.is_dir() else path
     if not file.is_file():
-        raise FileError(f"folder: no file {str(file)!r}")
+        raise FileError(f"folder: no file {str(file)!r}{starting(file)}")
     digest = sha256(file)
     try:
         release = Release.load(file)
@@ -157,7 +158,7 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
     findings = [check_archive(release, file, whole), _noise(release)]
     allowed = Fraction(release.noise.distribution.allowed_cost(release.plan.budget))
     cost = spent(release.plan, release.exploration, release.counted.dropped)  # of all phases, exactly
-    words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
+    words = f"{float(cost):.9g} of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g}); exactly {cost}"
     findings.append(Finding("privacy cost", OK if cost <= allowed else FAILED, words))
     try:
         findings.extend(_folder(release, path) if path.is_dir() else ())
@@ -250,7 +251,7 @@ def _noise(release: Release) -> Finding:
         return Finding("noise", FAILED, f"this protects nobody: {release.noise.description}")
     try:
         for number in range(len(release.plan.measured)):
-            release.store[number]  # which checks their type and their number
+            release.store[number]  # reading them checks their type and number
     except FileError as error:
         return Finding("noise", FAILED, str(error))
     if release.noise.description != release.noise.distribution.description:
@@ -269,7 +270,7 @@ def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
         return None, Finding(file.name, FAILED, wrong)
     words = f"rounds to the integer plan of {release.measurements:,} noisy integers; it costs"
     cost, budget = plan.privacy_cost, plan.budget.privacy_cost
-    return plan, check_archive(plan, file, f"{words} {cost:.9g}, of {budget:.9g} allowed")
+    return plan, check_archive(plan, file, f"{words} {cost:.9g} of {budget:.9g} allowed")
 
 
 def _other_plan(release: Release, plan: Plan, file: Path) -> str:

@@ -31,7 +31,7 @@ STANDARD = "https://datapackage.org/profiles/2.0/datapackage.json"
 """The name of version 2 of the standard; nothing is fetched from there."""
 
 MAX_QUERIES = 20_000_000
-"""Number of rows up to which each states its query as a predicate; beyond, only where columns cannot."""
+"""Maximum number of rows that all state their query as a predicate; of more, only those that must."""
 
 COLUMNS = {
     "table": "The attributes of the query; 'total' for all records.",

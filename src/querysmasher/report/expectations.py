@@ -35,7 +35,7 @@ QUERY = "largest error of"
 """The heading of the queries that have the largest errors."""
 
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
-"""A table gets a remark if it has so many times fewer queries and larger errors than another."""
+"""Factors by which a table must have fewer queries and larger errors than another to get a remark."""
 
 MET = 1e-6
 """How far an error may exceed its target by rounding, relative to the target."""
@@ -175,7 +175,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
     return [
         *purpose(plan),
         ("guarantee", said or promise(plan.budget)),
-        *persons(plan),
+        *persons(plan, is_stated=said is not None),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
         *([("in other words", equivalents(plan.budget))] if is_least else []),
@@ -184,12 +184,12 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
     ]
 
 
-def persons(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Say what a bound on the records of each person costs, if there is one."""
+def persons(plan: Plan, *, is_stated: bool = False) -> Iterator[tuple[str, str]]:
+    """Say what a bound on the records of each person costs, and what is counted unless that is stated."""
     most = plan.budget.records_per_person
     if most > 1:
         said = f"for one record per person, all errors could be {most:,} times smaller at the same budget"
-        if not plan.budget.unit.total_is_public:
+        if not is_stated and not plan.budget.unit.total_is_public:
             said += (
                 f". If a column of persons is named when the table is measured, at most {most:,} records of "
                 "each are counted, and the others are left out"
@@ -203,8 +203,12 @@ def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
         queries = count(plan.asked.query_count, "query", "queries")
         yield "purpose", f"an estimate of {queries}, biased; the errors shown are of unbiased answers"
     if plan.sizes_first:
-        first = "measured first, with 1% of the budget unless public, to divide the rest"
-        yield "number of records", f"{first}; the errors shown are for 30,000 records"
+        public = plan.budget.unit.total_is_public
+        first = "public" if public else "measured first, with 1% of the budget"
+        yield (
+            "number of records",
+            f"{first}; it decides how the budget is divided. Errors are for 30,000 records",
+        )
 
 
 def largest_counts(plan: Plan) -> bool:

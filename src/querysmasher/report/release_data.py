@@ -61,7 +61,7 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A table on one or two attributes: values and standard errors, cell by cell in row-major order."""
+    """A table on up to three attributes: values and standard errors, cell by cell in row-major order."""
 
     attributes: Axes
     values: Array

@@ -16,14 +16,6 @@ KINDS = {
     "binned": "number in ordered bins",
     "cyclic": "values on a circle",
 }
-PATTERNS = {
-    "identity": "{a} = {x}",
-    "prefix": "{a} ≤ {x}",
-    "range": "{x}₁ ≤ {a} ≤ {x}₂",
-    "circular": "{a} in {x}₁ … {x}₂",
-    "affine": "{a} + {b} ≤ {x}",
-    "abs": "|{a} − {b}| ≤ {x}",
-}
 LETTERS = "xyzuvwst"
 
 WHERE = "where"
@@ -45,8 +37,8 @@ def group_words(group: Group) -> str:
     """
     said = []
     for index, (names, family) in enumerate(group.parts()):
-        pattern, letter = PATTERNS.get(family.name), LETTERS[index] if index < len(LETTERS) else "·"
-        words = pattern and pattern.format(a=names[0], b=names[-1], x=letter)
+        letter = LETTERS[index] if index < len(LETTERS) else "·"
+        words = family.pattern and family.pattern.format(a=names[0], b=names[-1], x=letter)
         said.append(words or _in_full(names, family))
     return " and ".join(filter(None, said)) or "total"
 
@@ -81,6 +73,12 @@ def kind_words(group: Group) -> str:
         return "total"
     kinds = sorted(map(str, group.families))
     return one_line(kinds[0] if set(kinds) == {WHERE} else " × ".join(kinds))
+
+
+def family_words(groups: Iterable[Group]) -> dict[str, str]:
+    """Return what the families of groups count, by name, where the name does not say it."""
+    families = (family for group in groups for family in group.families)
+    return {str(family): family.counts for family in families if family.counts}
 
 
 def schema_table(schema: Schema) -> Html:

@@ -177,7 +177,7 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
         raise SpecError(f"{title}: expected a name that ends in .csv or .json")
     try:
         tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
-    except csv.Error:  # whose message may quote the file
+    except csv.Error:  # its message may quote the file
         raise SpecError(f"{title}: it is not valid CSV") from None
     findings = Findings(title)
     schema = build_schema(tables, findings, ())

@@ -1,4 +1,4 @@
-"""A spec: everything a release needs, read from a TOML file and checked. `template` is a first such file."""
+"""A spec: everything a release needs, read from a TOML file and checked. `template` returns a first one."""
 
 from __future__ import annotations
 

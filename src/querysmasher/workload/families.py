@@ -83,6 +83,8 @@ class Identity(_OneAttribute):
     """`a == c` for every value c: the marginal."""
 
     name: ClassVar[str] = "identity"
+    counts: ClassVar[str] = "the records with each value"
+    pattern: ClassVar[str] = "{a} = {x}"
     structure: ClassVar[Structure] = Structure.VALUES
 
     def weighted_gram(self, weights: Array) -> Array:
@@ -105,6 +107,8 @@ class Prefix(_OneAttribute):
     """`a <= c` for every value c."""
 
     name: ClassVar[str] = "prefix"
+    counts: ClassVar[str] = "the records up to each value"
+    pattern: ClassVar[str] = "{a} ≤ {x}"
     is_growing: ClassVar[bool] = True
 
     def weighted_gram(self, weights: Array) -> Array:
@@ -125,6 +129,8 @@ class Range(_OneAttribute):
     """`b <= a <= c` for every pair b <= c."""
 
     name: ClassVar[str] = "range"
+    counts: ClassVar[str] = "the records from one value to another, for all pairs"
+    pattern: ClassVar[str] = "{x}₁ ≤ {a} ≤ {x}₂"
     structure: ClassVar[Structure] = Structure.RANGES
 
     @property
@@ -152,6 +158,8 @@ class Circular(_OneAttribute):
     """Ranges that may wrap around: every start, every length from 1 to n."""
 
     name: ClassVar[str] = "circular"
+    counts: ClassVar[str] = "the records from one value to another, for all pairs, wrapping around at the end"
+    pattern: ClassVar[str] = "{a} in {x}₁ … {x}₂"
     structure: ClassVar[Structure] = Structure.CIRCLE
 
     @property

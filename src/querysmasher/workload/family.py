@@ -53,6 +53,10 @@ class Family:
     shape: tuple[int, ...]
 
     name: ClassVar[str] = ""
+    counts: ClassVar[str] = ""
+    """What its queries count, in words; empty if the name or the labels of the rows say it."""
+    pattern: ClassVar[str] = ""
+    """The condition of a query on attributes {a} and {b}, with a variable value {x}; empty if rows differ."""
     axes: ClassVar[int | None] = None
     """The number of attributes of every such family, or None if it may have any number."""
     structure: ClassVar[Structure] = Structure.RULE

@@ -60,6 +60,7 @@ class Affine(_Comparison):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
     name: ClassVar[str] = "affine"
+    pattern: ClassVar[str] = "{a} + {b} ≤ {x}"
     combined: ClassVar[Any] = np.add
     label: ClassVar[str] = "{} + {} <= {}"
     predicate: ClassVar[str] = label
@@ -73,6 +74,7 @@ class AbsDifference(_Comparison):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
+    pattern: ClassVar[str] = "|{a} − {b}| ≤ {x}"
     combined: ClassVar[Any] = np.subtract
     label: ClassVar[str] = "|{} - {}| <= {}"
     predicate: ClassVar[str] = "({3} <= {0} - {1} <= {2})"  # no cell of a file may start with a minus

@@ -114,7 +114,7 @@ class Estimator:
     def __post_init__(self) -> None:
         """Find the attributes that have a centre for every set, and a set whose rows are whole."""
         self.line_strategies: dict[tuple[int, AttributeSet], AxisStrategy] = {}
-        """Strategies that bring the centre of an attribute, by the attribute and the set of others."""
+        """Strategies that determine the centre of an attribute, by the attribute and the set of others."""
         self.whole_set: AttributeSet | None = None
         """The only measured set, if its rows are whole: no query is split."""
         for attributes, noises in self.measured.items():
@@ -397,7 +397,7 @@ class Estimator:
     def covary(self, attributes: AttributeSet, rows: Array, maps: Sequence[Integers]) -> Array:
         """Return q C over the values of a measured set, with C the covariance of its residual.
 
-        The tensors q are over classes of values: `maps` are those of every value, by axis.
+        The tensors q are over classes of values: `maps` has the class of every value, by axis.
         """
         result: Array = np.zeros(())
         for measured in self.measured.get(attributes, ()):
@@ -424,7 +424,8 @@ class Estimator:
     ) -> Array:
         """Return a marginal on attributes in any order, right for every query that can be answered.
 
-        `residual` returns the estimated residual of a set, or None; `answers`, those to all whole rows.
+        `residual` returns the estimated residual of a set, or None. `answers` returns the answers to all
+        whole rows.
         """
         return self.lifted(residual, attributes)
 
@@ -445,7 +446,7 @@ class Estimator:
         sizes, ordered = self.schema.sizes, sorted(attributes)
 
         def table(kept: AttributeSet, left: Sequence[int]) -> Array | None:
-            """Return the sum over the sets of `kept` and some of those `left`, lifted to all of these."""
+            """Return the sum over all sets of `kept` with some of `left`, lifted to `kept` with all."""
             if not left:
                 values = residual(tuple(sorted(kept)))
                 shape = (*lead, *(sizes[a] if a in kept else 1 for a in ordered))
@@ -464,7 +465,7 @@ class Estimator:
         return result.transpose([*range(len(lead)), *(len(lead) + ordered.index(a) for a in attributes)])
 
     def centred(self, residual: Array, attributes: AttributeSet) -> Array:
-        """Return C r: what sums to zero along the axes of attributes, the last, each with its centre."""
+        """Return C r: along each of the last axes, one per attribute, subtract the sum times its centre."""
         for axis, attribute in enumerate(attributes, start=residual.ndim - len(attributes)):
             weights = self.centres[attribute].weights.reshape(-1, *(1,) * (residual.ndim - 1 - axis))
             residual = residual - residual.sum(axis=axis, keepdims=True) * weights

@@ -1,6 +1,6 @@
 """Rows that are measured whole, not split, beside residual measurements: one Schur complement on top.
 
-Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to
+Let residual measurements give some coordinates of a query q, with covariance C, and let y be the answers to
 rows R that were measured whole, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
 on what is known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the
 unknown ones. Its variance is
@@ -90,7 +90,7 @@ class _Part:
 
 
 def class_centres(schema: Schema, wholes: Sequence[Whole]) -> Centres:
-    """Return centres that weigh all classes of values alike that some rows distinguish."""
+    """Return centres that give equal weights to all classes of values that some rows distinguish."""
     maps: list[list[Integers]] = [[np.zeros(n, dtype=np.int64)] for n in schema.sizes]
     for whole in wholes:
         for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
@@ -405,7 +405,7 @@ class CombinedEstimator(Estimator):
         return gains
 
     def _tables(self, group: Group) -> Iterator[Array]:
-        """Iterate over tables on the group's attributes made of the gains, some at a time: the last axis."""
+        """Iterate over tables of the gains on the group's attributes; the last axis runs over some gains."""
         attributes, count = self.schema.positions(group.attributes), self.root.shape[1]
         cells = math.prod(self.schema.sizes[a] for a in attributes)
         step = max(1, CHUNK // max(cells, group.rows))
@@ -449,7 +449,7 @@ class CombinedEstimator(Estimator):
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
-    """Return the inner products of rows on a set with products of other rows: the first rows come last."""
+    """Return the inner products of rows on a set with products of other rows; the axis of `rows` is last."""
     left = list(subset)
     for kept, tensor in tensors:  # each takes its axes away, and puts its rows at the end
         axes = [1 + left.index(a) for a in kept]

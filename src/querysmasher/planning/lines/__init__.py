@@ -1,1 +1,1 @@
-"""Attributes of very many values: strategies without matrices, and other attributes beside them."""
+"""Attributes of very many values: strategies without matrices, also beside other attributes."""

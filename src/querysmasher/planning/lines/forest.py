@@ -53,7 +53,7 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array, float]:
         fractions = np.where(inner, odds / (1 + odds), 1.0)
         a = _allocated(tree, fractions)
         loss, g = tree.slopes(a)
-        if not loss < best * (1 + 1e-12):  # too far
+        if not loss < best * (1 + 1e-12):  # the step was too long
             exponent /= 2
             if exponent < 1e-3:
                 break

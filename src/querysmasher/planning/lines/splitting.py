@@ -1,7 +1,7 @@
 """Splitting queries about lines and trees: attributes with a separate centre on every set.
 
-An attribute is planned so if its queries are too large to be written out, if several families ask about it,
-or if a filter is near enough to the best for its only family.
+An attribute is a line or a tree if its queries are too large to be written out, if several families ask
+about it, or if a filter is near enough to the best for its only family.
 
 These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
 the next one in the queries. On T, every family f on a has a weight λ_f where a is kept, and queries without a

@@ -3,9 +3,9 @@
 Each objective minimises by the oracle that plans a workload with any weights (`Replan`). A new one needs a
 file, and an entry in `OBJECTIVES`.
 
-Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
-the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
-says whether a budget suffices for the targets.
+Variances are inversely proportional to the cost. Let r be the smallest possible maximum, over queries, of
+standard error / target at cost one. The least cost that meets all targets is r²: one search finds and
+certifies it, and tells whether a budget suffices for the targets.
 
 Rounded to integers, a plan is slightly less accurate: standard errors grow by a factor of about 1.00001 to
 1.003. For targets to hold for what is measured, a plan of least cost spends more by the square of this
@@ -249,7 +249,7 @@ def _within(
 
 
 def _insufficient_budget(least: Least, budget: Budget, missed: Sequence[Extreme]) -> PlanError:
-    """Return the error of an insufficient budget; `missed` are those that a plan without targets misses."""
+    """Return the error of an insufficient budget; `missed` are groups that a plan without targets misses."""
     given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
     if least.aimed_cost <= given * (1 + 1e-6):
         return PlanError(

@@ -211,7 +211,7 @@ class Search:
         return self._of_best_sum(moved, trial)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
-        """Scale multipliers: to sum one for the largest ratio, to that of the highest bound for targets.
+        """Scale multipliers: to the sum 1 for the largest ratio, to the sum of the highest bound for targets.
 
         With sum s, the bound is (Σ_k √(c_k (ℓ_k + s b_k)))² / budget - s if strategies stay the same, with
         ℓ_k the loss of class k and s·b_k, the `added` one, that of the multipliers: concave in s.

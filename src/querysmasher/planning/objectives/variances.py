@@ -69,7 +69,7 @@ def extremes(plan: Plan) -> list[Extreme]:
     """Return the largest standard error of every group, in order, and the first query that attains it."""
     groups = plan.workload.groups
     if plan.estimator.is_split:
-        table = VarianceTable(plan, [(0,) * len(group.families) for group in groups])
+        table = VarianceTable(plan, [(0,) * len(group.families) for group in groups], TIE)
         by_entry = [table.largest(number, table.variances) for number in range(len(table.entries))]
         largest = [by_entry[number] for number in table.entry_of]
     else:
@@ -95,12 +95,13 @@ class GroupTerms:
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
 
-    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, plan: Plan, scopes: Sequence[tuple[int, ...]], nearly: float | None = None) -> None:
         """Take a plan and, for every group, the scope of each of its families.
 
-        Groups are equivalent only if they have the same scopes.
+        Groups are equivalent only if they have the same scopes. Noise variances of a class differ by at most
+        the fraction `nearly`; unless given, by the plan's tolerance.
         """
-        self._scopes = scopes
+        self._scopes, self._nearly = scopes, plan.tolerance if nearly is None else nearly
         self.take(plan)
         self._numbers: dict[Hashable, int] = {}
         self.kinds: list[tuple[int, ...]] = []
@@ -151,7 +152,7 @@ class VarianceTable:
         self.estimator = self._of(split) if self._whole else plan.estimator
         classes: dict[Hashable, list[int]] = {}
         for index, m in enumerate(plan.measured):
-            noise = round(math.log(m.variance) / plan.tolerance)
+            noise = round(math.log(m.variance) / self._nearly)
             classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
         self.sets = sets or list(classes.values())
         """The indexes of the measured sets of every class."""
@@ -159,7 +160,7 @@ class VarianceTable:
         self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
         precisions = np.array([1 / m.variance for m in plan.measured])
         self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
-        """The noise variance of every class, at which it costs as much."""
+        """One noise variance for every class, at which its sets cost as much together as planned."""
         change = plan.budget.unit.change
         self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
         """The privacy cost of every class at σ² = 1."""

@@ -6,8 +6,8 @@
 method           block                                                           certificate
 ===============  ==============================================================  =======================
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
-``dense``        at most 3,000 cells (4,500 if all queries tie the attributes),  within the tolerance
-                 or thin: few queries on many cells
+``dense``        at most 3,000 cells (4,500 if all queries tie the attributes,   within the tolerance
+                 6,000 on one attribute), or thin: few queries on many cells
 ``structured``   up to 20 million cells                                          near-optimal, with a gap
 (none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================

@@ -112,7 +112,7 @@ from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.workload import Workload
 
 STEP = 0.6
-"""h: the rule is wrong by at most 3e-7."""
+"""h, the step of the trapezium rule: its relative error is at most 3e-7."""
 
 SMALL = 1e-7
 """The trapezium rule ends at terms below this fraction of the sum."""

@@ -70,7 +70,7 @@ class Iterate:
 
 @dataclass(frozen=True, eq=False)
 class Design(Iterate):
-    """An iterate with what its strategy is made of."""
+    """An iterate, with the decomposition that determines its strategy."""
 
     roots: Array
     """The square roots s of the eigenvalues of M(p) = Q diag(s²) Qᵀ."""
@@ -138,7 +138,7 @@ class Design(Iterate):
 class Levelled(Design):
     """A design of queries without centre, with Gram matrix G: the strategy's columns have length one.
 
-    The strategy is DVD, D = diag(v^{-½}). Its loss exceeds the optimum by the square of what `Design` loses.
+    The strategy is DVD, D = diag(v^{-½}). Its excess over the optimum is the square of that of `Design`.
     """
 
     gram: Array
@@ -278,7 +278,7 @@ def _graded_start(R: Array, start: Array, tolerance: float) -> Array:
 
 
 def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first of every distinct column, and which of these equals each column."""
+    """Return the index of the first of every distinct column, and which of these equals each column."""
     # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
     scale = np.abs(rows).max(axis=1 if is_graded(rows) else None, keepdims=True)
     scale = np.maximum(scale, np.finfo(float).tiny)

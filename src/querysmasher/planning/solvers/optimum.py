@@ -33,7 +33,7 @@ from querysmasher.planning.strategies.strategy import CLOSE
 
 
 def outer_product(tensors: Iterable[tuple[Array, Sequence[int]]]) -> Array:
-    """Return the outer product of tensors whose axes are numbered, with its axes in this order."""
+    """Return the outer product of tensors whose axes are numbered, with its axes in the order of numbers."""
     operands: list[Any] = [x for tensor, axes in tensors for x in (tensor, list(axes))]
     return np.asarray(np.einsum(*operands, sorted(axis for axes in operands[1::2] for axis in axes)))
 

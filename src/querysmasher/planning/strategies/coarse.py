@@ -135,5 +135,5 @@ class CoarseStrategy(ClassedStrategy):
 def _coarse(rounded: IntegerStrategy) -> tuple[Coarse, IntegerStrategy]:
     """Return the only factor, and its inner rows in integers, over classes."""
     ((axes, factor),) = rounded.factors
-    assert isinstance(factor, Coarse)  # noqa: S101 - the registry has seen to it
+    assert isinstance(factor, Coarse)  # noqa: S101 - the registry chooses by kind
     return factor, IntegerStrategy((factor.inner.cells,), ((axes, factor.inner),))

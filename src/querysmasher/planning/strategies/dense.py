@@ -55,7 +55,7 @@ FEW_ROWS = 30
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
-    """Round rows over some axes to integers in the residual space around the centres of these.
+    """Round rows over some axes to integers in the residual space around their centres.
 
     On several axes entries may take more than `bits` bits, up to a word. On one axis entries are rounded to
     the nearest integer, then as few single units as possible repair Σ_j centre[j]·b[j] = 0, each where it
@@ -111,7 +111,7 @@ def enlargement(rows: Array, bits: int) -> float:
 def reduced(rows: Integers, bits: int) -> Integers:
     """Divide by the greatest common divisor, then double all rows while they fit into `bits`.
 
-    Next to large answers, rounding the noise to integers costs nothing.
+    Large rows make the rounding of the noise to integers negligible.
     """
     divisor = int(np.gcd.reduce(rows, axis=None))
     rows = rows // divisor if divisor > 1 else rows
@@ -401,7 +401,7 @@ class RowsStrategy(Strategy):
         rows R, with ‖R†‖ the reciprocal of their least singular value.
         """
         cost, ((_, factor),) = float(squared_sensitivity(rounded)), rounded.factors
-        entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # which `rounded` returns
+        entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # as `rounded` returns them
         rows, span = entries[: self.rank], Span(entries, self._roots)
         scale = float(np.linalg.norm(span.lengths[: self.rank]) / np.linalg.norm(self.span.lengths))
         if not 0 < scale < math.inf:  # the rows are too large for doubles
@@ -518,7 +518,7 @@ class MergedStrategy(RowsStrategy):
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Merged)  # noqa: S101 - the registry has seen to it
+        assert isinstance(factor, Merged)  # noqa: S101 - the registry chooses by kind
         return cls(rounded.shape, factor.maps, factor.labels, factor.matrix.astype(float))
 
 

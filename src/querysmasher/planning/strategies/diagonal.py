@@ -245,7 +245,7 @@ class FourierStrategy(BasisStrategy):
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Filter)  # noqa: S101 - the registry has seen to it
+        assert isinstance(factor, Filter)  # noqa: S101 - the registry chooses by kind
         return cls(_spectrum(factor))
 
     @property

@@ -83,7 +83,7 @@ class MirroredStrategy(LineStrategy):
     def scaled(self, factor: float) -> Self:
         scaled = replace(self, diagonal=self.diagonal * np.sqrt(factor))
         known = {"_inverse": self._inverse, "_correction": self._correction, "plain": self.plain}
-        vars(scaled).update(known)  # which do not depend on the diagonal
+        vars(scaled).update(known)  # these do not depend on the diagonal
         if "prefixes" in vars(self):
             vars(scaled)["prefixes"] = self.prefixes / factor
         return scaled
@@ -255,7 +255,7 @@ class MirroredStrategy(LineStrategy):
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
+        assert isinstance(factor, Mirrored)  # noqa: S101 - the registry chooses by kind
         whole = cls._unshifted(factor)
         return whole.around_shift(factor, factor.shift) if whole.spectrum.min() > 0 else whole
 

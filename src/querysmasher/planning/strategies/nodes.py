@@ -177,7 +177,7 @@ class TreeStrategy(OnForest, ClassedStrategy):
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
-        assert isinstance(factor, Tree)  # noqa: S101 - the registry has seen to it
+        assert isinstance(factor, Tree)  # noqa: S101 - the registry chooses by kind
         whole = cls(factor.classes, factor.parents, factor.multipliers.astype(float) ** 2)
         return whole.around_shift(factor, factor.shift[factor.measured])
 

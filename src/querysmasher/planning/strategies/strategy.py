@@ -121,7 +121,7 @@ class Strategy(Stored, ABC):
         """Return whether the arrays are consistent and the rows independent: files may hold anything."""
         try:
             return self._is_sound()
-        except PrivacyError:  # arrays that no factor has
+        except PrivacyError:  # no factor can have these arrays
             return False
 
     @abstractmethod
