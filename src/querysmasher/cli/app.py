@@ -250,7 +250,7 @@ def verify(
 ) -> None:
     """Check a published release: its digests, its exact privacy cost, every file, its entry in a ledger.
 
-    This reads neither data nor a plan, and can be run by anyone who has the folder. It prints a verdict to
+    This needs neither data nor a plan, and can be run by anyone who has the folder. It prints a verdict to
     paste into a review. The exit code is 0 if every check passed, 3 if one failed, and 7 if none failed but
     one could not be made.
     """

@@ -99,7 +99,7 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
             ("Spent", total_words(chain.total, delta)),
             ("Left", chain.total.left_words(book.limit, delta)),
             ("Note", "rho adds up over releases. Epsilon does not: it follows from the sum of rho."),
-            ("Head", chain.head),
+            ("Chain head", chain.head),
         ]
     )
     print_table(

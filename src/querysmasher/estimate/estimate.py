@@ -23,7 +23,7 @@ from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
 from querysmasher.estimate.table_model import Model
-from querysmasher.formatting import count, one_line
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
 from querysmasher.release.answers import LabelledAnswers
 from querysmasher.release.release import Release
@@ -221,8 +221,9 @@ class Estimate:
             for order, weight in sorted(short.items())
         )
         return (
-            "Here the model alone could have larger errors than the unbiased tables. So these, made "
-            f"non-negative, are moved only a part of the way to those of the model: on average {moved}."
+            "Here the model alone could have larger errors than the unbiased tables. So every estimated "
+            "table lies between the unbiased table, made non-negative, and that of the model. On average, "
+            f"the part of the way to the model is {moved}."
         )
 
     def marginal(self, *attributes: str) -> EstimatedTable:
@@ -396,14 +397,19 @@ class Estimate:
 
     def __repr__(self) -> str:
         """Show what the estimate is and the guarantee."""
-        return f"Estimate over {self.schema}\n  note      {self.note}\n  guarantee {self.guarantee}"
+        return (
+            f"Estimate of {self.workload.size_in_words}\n"
+            f"  attributes  {preview(self.schema.names, 12)}\n"
+            f"  note        {self.note}\n"
+            f"  guarantee   {self.guarantee}"
+        )
 
     def _repr_html_(self) -> str:
         """Show the estimate in a notebook."""
         rows = [
             ("note", self.note),
             ("records", f"about {self.total:,.0f}"),
-            ("attributes", ", ".join(self.schema.names[:12])),
+            ("attributes", preview(self.schema.names, 12)),
             *([("tables", self.fallback)] if self.fallback else []),
             ("guarantee", self.guarantee),
         ]

@@ -226,7 +226,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
         if given and quick and every[0].is_optimal:
             yield every.pop()
-    row_groups = RowGroups(workload, given, unit, centred)
+    row_groups = RowGroups(workload, given, unit, centred, has_lines=bool(lines))
     split = Candidate([], row_groups.bound_split)
     whole = [Candidate(row_groups.clusters, row_groups.bound_whole)] if row_groups.clusters else []
     yield from sorted([split, *whole], key=lambda candidate: candidate.bound(None)) if whole else [split]
@@ -236,9 +236,11 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
 class RowGroups:
     """Groups given by rows, beside tables: their clusters, and lower bounds on the loss, whole or split."""
 
-    def __init__(self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool) -> None:
+    def __init__(
+        self, workload: Workload, given: Sequence[int], unit: Unit, centred: bool, *, has_lines: bool = False
+    ) -> None:
         """Form clusters of the groups at indexes `given`; if `centred`, they may use the tables' total."""
-        self.schema, self.unit = workload.schema, unit
+        self.schema, self.unit, self.has_lines = workload.schema, unit, has_lines
         self.groups = [workload.groups[i] for i in given]
         self.columns = distinct_columns(self.groups) if given else None
         clusters = [] if self.columns is None else grown(self.schema, self.groups, self.columns)
@@ -300,6 +302,8 @@ class RowGroups:
         if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
+        if self.has_lines:  # their centres depend on all queries, and with these the tables' loss on each set
+            return max(math.fsum(given.values()), math.fsum(tables.values()))
         return math.fsum(math.hypot(given.get(a, 0.0), tables.get(a, 0.0)) for a in {*given, *tables})
 
     def _common_cells(self) -> int:

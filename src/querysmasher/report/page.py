@@ -109,7 +109,7 @@ def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL)
     present = f"whether {whose} {'is' if single else 'are'} in the table"
     delta, cost = delta_of(budget), budget.discrete_privacy_cost if discrete else budget.privacy_cost
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    detects = "the version" if replaces else "the record" if single else "the person"
+    detects = "the other version" if replaces else "the record" if single else "the person"
     rows = [("Guesses yes or no, and is right", "50%", _percent(guess))]
     for alarms in FALSE_ALARMS:
         said, detected = (_percent(part) for part in (alarms, power(budget, alarms, discrete=discrete)))

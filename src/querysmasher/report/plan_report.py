@@ -105,7 +105,9 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     queries = markup(
         "asked",
         schema=schema_table(plan.workload.schema),
-        families="".join(f" “{k}” counts {words}." for k, words in family_words(plan.workload).items()),
+        families="".join(
+            f" “{k.capitalize()}” counts {words}." for k, words in family_words(plan.workload).items()
+        ),
         weights=" Some queries have more weight than others." if len(weights) > 1 else None,
         workload=workload_table(plan.workload.groups),
     )
@@ -177,10 +179,10 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
-    relative = ", relative to its target," if plan.workload.has_targets else ""
     objective = OBJECTIVES.get(plan.objective, OBJECTIVES["worst"])  # a least cost keeps the largest error
-    what = objective.title + (relative if objective.largest else "")
-    certified = f"{what} of this plan is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
+    relative = ", relative to its target," if objective.largest and plan.workload.has_targets else ""
+    what = f"{objective.title} of this plan{relative}"
+    certified = f"{what} is certified to be within {percentage(plan.gap)} of {optimum(plan)}."
     bound = "The certificate is a lower bound, by duality, on the error of every such plan."
     limit_words = "The limit of all matrix mechanisms was not computed for this page."
     if dimension(plan.workload) <= QUICK if limit is None else limit:
@@ -239,7 +241,7 @@ def _budget(plan: Plan) -> Html:
     rows = zip(labels, tenths(parts), strict=True)
     some = f", {LISTED:,} of {len(plan.measured):,}" if len(plan.measured) > LISTED + 1 else ""
     summary = f"The attribute sets one by one{some}"
-    listed = scrolling(table(["Attribute set", "Share of the budget"], rows, numbers=[1]))
+    listed = scrolling(table(["Attribute set", "Budget share"], rows, numbers=[1]))
     return markup(
         "budget",
         caption=element("figcaption", "By number of attributes at a time."),

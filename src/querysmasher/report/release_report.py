@@ -240,15 +240,15 @@ def _estimated(release: Release, estimate: Estimate) -> tuple[tuple[str, str, st
     shown, left_out = fitting(schema, sets, MAX_CELLS, ESTIMATE_CELLS)
     each, mean = list(errors.each), errors.mean
     rows = [
-        (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _reach(error))
+        (" × ".join(error.tables[0]), f"{error.value:,.0f}", f"{error.share:.1%}", _interval(error))
         for error in (each[index] for index in in_order([-error.value for error in each])[:LISTED])
     ]
     how = (
         "This error was measured privately, as part of the budget, and its intervals hold whatever the "
         "estimate assumes."
         if mean.std is not None
-        else "This error was not measured. The figure is model-based: it shows what noise does, not what "
-        "nobody measured, and is usually too small."
+        else "This error was not measured. The figure is model-based: it assumes that the table is like the "
+        "estimate, so the true error is usually larger."
     )
     if mean.unbiased is not None:
         how += f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
@@ -259,7 +259,7 @@ def _estimated(release: Release, estimate: Estimate) -> tuple[tuple[str, str, st
     section = markup(
         "estimates",
         words=" ".join(filter(None, [said, how, estimate.fallback, "The largest errors:"])),
-        errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
+        errors=table(["table", "error", "of all records", "95% interval"], rows, numbers=[1, 2]),
         exact="one attribute" if schema.impossible_where else "one and two attributes",
         left_out=f" Not shown here: {count(left_out, 'larger table')}. {FOLLOWS}" if left_out else "",
         script=asset("estimate.js"),
@@ -284,7 +284,15 @@ def outside(values: Array, unbiased: Table) -> list[int]:
 
 
 def _reach(error: EstimateError) -> str:
+    """Say how an error is known."""
     if error.std is None:
         return f"{error.kind}: assumes that the table is like the estimate"
+    return f"{error.kind}; 95% interval {_interval(error)}"
+
+
+def _interval(error: EstimateError) -> str:
+    """Return the interval of an error as fractions of all records, if it was measured."""
+    if error.std is None:
+        return f"none: {error.kind}"
     low, high = (end / max(error.total, 1.0) for end in error.interval())
-    return f"{error.kind}; 95% interval {low:.1%} to {high:.1%}"
+    return f"{low:.1%} to {high:.1%}"
