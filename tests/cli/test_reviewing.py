@@ -147,6 +147,15 @@ def test_the_demo_on_made_up_people(run, folder, monkeypatch):
     assert everything["in_interval"] > 0.85
 
 
+def test_real_and_made_up_people_have_the_same_readable_columns():
+    pytest.importorskip("causaldata")
+    real, made_up = demo.load_people()[0], demo.made_up_people()[0].to_pandas()
+    assert list(real.columns) == list(made_up.columns)
+    for column in real.columns[:-1]:  # the last has numbers
+        assert set(made_up[column]) <= set(real[column])
+        assert all(isinstance(value, str) for value in real[column].unique())
+
+
 def test_people_are_made_up_where_the_package_is_missing(monkeypatch):
     monkeypatch.setattr(demo, "MADE_UP", 100)
     monkeypatch.setitem(__import__("sys").modules, "causaldata", None)

@@ -81,6 +81,8 @@ def test_groups_describe_themselves():
     )
     assert [g.describe() for g in workload] == ["b (identity) × a (prefix)", "a, b (affine)", "total"]
     assert repr(workload) == "Workload(11 queries in 3 groups: 1 on no attribute, 2 on 2 attributes)"
+    single = qs.where(workload.schema, "a == 0").within(5)
+    assert repr(single) == "Workload(1 query in 1 group: 1 on 1 attribute; 1 with a target)"
 
 
 def test_a_workload_beyond_what_len_can_say_is_still_counted():
