@@ -24,6 +24,7 @@ from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Measured, Solution
+from querysmasher.planning.split import separate
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -90,7 +91,11 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
     best = at(search.at(1.0))
     if options.lines:
         near = best.certificate.bound >= limits().worthwhile * best.certificate.value
-        if near or max(workload.schema.sizes[a] for a in options.lines) > limits().dense_values:
+        most = min(limits().light_cells, limits().axis_values) if near else limits().dense_values
+        if max(workload.schema.sizes[a] for a in options.lines) > most:
+            return best
+        sets = split_sets(workload, even, (), public_total=budget.unit.total_is_public) if near else ()
+        if any(block.cells > most for s in sets for _, block in separate(s.terms)[1]):
             return best
         return min(best, at(even, options=replace(options, lines=())), key=attrgetter("weighted_loss"))
     if search.is_exact or best.centres == even:

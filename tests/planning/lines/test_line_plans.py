@@ -240,3 +240,18 @@ def test_lines_are_never_worse_than_uniform_centres(seed):
         plan = qs.plan(workload, qs.PrivacyCost(1.0))
     even = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")
     assert plan.weighted_rmse <= even.weighted_rmse * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_short_lines_are_never_worse_than_uniform_centres(seed):
+    """The certificate of a line is about lines: uniform centres may be better, and are quick to try."""
+    random = np.random.default_rng(seed)
+    schema = qs.Schema.of(a=50, b=111, c=12)
+    windows = qs.ranges(schema, "a", np.arange(42), np.arange(42) + 8)
+    some, more = (
+        qs.ranges(schema, "b", *np.sort(random.integers(0, 111, (2, count)), axis=0)) for count in (28, 62)
+    )
+    workload = qs.queries(schema, a=windows, b=some) + 0.5 * qs.queries(schema, b=more)
+    workload += 2.5 * qs.queries(schema, a="identity", c="range")
+    even = qs.plan(workload, COST, centering="uniform")
+    assert qs.plan(workload, COST).weighted_loss <= even.weighted_loss * (1 + 1e-3)

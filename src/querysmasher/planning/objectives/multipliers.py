@@ -81,7 +81,7 @@ class Scopes:
                 same = len(names) == 1 and names[0] not in differ  # as seen from every value
                 kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
             several = sum(not fixed for fixed, _ in kinds) > 1
-            large = added and several and prod(f.cells for f in group.families) > limits().dense_cells
+            large = added and several and prod(f.cells for f in group.families) > limits().threaded_cells
             numbers = []
             for (names, family), (uniform, same) in zip(group.parts(), kinds, strict=True):
                 fixed = uniform or large

@@ -113,14 +113,12 @@ class Reallocation:
 
     def _solved(self, x: Array, losses: Array | None, most: float = math.inf) -> tuple[Array, float]:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""
-        rows, classes = [self._expected], [self.table.classes]
+        rows, classes = self._expected, self.table.classes
         if self.table.near:
             joined = np.array(list(self.table.near))
-            rows.append(self.table.terms(joined) / self.squares[joined[:, :1]])
-            classes.append(classes[0][joined[:, 0]])
-        point = _InteriorPoint(
-            np.concatenate(rows), np.concatenate(classes), self.table.spent, self.cost, losses, x
-        )
+            rows = np.concatenate([rows, self.table.terms(joined) / self.squares[joined[:, :1]]])
+            classes = np.concatenate([classes, classes[joined[:, 0]]])
+        point = _InteriorPoint(rows, classes, self.table.spent, self.cost, losses, x)
         for _ in range(30):  # about 10 suffice, unless a point circles around the optimum
             if point.is_close() or point.bound > most:
                 break
