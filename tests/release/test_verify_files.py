@@ -53,7 +53,7 @@ def test_a_correct_folder(plan, tmp_path):
     assert verdict.ok
     found = statuses(verdict)
     assert [found[name] for name in ("plan.qs", "errors.csv", "summary.json")] == [OK] * 3
-    assert "it costs 1, of 1 allowed" in text(verdict, "plan.qs")
+    assert "it costs 1 of 1 allowed" in text(verdict, "plan.qs")
 
 
 def test_another_plan_is_found(folder, plan):
