@@ -273,10 +273,12 @@ class VarianceTable:
 
     def terms(self, queries: Integers) -> Array:
         """Return the terms of queries: each is an entry, and a row of every cluster."""
-        column_of, starts = self._column_of[queries[:, 0]], np.cumsum([0, *map(len, self.columns)])
-        values = np.append(np.concatenate(self.columns), 1.0)
-        index = np.where(column_of < len(self.columns), starts[column_of] + queries[:, 1:, None], -1)
-        return np.asarray(values[index].prod(axis=1))
+        column_of = self._column_of[queries[:, 0]]
+        rows, values = np.broadcast_to(queries[:, 1:, None], column_of.shape), np.ones(column_of.shape)
+        for column in np.unique(column_of[column_of < len(self.columns)]):  # they may be too large to join
+            used = column_of == column
+            values[used] = self.columns[column][rows[used]]
+        return np.asarray(values.prod(axis=1))
 
     # --- largest variances ---
 
@@ -319,8 +321,7 @@ class VarianceTable:
 
     def _queries(self, numbers: Integers) -> Integers:
         """Return the first query of each entry: its number, and its row of every cluster."""
-        rows = np.zeros((len(numbers), self._column_of.shape[1]), dtype=np.intp)
-        return np.concatenate([numbers[:, None], rows], axis=1)
+        return np.pad(numbers[:, None], ((0, 0), (0, self._column_of.shape[1])))
 
     def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Integers]]:
         """Yield small entries of one cluster and equal size, their `most` largest variances and queries.

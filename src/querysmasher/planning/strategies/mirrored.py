@@ -239,18 +239,18 @@ class MirroredStrategy(LineStrategy):
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
         finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
-        shift = self._at_balance * (finest / self.diagonal.max())
-        kernel, extra, shift = (np.rint(scale * x).astype(np.int64) for x in (amplitude, self.extra, shift))
-        return Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
-
-    @cached_property
-    def _at_balance(self) -> Array:
-        """Bw of the planned rows: integers near its multiples are as good a shift as any (`line`)."""
-        return self.answers_whole(self.balance)
+        kernel, extra = (np.rint(scale * rows).astype(np.int64) for rows in (amplitude, self.extra))
+        shift = np.zeros(n + len(extra), dtype=np.int64)
+        plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
+        whole = self._unshifted(plain)
+        if whole.spectrum.min() <= 0.0:
+            return plain  # frequencies are lost
+        return replace(plain, shift=np.rint(whole.answers_whole(whole.balance)).astype(np.int64))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        kept = self._unshifted(cast("Mirrored", rounded.factors[0][1])).spectrum.min() > 0
-        return 1.0 if kept else math.inf  # if not, frequencies are lost
+        factor = cast("Mirrored", rounded.factors[0][1])
+        kept = factor.shift.any() or self._unshifted(factor).spectrum.min() > 0  # if not, none is shifted
+        return 1.0 if kept else math.inf
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
