@@ -152,6 +152,10 @@ class CountedOnce:
         self._fits = sum(math.prod(schema.shape(names)) for names in self._sets) <= most
         self._kept: dict[AttributeSet, Counts] = {}
 
+    def __repr__(self) -> str:
+        """Return the attribute sets, and nothing about the table."""
+        return f"CountedOnce({self._sets})"
+
     def records(self) -> int:
         """Return the number of counted records."""
         return self._counter.records()

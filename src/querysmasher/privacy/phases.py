@@ -55,6 +55,10 @@ class Phases:
         self._allowed = Fraction(noise.distribution.allowed_cost(budget))
         self._spent = Fraction(0)
 
+    def __repr__(self) -> str:
+        """Return what is spent, and nothing about the table."""
+        return f"Phases(spent {float(self._spent):.4g} of {float(self._allowed):.4g})"
+
     @property
     def spent(self) -> Fraction:
         """The exact privacy cost of all phases so far, including one that failed."""
