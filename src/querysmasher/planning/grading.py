@@ -30,17 +30,16 @@ def lengths(rows: Array) -> Array:
     return result
 
 
-def are_far_apart(rows: Array) -> bool:
+def are_far_apart(rows: Array, ratio: float = TAME) -> bool:
     """Return whether some rows are so much shorter than others that a Gram matrix would lose their digits."""
     sizes = lengths(rows)
     sizes = sizes[sizes > 0]
-    return bool(sizes.size) and float(sizes.max()) > TAME * float(sizes.min())
+    return bool(sizes.size) and float(sizes.max()) > ratio * float(sizes.min())
 
 
 def is_graded(root: Array) -> bool:
     """Return whether squaring a root's rows would lose the shortest of them."""
-    squares = np.einsum("ij,ij->i", root, root)
-    return float(squares.min()) < ROUNDING * float(squares.max())
+    return are_far_apart(root, 1 / math.sqrt(ROUNDING))
 
 
 def graded_root(rows: Array) -> Array:

@@ -115,7 +115,8 @@ class Search:
             elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            last, trial = trial, self._tried(multipliers, centres)
+            precision = 1.0 if self.mean else max(goal / (2 * tolerance), 1.0)
+            last, trial = trial, self._tried(multipliers, centres, precision)
             if trial is None:  # queries of hardly any weight are lost in rounding errors
                 self._floor, trial = 5 * self._floor, last
                 multipliers = self._stepped(trial) if trial else multipliers
@@ -123,8 +124,8 @@ class Search:
             settled, rise = trial.bound < highest * (1 + tolerance), trial.bound - highest
             far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
             highest = max(trial.bound, highest)
-            goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
             if not far:
+                goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
                 self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial)
             if settled and centres is None:
@@ -153,10 +154,10 @@ class Search:
         first = replace(first, groups=first.groups * plan.weighted_loss)
         return self._of_best_sum(first, self._tabulated(plan, first))
 
-    def _tried(self, multipliers: Multipliers, centres: Centres | None) -> Trial | None:
+    def _tried(self, multipliers: Multipliers, centres: Centres | None, precision: float) -> Trial | None:
         """Plan with some multipliers, and keep the bound that this proves; None if queries are lost."""
         weighted = multipliers.weighted(self.squares, added=self.mean)
-        plan = self.replan(weighted, centres, 1 / (1 + self._weight))
+        plan = self.replan(weighted, centres, precision / (1 + self._weight))
         total, estimator = float(multipliers.groups.sum()), plan.estimator
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])

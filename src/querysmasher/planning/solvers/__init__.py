@@ -9,13 +9,9 @@ method           block                                                          
 ``dense``        at most 3,000 cells (4,500 if all queries tie the attributes,   within the tolerance
                  6,000 on one attribute), or thin: few queries on many cells
 ``structured``   up to 20 million cells                                          near-optimal, with a gap
-(none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================
 
 If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, and the better one is kept.
-
-``plan(solver="dense")`` uses the dense method up to 12,000 cells; ``plan(solver="structured")`` uses the
-structured one for every block of several attributes.
 """
 
 from __future__ import annotations
@@ -36,17 +32,13 @@ SOLVERS = ("optimal", "dense", "structured")
 METHODS = {
     "circulant": "the queries look the same from every cell, so the optimum has a closed form",
     "dense": "the block is small, or has few queries, so it is solved to the requested tolerance",
-    "structured": "the block has too many cells to be written out, so strategies are diagonal in a product "
-    "basis",
-    "fourier": "the block has too many cells to be written out, and a filter does better here than a "
-    "product basis",
+    "structured": "there are too many cells to write out, so strategies are diagonal in a product basis",
+    "fourier": "there are too many cells to write out, and a filter does better than a product basis",
     "whole": "the queries are measured together, without splitting: no mechanism is more accurate",
     "line": "several families use the attribute, so it has a separate centre on every attribute set",
-    "mirrored": "the attribute has too many values for a matrix, so it is measured by a filter that reflects "
-    "at its ends",
+    "mirrored": "the attribute has very many values, so a filter that reflects at its ends measures it",
     "coarse": "no query distinguishes some values of the attribute, so only their sums are measured",
-    "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
-    "counted with one precision each",
+    "tree": "the hierarchy of very many values is a tree, so its nodes are counted with one precision each",
 }
 """Reasons to choose a method, by its name."""
 

@@ -8,23 +8,21 @@ strategy of unit cost has a root loss below the nuclear norm of W P^½, the sum 
 Σ_j s_j √p_j, s the diagonal of S = G^½, and p ∝ s² is best: ‖s‖.
 
 *One integral.* tr M^½ = (2/π) ∫ tr M(M + t²)⁻¹ dt, t from 0 to ∞. In log t, the integrand of each eigenvalue
-is a hyperbolic secant, for which the trapezium rule of step h is wrong by a factor of at most 1 ± ε,
-ε = 2 Σ_k sech(kπ²/h) (Poisson's summation formula). All terms are positive: leaving some out only lowers the
-sum. So a bound is certified.
+is a hyperbolic secant, for which the trapezium rule of step h errs by a factor of at most 1 ± ε, ε = 2 Σ_k
+sech(kπ²/h) (Poisson's summation formula). All terms are positive, so leaving some out gives a bound.
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition:
 
 *Exchangeable values.* Values of an axis are exchangeable if exchanging any two of them changes no term's Gram
-matrix. The value of a design is concave in its weights p, so some best weights are equal on
-all cells that exchanges turn into each other: one number for every combination of classes of values. With
-such weights P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every
-axis the basis has one vector per class that is constant on it, and for each class of k values k − 1 others,
-which vanish outside it and sum to zero. Vectors of the first sort stay together. Each of the others gives the
-same matrix, which is decomposed once. So no matrix is larger than the number of kinds of cells, and the
-optimum itself is found: steps p ← p·v² / Σ with the leverages v never lower the value. For the polar factor U
-of RP^½ and any weights q it is at least tr(UᵀRQ^½) = Σ_j v_j √(p_j q_j), which is (Σpv²)^½ ≥ Σpv = tr M^½ at
-the next weights. Tables of a census by race and age have 7,360 cells of 200 kinds.
+matrix. The value of a design is concave in its weights p, so some best weights are equal on all cells that
+exchanges turn into each other: one number for every combination of classes of values. With such weights
+P^½GP^½ commutes with all exchanges, so an orthogonal basis makes it block diagonal. On every axis the basis
+has one vector per class that is constant on it, and for each class of k values k − 1 others, which vanish
+outside it and sum to zero. Vectors of the first sort stay together. Each of the others gives the same matrix,
+which is decomposed once. So no matrix is larger than the number of kinds of cells, and the optimum is found:
+steps p ← p·v² / Σ with the leverages v never lower the value. For the polar factor U of RP^½ and any weights
+q it is at least tr(UᵀRQ^½) = Σ_j v_j √(p_j q_j), which is (Σpv²)^½ ≥ Σpv = tr M^½ at the next weights.
 
 *Sums of Kronecker products.* For a Gram matrix G = Σ_k c_k ⊗_i G_ki + TᵀT and weights p = ⊗p_i, two bounds on
 tr M^½, M = P^½GP^½, need only matrices over one axis.
@@ -44,12 +42,11 @@ With one product and few rows: in the product's eigenbasis M = D + UᵀU, D diag
 the difference of the integrals for M and for D: its terms are positive too. Of several products one is
 treated so, and the squared bound of the others is added: (tr (A + B)^½)² ≥ (tr A^½)² + (tr B^½)².
 
-*Lines.* If queries are a filter in some basis (`lines.filters`), ‖s‖ takes a few transforms.
-Ranges of given lengths at all positions, reflected where they pass an end, are a filter with the root F²
-(`lines.gram`), and so are single values and the total. Let W have the rows that lie inside, and E those that
-pass an end. The polar factor U of all, restricted to the rows of W, has norm one at most:
-tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j, and the best p gives Σ_j (F² − F⁻²EᵀE)_jj². Only the first cells of E
-matter.
+*Lines.* If queries are a filter in some basis (`lines.filters`), ‖s‖ takes a few transforms. Ranges of given
+lengths at all positions, reflected where they pass an end, are a filter with the root F² (`lines.gram`), and
+so are single values and the total. Let W have the rows that lie inside, and E those that pass an end. The
+polar factor U of all, restricted to the rows of W, has norm one at most: tr UᵀWP^½ = Σ_j (F⁻²WᵀW)_jj √p_j,
+and the best p gives Σ_j (F² − F⁻²EᵀE)_jj². Only E's first cells matter.
 
 Otherwise the integral takes a recurrence. The inverse T of the Gram matrix G₀ of weighted prefixes is the
 Laplacian of a path: conductance 1/ω_j between values j and j+1, and 1/ω_{n−1} from the last value to the

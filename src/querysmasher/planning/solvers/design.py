@@ -8,11 +8,9 @@ V = RᵀM^{-½}R and, with the leverages v = diag V, both bounds at once:
 
 so every iterate is certified, and at the optimum v_j = tr M^½ wherever p_j > 0.
 
-One square root comes close already. At equal weights V is proportional to G^½, with diagonal s, and the next
-weights p ∝ s² have tr(M^½)² ≥ Σs². For the sum of the singular values of X = RP^½ is at least tr(UᵀX) for
-every U with orthonormal columns or rows, and for the polar factor U of R = UG^½ this is Σ_j s_j √p_j = ‖s‖.
-Where G has full rank and no centre is to be kept, D G^½ D with D = diag(s^{-½}) is a strategy of unit
-sensitivity besides, so that Σs² ≤ L ≤ Σ_ij √s_i G_ij √s_j (G^{-½})_ij; the search for centres uses it.
+One square root comes close already. With s the diagonal of G^½, p ∝ s² has tr(M^½)² ≥ Σs² (`bounds`). Where G
+has full rank and no centre is to be kept, D G^½ D with D = diag(s^{-½}) is a strategy of unit sensitivity, so
+that Σs² ≤ L ≤ Σ_ij √s_i G_ij √s_j (G^{-½})_ij; the search for centres uses it.
 
 Two iterations find the optimum. The accelerated fixed point takes a few steps where the optimum is dense
 (prefixes, ranges, marginals). Where it is sparse, a primal-dual interior point takes over, on the cells that
@@ -92,17 +90,22 @@ class Design(Iterate):
             M += X @ X.T  # a symmetric product takes half the work
         eigenvalues, Q = np.linalg.eigh(M)
         if eigenvalues[0] < ROUNDING * eigenvalues[-1]:  # too few digits are left
-            return cls.of(p, *graded_decomposition(R, p))
+            _refine(eigenvalues, Q, R * np.sqrt(p))
+            if is_graded(R) or eigenvalues[0] < ROUNDING**2 * eigenvalues[-1]:
+                return cls.of(p, *graded_decomposition(R, p))
         return cls.of(p, np.sqrt(eigenvalues), Q.T @ R)
 
     @classmethod
-    def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
+    def of_gram(cls, gram: Array, rank: int, p: Array, root: Array | None = None) -> Design:
         """Evaluate the weights p, given G = RᵀR and its rank: one decomposition, and no matrix product.
 
-        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
+        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}. Small s²,
+        which lose their digits there, are those of RP^½ on the span of their vectors, if R is given.
         """
         r = np.sqrt(p)
         eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
+        if root is not None and eigenvalues[-rank] < math.sqrt(ROUNDING) * eigenvalues[-1]:
+            _refine(eigenvalues, U, (root * r).T)
         squares = eigenvalues[-rank:]
         s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
         return Design.of(p, s, s[:, None] * U[:, -rank:].T / r)
@@ -144,8 +147,8 @@ class Levelled(Design):
     gram: Array
 
     @classmethod
-    def of_gram(cls, gram: Array, rank: int, p: Array) -> Levelled:
-        plain = Design.of_gram(gram, rank, p)
+    def of_gram(cls, gram: Array, rank: int, p: Array, root: Array | None = None) -> Levelled:
+        plain = Design.of_gram(gram, rank, p, root)
         return cls(p, plain.leverages, plain.trace_root, plain.roots, plain.image, gram)
 
     @cached_property
@@ -164,6 +167,14 @@ class Levelled(Design):
     def strategy(self) -> Array:
         """Return the rows B = M^{-¼}RD, if G is regular."""
         return self.image / np.sqrt(self.roots[:, None] * self.leverages)
+
+
+def _refine(eigenvalues: Array, vectors: Array, rows: Array) -> None:
+    """Restore digits of the small eigenvalues of rows·rowsᵀ, from the rows on the span of their vectors."""
+    low = int(np.searchsorted(eigenvalues, math.sqrt(ROUNDING) * eigenvalues[-1]))
+    projected = vectors[:, :low].T @ rows
+    eigenvalues[:low], turn = np.linalg.eigh(projected @ projected.T)
+    vectors[:, :low] = vectors[:, :low] @ turn
 
 
 def _pieces(cells: int, rank: int) -> list[slice]:
@@ -188,8 +199,8 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
     gram = R.T @ R
 
     def at(p: Array) -> Iterate:
-        design = Design.of_gram(gram, rank, p)
-        if design.roots[0] ** 2 < ROUNDING * design.roots[-1] ** 2:
+        design = Design.of_gram(gram, rank, p, R)
+        if design.roots[0] < ROUNDING * design.roots[-1]:
             return Design.of(p, *graded_decomposition(R, p))
         is_lost = design.roots[0] < 1e-4 * design.roots[-1]  # half the digits of its image
         return Iterate(p, design.leverages, design.trace_root) if is_lost else design
