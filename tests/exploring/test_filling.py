@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import querysmasher as qs
-from querysmasher.exploring.explore import Direct, Request
+from querysmasher.exploring.explore import LeastErrorCosts, Request
 from querysmasher.exploring.filling import Parts, fill, filled
 
 PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
@@ -60,17 +60,18 @@ def test_nothing_to_learn_is_not_measured():
 
 
 def test_what_the_plan_of_least_error_lacks_is_shared_in_proportion():
-    direct = Direct(0.5, {(): 1.0, (0,): 2.0, (1,): 5.0})
+    direct = LeastErrorCosts(0.5, {(): 1.0, (0,): 2.0, (1,): 5.0})
     assert direct.missing({(0,): 2.5, (1,): 1.0}, 10.0) == {(): 2.0, (1,): 8.0}
     assert direct.missing({}, 0.0) == {}
-    assert Direct().missing({}, 1.0) == {}
+    assert LeastErrorCosts().missing({}, 1.0) == {}
 
 
 def test_how_dense_a_table_is_depends_on_its_records():
     schema = qs.Schema.of(a=3, b=4, c=2)
     asked, budget = Request(qs.marginals(schema, 3)), qs.ApproxDP(1.0, 1e-9)
     weights = [
-        Direct.of(asked, budget, total, budget.privacy_cost).weight for total in (-5, 100, 25_000, 1e6)
+        LeastErrorCosts.of(asked, budget, total, budget.privacy_cost).weight
+        for total in (-5, 100, 25_000, 1e6)
     ]
     assert weights[:2] == [0, 0]
     assert 0 < weights[2] < 1

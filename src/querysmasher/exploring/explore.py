@@ -210,7 +210,7 @@ SURELY = 10
 
 
 @dataclass(frozen=True)
-class Direct:
+class LeastErrorCosts:
     """The costs of the plan of least error, and the fraction of the budget to spend as it does."""
 
     weight: float = 0.0
@@ -219,7 +219,7 @@ class Direct:
     """The privacy cost of each set in the plan."""
 
     @classmethod
-    def of(cls, request: Request, budget: Budget, total: float, cost: float) -> Direct:
+    def of(cls, request: Request, budget: Budget, total: float, cost: float) -> LeastErrorCosts:
         """Return costs and fraction for a table of `total` records, at the privacy cost `cost` in all."""
         schema, unit = request.schema, budget.unit
         sizes = [math.prod(schema.sizes[a] for a in subset) for subset in request.weights]
@@ -247,7 +247,7 @@ class Course:
 
     request: Request
     journal: Journal
-    _direct: Direct = field(default_factory=Direct)
+    _direct: LeastErrorCosts = field(default_factory=LeastErrorCosts)
 
     def run(self) -> Release:
         """Explore, and return everything that was measured."""
@@ -258,7 +258,7 @@ class Course:
         total = journal.measure_size(TOTAL * budget)
         spare = budget - float(phases.spent - before)
         sizes = {subset: self.request.schema.sizes[subset[0]] for subset in self.request.singles}
-        self._direct = Direct.of(self.request, journal.budget, total, budget)
+        self._direct = LeastErrorCosts.of(self.request, journal.budget, total, budget)
         if self._direct.weight == 1:
             journal.measure("all parts", self._direct.missing(journal.spent, spare))
         elif not self.request.pairs:

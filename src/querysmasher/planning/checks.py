@@ -93,13 +93,13 @@ def _squares(family: Family) -> tuple[float, float]:
 
 def nothing_in(workload: Workload, unit: Unit, which: str = "all its queries") -> PlanError | None:
     """Return an error if all queries are zero, or ask only for the number of records and that is public."""
-    asks = [[_tells(family) for family in group.families] for group in workload]
+    asks = [[_distinctions(family) for family in group.families] for group in workload]
     some = [any(varied for _, varied in families) for families in asks if all(some for some, _ in families)]
     nothing = not (any(some) if unit.total_is_public else some)
     return nothing_to_measure(which, public=bool(some)) if nothing else None
 
 
-def _tells(family: Family) -> tuple[bool, bool]:
+def _distinctions(family: Family) -> tuple[bool, bool]:
     """Return whether some query of a family is not zero, and whether one distinguishes values."""
     if family.structure is not Structure.ROWS or family.spans() is not None:
         return True, family.cells > 1 and not is_total(family)

@@ -52,8 +52,8 @@ def plan(
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanism: "querysmasher" (the default); "whole", which measures a few queries without splitting them,
             at the optimum over all mechanisms; or "residual", "basis" or "fourier": ResidualPlanner,
-            ResidualPlanner+ and Weighted Fourier Factorizations, which are simpler and never more accurate
-            than the default.
+            ResidualPlanner+ and Weighted Fourier Factorizations, which are simpler. The default is at least
+            as accurate, up to the tolerance.
         solver: the numerical method. "optimal" chooses by size (the table in
             `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which
             method is chosen, and why. The name of a mechanism selects that mechanism.
