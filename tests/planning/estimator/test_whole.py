@@ -147,3 +147,22 @@ def test_rows_that_are_known_already_are_only_measured_again(scale, variance):
         assert found == pytest.approx(1 / (1 / variance + 1 / alone), rel=1e-6)
         for group in workload:
             assert np.all(combination.variances(group) <= plan.estimator.variances(group) * (1 + 1e-12))
+
+
+def test_the_total_of_all_ranges_is_known_without_writing_them_out(monkeypatch):
+    """All ranges of 1,320 values would take 9 GB."""
+    schema = qs.Schema.of(a=30, b=3)
+    workload = qs.queries(schema, a="range", b="identity")
+    rows = np.zeros((1, 30, 3))
+    rows[0, :10, 1] = 1.0
+    one = whole((0, 1), (np.arange(30), np.arange(3)), rows)
+    (group,), plan = workload, plan_split(workload)
+    expected = CombinedEstimator(plan.estimator, [one]).variances(group).sum()
+
+    def written_out(family):
+        raise AssertionError(f"{family} is written out")
+
+    monkeypatch.setattr(type(group.families[0]), "matrix", written_out)
+    combination = CombinedEstimator(plan_split(workload).estimator, [one])
+    assert combination.total(group) == pytest.approx(expected, rel=1e-9)
+    assert combination.total(group) < plan.estimator.total(group)

@@ -164,9 +164,8 @@ class Estimator:
 
     def knows(self, group: Group) -> bool:
         """Return whether every set on which the group leaves something is measured completely."""
-        return all(
-            self.measures(attributes) and self.is_full(attributes) for attributes, _ in self.parts(group)
-        )
+        sets = (attributes for attributes, _ in self.parts(group, summed=True))
+        return all(self.measures(attributes) and self.is_full(attributes) for attributes in sets)
 
     def measures(self, attributes: AttributeSet) -> bool:
         """Return whether a set is measured, or is that of a public total."""
