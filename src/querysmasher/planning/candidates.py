@@ -299,7 +299,7 @@ class RowGroups:
         It is infinite if planning would take long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
+        if self.clusters and (entries > CHUNK or self._common_cells() > limits().split_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         if self.has_lines:  # their centres depend on all queries, and with these the tables' loss on each set

@@ -166,3 +166,14 @@ def test_the_total_of_all_ranges_is_known_without_writing_them_out(monkeypatch):
     combination = CombinedEstimator(plan_split(workload).estimator, [one])
     assert combination.total(group) == pytest.approx(expected, rel=1e-9)
     assert combination.total(group) < plan.estimator.total(group)
+
+
+def test_ranges_of_few_ends_beside_a_whole_query_are_answered():
+    """Rounding errors of long queries are small beside the queries, not beside their means over all cells."""
+    schema = qs.Schema.of(a=309, b=254, c=11)
+    first, last = np.sort(np.random.default_rng(0).integers(0, 309, (2, 20)), axis=0)
+    workload = qs.queries(schema, a=qs.ranges(schema, "a", first, last), b="range")
+    workload += 1.5 * qs.queries(schema, a="prefix", c="range") + 3 * qs.queries(schema, c="prefix")
+    plan = qs.plan(workload + 4 * qs.where(schema, "a < 103 and c == 1"), qs.PrivacyCost(1.0))
+    assert plan.whole == (3,)
+    assert plan.rmse == pytest.approx(math.sqrt(plan.variances(plan.workload).mean()), rel=1e-9)

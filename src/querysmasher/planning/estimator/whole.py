@@ -305,7 +305,8 @@ class CombinedEstimator(Estimator):
             elif not self.is_full(subset):
                 (noise,) = self._projector.measured[subset]
                 inside = math.prod(self._projector.factors(noise, parts, group))
-                left += np.maximum(squared_lengths([((), part.rows) for part in parts]) - inside, 0.0)
+                every = squared_lengths([((), part.rows) for part in parts])
+                left += np.where(inside < (1 - RANK) * every, every - inside, 0.0)
                 if (part := self.known_parts.get(subset)) is not None and part.outside is not None:
                     products[..., part.at] += _contracted(part.outside, subset, tensors)
         return products, left, lengths

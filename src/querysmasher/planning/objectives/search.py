@@ -98,10 +98,11 @@ class Search:
     def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
 
-        The search ends when the certified gap is below a goal. The goal starts at the tolerance and rises
-        with every plan, faster when plans no longer narrow the gap. While the bound rises, every plan chooses
-        its centres. Then those of the best plan are kept, because a bound holds only around the same centres.
-        When the bound rises no more, small families are merged, if the mechanism allows it.
+        The search ends when the certified gap is below a goal, which rises from the tolerance with every
+        plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to half the
+        goal. While the bound rises, every plan chooses its centres. Then those of the best plan are kept, as
+        a bound holds only around them. When it rises no more, small families are merged, if the mechanism
+        allows it.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
