@@ -19,7 +19,7 @@ BEST = {"centering": "optimized"}
 plan_uniform = partial(qs.plan, **UNIFORM)
 SPLIT = {"whole_work": 0, "beside_work": 0}
 """Limits under which no query is measured whole."""
-ROWS_WHOLE = {"whole_work": 0, "split_cells": -1}
+ROWS_WHOLE = {"whole_work": 0, "threaded_cells": -1}
 """Limits under which queries given by rows are measured whole, beside the others."""
 UNITS = [{}, {"neighbours": "replace_one"}, {"records_per_person": 3}]
 """Units of privacy: one record added or removed, one replaced, three of a person added or removed."""

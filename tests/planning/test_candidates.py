@@ -162,7 +162,7 @@ def test_queries_that_split_well_are_split(seed):
     workload, budget = comparisons(seed), qs.zCDP(0.5, neighbours="replace_one")
     plan = plan_large(workload, budget)
     assert not plan.whole
-    whole = plan_large(workload, budget, split_cells=-1)
+    whole = plan_large(workload, budget, threaded_cells=-1)
     assert len(whole.whole) == sum(len(group.attributes) == 2 for group in workload)
     assert whole.weighted_loss > 1.3 * plan.weighted_loss
 

@@ -189,7 +189,7 @@ def test_predicates_on_many_sets_beside_tables():
     workload = predicates(10, (6, 5, 4, 5, 4), most=3)
     tables = qs.all_kway(workload.schema, [1, 2], "prefix")
     asked = tables + len(tables) / 10 * workload
-    with limited(merged_cells=120, split_cells=-1):
+    with limited(merged_cells=120, threaded_cells=-1):
         plan = qs.plan(asked, COST)
     assert len([m for m in plan.measured if m.whole]) > 1
     assert plan.whole == tuple(range(len(tables.groups), len(asked.groups)))

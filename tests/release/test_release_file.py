@@ -37,7 +37,7 @@ RELEASES = {
     "rounded": (lambda: rich(qs.PrivacyCost(1.0), **BEST), "rounded"),
     "whole": (lambda: rich(qs.PrivacyCost(1.0), {}, **BEST), "rounded"),
     "mixture": (
-        lambda: rich(qs.PrivacyCost(1.0), {"whole_work": 0, "split_cells": -1}, **BEST),
+        lambda: rich(qs.PrivacyCost(1.0), {"whole_work": 0, "threaded_cells": -1}, **BEST),
         "rounded",
     ),
     "structured": (

@@ -19,7 +19,6 @@ bound of an attribute set, for the parts of split queries. A candidate's bound i
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -208,9 +207,6 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     count, most = len(workload.groups), limits()
     names = {workload.schema.names[a] for a in lines}
     given = [i for i, group in enumerate(workload) if _is_few(group) and names.isdisjoint(group.attributes)]
-    if len(given) < count:
-        asked_by = Counter(name for group in workload for name in group.attributes)
-        given = [i for i in given if not _is_separate(workload.groups[i], asked_by)]
     work = most.whole_work if len(given) == count else min(most.whole_work, most.beside_work)
     cells = math.prod(workload.schema.sizes[a] for a in _attributes(workload.schema, workload))
     rows = sum(math.prod(map(height, group.families)) for group in workload)
@@ -299,7 +295,7 @@ class RowGroups:
         It is infinite if planning would take long: then they are split only if nothing else can be measured.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._common_cells() > limits().split_cells):
+        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         if self.has_lines:  # their centres depend on all queries, and with these the tables' loss on each set
@@ -313,13 +309,6 @@ class RowGroups:
         tables, given = (np.array([[a in g.attributes for a in names] for g in x]) for x in groups)
         sizes = (float((tables @ (logs * on)).max()) for on in given if len(tables))
         return round(math.exp(max(sizes, default=-math.inf)))
-
-
-def _is_separate(group: Group, asked_by: Counter[str]) -> bool:
-    """Return whether a group is a product on attributes that no other uses: then splitting loses nothing."""
-    entries = group.rows * math.prod(family.cells for family in group.families)
-    untied = len(group.families) == len(group.attributes) and entries <= CHUNK
-    return untied and all(asked_by[name] == 1 for name in group.attributes)
 
 
 def _is_few(group: Group) -> bool:

@@ -61,8 +61,6 @@ class PlanningLimits:
     """Maximum number of values of a line whose strategy is written out."""
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
-    split_cells: int = 1_500
-    """Maximum number of cells of tables beside which predicates may be split."""
     mixed_values: int = 40
     """The same for an attribute that several families ask about, in a plan for the mean error."""
     most_values: int = 1_000_000
@@ -78,8 +76,8 @@ class PlanningLimits:
 
     light_cells: int = 300
     """Maximum number of cells of a block, or of values of an attribute, that takes milliseconds."""
-    threaded_cells: int = 1_200
-    """Maximum number of cells of a block for one core."""
+    threaded_cells: int = 1_500
+    """Maximum number of cells of a block for one core, and of predicates that are split beside tables."""
     interior_work: float = 5e8
     """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500

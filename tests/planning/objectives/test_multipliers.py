@@ -59,7 +59,7 @@ def test_a_plan_of_joined_queries_says_which_groups_are_whole():
     few = [qs.where(schema, f"a < {i} or b + c < {i + 2}") for i in range(1, 5)]
     workload = 10 * few[0] + qs.all_kway(schema, [1, 2], "prefix") + 10 * sum(few[1:])
     assert len(Joined.of(workload).workload.groups) == len(workload.groups) - 3
-    with limited(whole_work=0, split_cells=-1):
+    with limited(whole_work=0, threaded_cells=-1):
         plan = qs.plan(workload, COST)
     last = len(workload.groups)
     assert plan.whole == (0, last - 3, last - 2, last - 1)
