@@ -209,8 +209,8 @@ def test_queries_without_targets_get_a_little_more_than_the_least_cost(monkeypat
     [
         ("reallocation.CLOSE", 0.0, 23),
         ("reallocation.PRECISION", 1e-2, 23),
-        ("multipliers.MOST_STEP", 1e3, 35),
-        ("multipliers.MOST_STEP", 0.3, 35),
+        ("multipliers.MOST_STEP", 1e3, 88),
+        ("multipliers.MOST_STEP", 0.3, 88),
         ("search.FLOOR", 0.1, 3),
     ],
 )

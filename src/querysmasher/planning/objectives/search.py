@@ -99,9 +99,9 @@ class Search:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
 
         The search ends when the certified gap is below a goal, which rises from the tolerance with every
-        plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to half the
-        goal. While the bound rises, every plan chooses its centres. Then those of the best plan are kept, as
-        a bound holds only around them. When it rises no more, small families are merged, if the mechanism
+        plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to the goal,
+        too. While the bound rises, every plan chooses its centres. Then those of the best plan are kept, as a
+        bound holds only around them. When it rises no more, small families are merged, if the mechanism
         allows it.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
@@ -116,7 +116,7 @@ class Search:
             elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            precision = 1.0 if self.mean else max(goal / (2 * tolerance), 1.0)
+            precision = 1.0 if self.mean else goal / tolerance
             last, trial = trial, self._tried(multipliers, centres, precision)
             if trial is None:  # queries of hardly any weight are lost in rounding errors
                 self._floor, trial = 5 * self._floor, last

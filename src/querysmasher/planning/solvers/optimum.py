@@ -177,7 +177,7 @@ def _part_rows(part: Part, maps: list[Array]) -> Array:
 def solve_dense(block: Block, tolerance: float) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
-    target = tolerance / (100 if block.cells <= limits().light_cells else 4)
+    target = tolerance / 4 if block.cells > limits().light_cells else min(tolerance, 1e-3) / 100
     if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
         columns, back = equal_columns(root)
         root, start = root[:, columns], np.ones(len(columns))
