@@ -24,13 +24,13 @@ CLOSE = 1e-4
 """Maximum relative error of a variance."""
 
 ROUNDED, MOST_ROUNDED = 1.003**2, 2.5
-"""Maximum factor by which measuring in integers raises the weighted loss; larger if rows need more bits."""
+"""Maximum factor by which measuring in integers raises the weighted loss; larger where rows take all bits."""
 
 LONG = 10
 """Seconds after which a seed is printed."""
 
-MOST_BITS = 35
-"""Number of bits that 10⁸ records leave for the entries of a strategy."""
+ALL_BITS = 34
+"""Strategies with entries of more bits take all 35 that 10⁸ records leave."""
 
 
 # --- what is asked ---
@@ -130,10 +130,9 @@ def check(seed):
     np.testing.assert_allclose(scaled.variances(workload), found, rtol=1e-6, err_msg="scaled")
     assert math.isclose(scaled.weighted_loss, factor * plan.weighted_loss, rel_tol=1e-9), "scaled loss"
     grown, bits = measured(plan, weights, found)
-    if grown > ROUNDED:
+    if bits > ALL_BITS:  # fewer records leave enough
         assert grown <= MOST_ROUNDED, f"measured {grown}, {bits} bits"
         grown, bits = measured(plan, weights, found, max_records=10**4)
-        assert bits > MOST_BITS, "10⁸ records leave enough bits"
     assert grown <= ROUNDED, f"measured {grown}, {bits} bits"
     return "planned"
 
@@ -164,10 +163,7 @@ LOST = (
     30779,
     30795,
     83539,
-    300424,
     301492,
-    301718,
-    411134,
 )
 """Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
 

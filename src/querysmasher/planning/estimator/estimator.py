@@ -162,9 +162,9 @@ class Estimator:
             raise unanswerable(group, "; ".join(missing), "such")
         yield from left
 
-    def knows(self, group: Group) -> bool:
+    def knows(self, group: Group, *, summed: bool = False) -> bool:
         """Return whether every set on which the group leaves something is measured completely."""
-        sets = (attributes for attributes, _ in self.parts(group, summed=True))
+        sets = (attributes for attributes, _ in self.parts(group, summed=summed))
         return all(self.measures(attributes) and self.is_full(attributes) for attributes in sets)
 
     def measures(self, attributes: AttributeSet) -> bool:

@@ -340,7 +340,7 @@ class CombinedEstimator(Estimator):
 
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, not written out if all is known."""
-        if not self.knows(group):
+        if not self.knows(group, summed=True):
             return float(self.variances(group).sum())
         return max(super().total(group) - self.gain(group, weighted=False), 0.0)
 

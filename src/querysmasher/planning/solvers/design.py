@@ -90,8 +90,9 @@ class Design(Iterate):
             M += X @ X.T  # a symmetric product takes half the work
         eigenvalues, Q = np.linalg.eigh(M)
         if eigenvalues[0] < ROUNDING * eigenvalues[-1]:  # too few digits are left
-            _refine(eigenvalues, Q, R * np.sqrt(p))
-            if is_graded(R) or eigenvalues[0] < ROUNDING**2 * eigenvalues[-1]:
+            if not (graded := is_graded(R)):
+                _refine(eigenvalues, Q, R * np.sqrt(p))
+            if graded or eigenvalues[0] < ROUNDING**2 * eigenvalues[-1]:
                 return cls.of(p, *graded_decomposition(R, p))
         return cls.of(p, np.sqrt(eigenvalues), Q.T @ R)
 
