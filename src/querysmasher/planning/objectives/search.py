@@ -41,7 +41,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
 from querysmasher.workload.workload import Workload
 
-FLOOR = 1e-3
+FLOOR = 2.5e-3
 """The least multipliers, as a fraction of their average: a plan says little about weightless queries."""
 
 GROWTH = 1.22
@@ -100,13 +100,13 @@ class Search:
 
         The search ends when the certified gap is below a goal, which rises from the tolerance with every
         plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to the goal,
-        too. While the bound rises, every plan chooses its centres. Then those of the best plan are kept, as a
-        bound holds only around them. When it rises no more, small families are merged, if the mechanism
-        allows it.
+        too, or to what is promised while the bound rises steeply. While it rises, every plan chooses its
+        centres. Then those of the best plan are kept, as a bound holds only around them. When it rises no
+        more, small families are merged, if the mechanism allows it.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
-        goal, highest, narrowest = tolerance, 0.0, math.inf
+        goal, highest, narrowest, far = tolerance, 0.0, math.inf, False
         while self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
             narrowing = PROMISED < self.gap < 0.9 * narrowest
             if self.gap <= goal and not narrowing:
@@ -116,7 +116,7 @@ class Search:
             elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            precision = 1.0 if self.mean else goal / tolerance
+            precision = 1.0 if self.mean else (PROMISED if far else goal) / tolerance
             last, trial = trial, self._tried(multipliers, centres, precision)
             if trial is None:  # queries of hardly any weight are lost in rounding errors
                 self._floor, trial = 5 * self._floor, last
