@@ -23,14 +23,11 @@ from tests.reference import PUBLIC, known_rows, query_rows, root_bounds, split_m
 CLOSE = 1e-4
 """Maximum relative error of a variance."""
 
-ROUNDED, MOST_ROUNDED = 1.003**2, 2.5
-"""Maximum factor by which measuring in integers raises the weighted loss; larger where rows take all bits."""
+ROUNDED = 1.003**2
+"""Maximum factor by which measuring in integers raises the weighted loss."""
 
 LONG = 10
 """Seconds after which a seed is printed."""
-
-ALL_BITS = 34
-"""Strategies with entries of more bits take all 35 that 10⁸ records leave."""
 
 
 # --- what is asked ---
@@ -129,20 +126,10 @@ def check(seed):
     scaled = qs.plan(factor * workload, budget)
     np.testing.assert_allclose(scaled.variances(workload), found, rtol=1e-6, err_msg="scaled")
     assert math.isclose(scaled.weighted_loss, factor * plan.weighted_loss, rel_tol=1e-9), "scaled loss"
-    grown, bits = measured(plan, weights, found)
-    if bits > ALL_BITS:  # fewer records leave enough
-        assert grown <= MOST_ROUNDED, f"measured {grown}, {bits} bits"
-        grown, bits = measured(plan, weights, found, max_records=10**4)
-    assert grown <= ROUNDED, f"measured {grown}, {bits} bits"
+    release = qs.measure(plan, pd.DataFrame({name: [0] for name in workload.schema.names}), seed=0)
+    grown = weights @ release.answer(workload).std ** 2 / (weights @ found)
+    assert grown <= ROUNDED, f"measured {grown}"
     return "planned"
-
-
-def measured(plan, weights, planned, **options):
-    """Return the factor by which measuring in integers raises the weighted loss, and the largest bits."""
-    table = pd.DataFrame({name: [0] for name in plan.workload.schema.names})
-    release = qs.measure(plan, table, seed=0, **options)
-    grown = weights @ release.answer(plan.workload).std ** 2 / (weights @ planned)
-    return grown, max(strategy.bits for strategy in release.plan.strategies)
 
 
 LOST = (
@@ -163,7 +150,10 @@ LOST = (
     30779,
     30795,
     83539,
+    300424,
     301492,
+    301718,
+    411134,
 )
 """Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
 

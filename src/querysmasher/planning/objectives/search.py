@@ -41,8 +41,9 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
 from querysmasher.workload.workload import Workload
 
-FLOOR = 2.5e-3
-"""The least multipliers, as a fraction of their average: a plan says little about weightless queries."""
+FLOOR = 1.0
+"""The least multipliers, in units of the goal times their average: a plan says little about weightless
+queries, and designs that neglect them take many steps."""
 
 GROWTH = 1.22
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
@@ -120,7 +121,7 @@ class Search:
             last, trial = trial, self._tried(multipliers, centres, precision)
             if trial is None:  # queries of hardly any weight are lost in rounding errors
                 self._floor, trial = 5 * self._floor, last
-                multipliers = self._stepped(trial) if trial else multipliers
+                multipliers = self._stepped(trial, goal) if trial else multipliers
                 continue
             settled, rise = trial.bound < highest * (1 + tolerance), trial.bound - highest
             far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
@@ -128,7 +129,7 @@ class Search:
             if not far:
                 goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
                 self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
-            multipliers = self._stepped(trial)
+            multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
                 highest = self.bounds[centres]
@@ -200,7 +201,7 @@ class Search:
         self._keep(self._tabulated(plan, Multipliers.even(self.workload, self.scopes, self.squares)))
         return self.best
 
-    def _stepped(self, trial: Trial) -> Multipliers:
+    def _stepped(self, trial: Trial, goal: float) -> Multipliers:
         """Return the next multipliers, which follow the expected variances of groups and of their rows."""
         table, multipliers = trial.table, trial.multipliers
         by_column = expectations(table, multipliers.rows)
@@ -208,7 +209,7 @@ class Search:
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
         slopes = table.slopes(by_column, weights)
-        floor = self._floor * min(1.0, 3 / (1 + self._weight))
+        floor = self._floor * goal * min(1.0, 3 / (1 + self._weight))
         moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor)
         return self._of_best_sum(moved, trial)
 

@@ -12,10 +12,10 @@ They span what the planned rows span, or more: rounding costs a little optimalit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
-from operator import itemgetter
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -48,10 +48,7 @@ LATTICE_BITS = 6
 """Extra bits for combinations of lattice rows, which are coarser than single units."""
 
 SCALES = np.linspace(1.0, 0.52, 25).tolist()
-"""Multiples of rows that are tried before rounding, if the rounding loss depends on the multiple."""
-
-FEW_ROWS = 30
-"""Maximum number of rows in terms of a lattice for which multiples are tried."""
+"""Multiples of rows that are tried before they are rounded to few bits."""
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
@@ -371,31 +368,42 @@ class RowsStrategy(Strategy):
         span = Span.of(self.lattice)
         return span.triangle, span.triangle @ span.combinations(self.matrix).T
 
-    def _rounded_on(
-        self, lattice: Integers, bits: int, factor_of: Callable[[Integers], Factor]
-    ) -> IntegerStrategy:
-        """Return integer combinations of a lattice's rows close to a multiple of the strategy's rows.
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
+        """Round the rows' coefficients in terms of a lattice's rows or, if these are too long, the rows."""
+        tried = [] if self.lattice is None else [self._rounded_on(self.lattice, bits)]
+        missing = self.rank < self.dimension
+        if tried and not (missing and self.matrix.shape[1] <= limits().dense_cells):
+            return tried[0]
+        good = limits().good_loss * self.leverage
+        if not tried or self.rounding_loss(tried[0]) > good:
+            rows = completed(self.matrix, self._bases(centres)) if missing else self.matrix
+            tried.append(self._in_integers(self._factor(self._rounded_rows(rows, centres, bits))))
+        return tried[0] if len(tried) == 1 else min(tried, key=self.rounding_loss)
 
-        The loss of short rows beside long ones depends on the multiple. For few rows, several are tried.
-        """
+    @abstractmethod
+    def _bases(self, centres: Sequence[Integers]) -> list[Array]:
+        """Return orthonormal bases whose Kronecker product spans the space in which integer rows stay."""
+
+    @abstractmethod
+    def _rounded_rows(self, rows: Array, centres: Sequence[Integers], bits: int) -> Integers:
+        """Round rows that span this space."""
+
+    @abstractmethod
+    def _factor(self, rows: Integers) -> Factor:
+        """Return integer rows on the columns as a factor of all axes."""
+
+    def _rounded_on(self, lattice: Integers, bits: int) -> IntegerStrategy:
+        """Return integer combinations of a lattice's rows close to a multiple of the strategy's rows."""
         (triangle, images), bound = self._on_lattice, int(np.abs(lattice).sum(axis=0).max())
-        scales = SCALES if self.rank <= FEW_ROWS else SCALES[:1]
-        tried: list[tuple[float, IntegerStrategy]] = []
-        for scale in scales:
-            finest = min(bits + LATTICE_BITS, WORD.bit_length() - 2)
-            enlarged = images * (scale * enlargement(self.matrix, finest))
-            near = nearest_integers(triangle, enlarged).T
-            if not np.abs(near).max() < WORD:
-                return self._rounded_on(lattice, bits - 1, factor_of)
-            rows = reduced(Matrix(near.astype(np.int64)).exact_answers(lattice, bound).astype(np.int64), bits)
-            rounded = self._in_integers(factor_of(rows))
-            tried.append((self.rounding_loss(rounded) if len(scales) > 1 else 0.0, rounded))
-            if tried[-1][0] <= limits().good_loss * self.leverage:
-                break
-        return min(tried, key=itemgetter(0))[1]
+        finest = min(bits + LATTICE_BITS, WORD.bit_length() - 2)
+        near = nearest_integers(triangle, images * enlargement(self.matrix, finest)).T
+        if not np.abs(near).max() < WORD:
+            return self._rounded_on(lattice, bits - 1)
+        rows = Matrix(near.astype(np.int64)).exact_answers(lattice, bound).astype(np.int64)
+        return self._in_integers(self._factor(reduced(rows, bits)))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss or, for many rows that surely lose no more than a good loss, that bound.
+        """Return the exact loss or, for long rows that surely lose no more than a good loss, that bound.
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
         rows R, with ‖R†‖ the reciprocal of their least singular value.
@@ -408,7 +416,7 @@ class RowsStrategy(Strategy):
             return math.inf
         good = limits().good_loss * self.leverage * (1 - ROUNDING)
         spare = scale * math.sqrt(good / cost) - 1
-        if self.rank > FEW_ROWS and spare > 0:
+        if spare > 0 and self.matrix.size > limits().light_cells:
             pieces = ((rows[:, at] - scale * self.matrix[:, at]) * self._roots[at] for at in span.pieces())
             if span.exceeds(math.sqrt(sum(map(_lengths, pieces), np.zeros(self.rank)).max()) / spare):
                 return good
@@ -460,18 +468,18 @@ class DenseStrategy(RowsStrategy):
         labels = np.arange(math.prod(self.shape)).reshape(self.shape)
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        """Round the rows, or their coefficients in terms of a lattice's rows."""
-        if self.lattice is not None:
-            return self._rounded_on(self.lattice, bits, Matrix)
-        rows = self.matrix
-        if self.rank < self.dimension:
-            rows = completed(rows, [complement(k / k.sum()) for k in centres])
+    def _bases(self, centres: Sequence[Integers]) -> list[Array]:
+        return [complement(k / k.sum()) for k in centres]
+
+    def _rounded_rows(self, rows: Array, centres: Sequence[Integers], bits: int) -> Integers:
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
         scales = SCALES if len(self.shape) == 1 and bits < 8 else [1.0]
         tried = [round_rows(rows, centres, bits, scale) for scale in scales]
         cosines = [float(np.vdot(matrix, rows) / np.linalg.norm(matrix)) for matrix in tried]
-        return self._in_integers(Matrix(tried[first_largest(cosines)]))
+        return tried[first_largest(cosines)]
+
+    def _factor(self, rows: Integers) -> Factor:
+        return Matrix(rows)
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -506,14 +514,14 @@ class MergedStrategy(RowsStrategy):
         """Which cells have the same column."""
         return Partition(self.maps, self.labels)
 
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        """Return integer rows on the same columns: there is no residual space in which to stay."""
-        merged = partial(Merged, self.maps, self.labels)
-        if self.lattice is not None:
-            return self._rounded_on(self.lattice, bits, merged)
-        full = self.rank == self.dimension
-        every = self.matrix if full else completed(self.matrix, [np.eye(self.dimension)])
-        return self._in_integers(merged(reduced(scaled(every, bits), bits)))
+    def _bases(self, centres: Sequence[Integers]) -> list[Array]:  # noqa: ARG002 - there is no residual space
+        return [np.eye(self.dimension)]
+
+    def _rounded_rows(self, rows: Array, centres: Sequence[Integers], bits: int) -> Integers:  # noqa: ARG002
+        return reduced(scaled(rows, bits), bits)
+
+    def _factor(self, rows: Integers) -> Factor:
+        return Merged(self.maps, self.labels, rows)
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
