@@ -42,8 +42,7 @@ from querysmasher.planning.solution import Certificate
 from querysmasher.workload.workload import Workload
 
 FLOOR = 1.0
-"""The least multipliers, in units of the goal times their average: a plan says little about weightless
-queries, and designs that neglect them take many steps."""
+"""The least multipliers, in units of goal × average: a plan says little about weightless queries."""
 
 GROWTH = 1.22
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
@@ -52,7 +51,8 @@ PROMISED = 0.01
 """The gap that is promised: above it, the search continues while plans narrow the gap."""
 
 MOST_WEIGHT = 1e6
-"""Maximum sum of the multipliers of targets, relative to the loss: beyond, rounding errors hide the loss."""
+"""Maximum sum of the multipliers of targets, relative to the loss: beyond, rounding errors hide the loss.
+It is less if targets are missed by far: the least budget then says sooner whether they can be met."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Search:
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
         goal, highest, narrowest, far = tolerance, 0.0, math.inf, False
-        while self._weight < MOST_WEIGHT and (self.best or goal < 4 * PROMISED):
+        while self._weight < MOST_WEIGHT * self.level**2 and (self.best or goal < 4 * PROMISED):
             narrowing = PROMISED < self.gap < 0.9 * narrowest
             if self.gap <= goal and not narrowing:
                 break
