@@ -300,7 +300,7 @@ class VarianceTable:
         count = len(self.entries[number].terms)
         columns = list(zip(*(columns for _, columns in self.entries[number].terms), strict=True))
         sizes = [len(self.columns[numbers[0]]) for numbers in columns]
-        pruned = math.prod(sizes) > sum(size**2 for size in sizes)
+        pruned = math.prod(sizes) > limits().light_cells * max(sizes, default=1)
         fronts = [self._rows(numbers, pruned=pruned) for numbers in columns]
         noise = np.append(variances, 0.0)[self.classes[number, :count]]
         first, *others = [matrix for _, matrix in fronts] or [np.ones((1, count))]
