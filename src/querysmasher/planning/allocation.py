@@ -12,10 +12,6 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-import numpy as np
-
-from querysmasher.arrays import Array
-from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure
@@ -23,28 +19,13 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.prices import priced
 from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.split import separate
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
-
-
-def allocate(root_losses: Sequence[float], sensitivities: Sequence[int], privacy_cost: float) -> Array:
-    """Return the noise variances σ² that minimise Σ σ²·L subject to Σ c/σ² = privacy cost.
-
-    `root_losses` are √L at unit cost and `sensitivities` the factors c of each subworkload. The optimum
-    is σ² = √(c/L) · Σ√(cL) / cost (the paper's Section 5.4, with c for other neighbours).
-    """
-    r = np.asarray(root_losses, dtype=float)
-    c = np.sqrt(np.asarray(sensitivities, dtype=float))
-    if not (np.all(np.isfinite(r)) and np.all(r > 0) and np.all(c > 0)):
-        raise PlanError("allocation: expected positive losses and sensitivities; a zero would leave no noise")
-    variances: Array = c / r * float(c @ r) / privacy_cost
-    while (spent := math.fsum(c**2 / variances)) > privacy_cost:  # by rounding error
-        variances *= max(spent / privacy_cost, 1 + 1e-15)
-    return variances
 
 
 def allocated(
@@ -58,15 +39,9 @@ def allocated(
 ) -> Plan:
     """Return the plan of least loss with these strategies; the noise of `measured` is replaced.
 
-    `bound` is a lower bound on the sum of the root losses at unit cost, each times the root of its
-    sensitivity.
+    `bound` is a lower bound on the root loss at unit cost, for these neighbours.
     """
-    factors = [budget.unit.change(m.attributes) for m in measured]
-    variances = allocate([m.root_loss for m in measured], factors, budget.privacy_cost).tolist()
-    noisy = tuple(
-        Measured(m.attributes, m.blocks, variance, m.root_loss, m.whole)  # quicker than `replace`
-        for m, variance in zip(measured, variances, strict=True)
-    )
+    noisy = tuple(priced(measured, [s.strategy for s in solutions], workload.schema, budget))
     loss = math.fsum(m.variance * m.root_loss**2 for m in noisy)
     certificate = Certificate(loss, bound**2 / budget.privacy_cost)
     stated = options.mechanism.name, options.solver, options.centering, options.tolerance
@@ -115,6 +90,7 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     """Plan with given centres, by a mechanism that splits queries."""
     public, choose = budget.unit.total_is_public, options.mechanism.choose
     assert choose is not None  # noqa: S101 - the others have no centres
+    options = replace(options, replaced=public)
     every = split_sets(workload, centres, options.lines, public_total=public)
     sets = [s for s in every if s.every_attribute or not public]  # what is public is not measured
     if not sets:
@@ -136,5 +112,10 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
                 *(((axis_of[a],), numbers[strategy]) for a, strategy in s.strategies.items()),
             )
         measured.append(Measured(s.every_attribute, blocks, 1.0, reached))
-        bounds.append(math.sqrt(budget.unit.change(s.every_attribute)) * bound * s.quality)
-    return allocated(workload, budget, centres, solutions, measured, math.fsum(bounds), options)
+        bounds.append(bound * s.quality)
+    least = math.fsum(bounds)
+    if public:  # both cells of a pair are drawn independently
+        large = any(s.strategies for s in sets)  # whose bounds need different distributions of pairs
+        least = math.hypot(*bounds) if large else math.sqrt(2) * least
+    least *= budget.unit.records_per_person
+    return allocated(workload, budget, centres, solutions, measured, least, options)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from typing import cast
 
 import numpy as np
@@ -42,10 +42,10 @@ from querysmasher.planning.cells import (
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms import Options, root_of, solve_whole
+from querysmasher.planning.mechanisms import Options, pair_root, root_of, solve_whole
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Measured, Solution
-from querysmasher.planning.solvers.bounds import least_root
+from querysmasher.planning.solvers.bounds import least_root, weighed_value
 from querysmasher.planning.solvers.design import equal_columns
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
 from querysmasher.planning.split import Decomposer
@@ -74,6 +74,8 @@ class Cluster:
     """The queries on the distinct columns of their cells."""
     alpha: Array | None
     """α of every query; None if the queries are measured as they are."""
+    replaced: bool
+    """Whether neighbours replace a record. α is then the mean over columns, and the total is public."""
 
     @cached_property
     def shifted(self) -> MergedRows:
@@ -89,17 +91,42 @@ class Cluster:
         """Independent rows with the same Gram matrix."""
         return root_of(self.shifted)
 
+    def least(self, unit: Unit) -> float:
+        """Return a lower bound on the root loss at unit cost, if nothing else is measured."""
+        if not self.replaced:
+            return unit.records_per_person * least_root(self.root)
+        even = np.full(self.root.shape[1], 1 / self.root.shape[1])  # at which all queries are zero
+        return unit.records_per_person * math.sqrt(2) * weighed_value(self.root, even)
+
+    def value_at(self, centres: Centres) -> float:
+        """Return a lower bound on tr M^½ at the weights of centres, less the mean of the rows there."""
+        maps = zip(self.merged.maps, (centres[a].weights for a in self.merged.attributes), strict=True)
+        masses = [np.bincount(classes, np.maximum(w, 0.0)) for classes, w in maps]
+        coarse: Array = reduce(np.multiply.outer, (m / m.sum() for m in masses))
+        q = np.bincount(self.merged.labels.ravel(), coarse.ravel(), self.root.shape[1])
+        return weighed_value(self.root, np.asarray(q, dtype=float))
+
     @property
     def total_loss(self) -> float:
         """The loss that the variance of the total causes in centred queries, which use the total."""
-        return 0.0 if self.alpha is None else float(self.merged.weights @ self.alpha**2)
+        return 0.0 if self.alpha is None or self.replaced else float(self.merged.weights @ self.alpha**2)
 
     def solved(self, tolerance: float, progress: bool | None = None) -> Unsplit:
         """Return the optimum for these queries alone."""
         small = min(self.merged.rows.shape) <= limits().threaded_cells
         with Bar("Solving", None, progress), one_core() if small else nullcontext():
-            solution = solve_whole(self.shifted, tolerance, vars(self).get("root"))  # if it is known
-        return Unsplit(self.groups, self.merged, self.alpha, solution)
+            root = vars(self).get("root")  # if it is known
+            solution = solve_whole(self.shifted, tolerance, root, pairs=self.replaced)
+        return Unsplit(self.groups, self.merged, self.alpha, self.replaced, solution)
+
+    @classmethod
+    def of(
+        cls, groups: tuple[int, ...], merged: MergedRows, unit: Unit, alpha: Array | None = None
+    ) -> Cluster:
+        """Return a cluster of groups; given α, or if the total is public, it uses the total."""
+        if unit.total_is_public:
+            return cls(groups, merged, merged.rows.mean(axis=1), replaced=True)
+        return cls(groups, merged, alpha, replaced=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,19 +188,24 @@ def best_candidate(
     best: Plan | None = None
     clusters: Sequence[Cluster] = ()
     least, worthwhile = math.inf, limits().worthwhile
+    bound = 0.0  # on the loss of every mechanism
     refusals: dict[bool, PlanError] = {}
     candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
     if options.mechanism.choose is None:
-        candidates = [Candidate([_whole(workload)], lambda _: 0.0)]
+        candidates = [Candidate([_whole(workload, budget.unit)], lambda _: 0.0)]
     elif options.keeps_whole:
         candidates = _candidates(workload, budget.unit, centred, options.lines)
     for candidate in candidates:
         if best is not None:
             loss = best.weighted_loss * budget.privacy_cost  # at unit cost
-            if candidate.bound(best) >= math.sqrt(worthwhile * loss):
+            least_root_loss = candidate.bound(best)
+            bound = max(bound, least_root_loss**2 / budget.privacy_cost if candidate.is_optimal else 0.0)
+            if least_root_loss >= math.sqrt(worthwhile * loss):
                 continue
         unsplit = [c.solved(options.tolerance, options.progress) for c in candidate.clusters]
         plan = planned(unsplit)
+        if candidate.is_optimal and isinstance(plan, Plan):
+            bound = max(bound, plan.certificate.bound)
         plan = _combined(plan, unsplit) if centred and unsplit and isinstance(plan, Plan) else plan
         if isinstance(plan, PlanError):
             refusals[bool(candidate.clusters)] = plan
@@ -185,10 +217,12 @@ def best_candidate(
             break
     if best is None:
         raise refusals[min(refusals)]
+    if bound > best.certificate.bound:
+        best = replace(best, certificate=replace(best.certificate, bound=bound))
     return best, clusters
 
 
-def _whole(workload: Workload) -> Cluster:
+def _whole(workload: Workload, unit: Unit) -> Cluster:
     """Return all queries as one cluster; refuse them if they exceed the limits."""
     most = limits()
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
@@ -199,7 +233,7 @@ def _whole(workload: Workload) -> Cluster:
             f"as n) or {most.merged_cells:,} cells, and less of one where there is much of the other. "
             "Remedies: fewer queries, or the default mechanism"
         )
-    return Cluster(tuple(range(len(workload.groups))), merged, None)
+    return Cluster.of(tuple(range(len(workload.groups))), merged, unit)
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
@@ -216,11 +250,11 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
         given, merged = [], None
     every = []
     if merged is not None:
-        cluster = Cluster(tuple(range(count)), merged, None)
-        change = math.sqrt(unit.change())
-        every = [Candidate([cluster], lambda _: change * least_root(cluster.root), not unit.total_is_public)]
+        cluster = Cluster.of(tuple(range(count)), merged, unit)
+        optimal = not unit.total_is_public or merged.rows.shape[1] <= most.paired_cells
+        every = [Candidate([cluster], lambda _: cluster.least(unit), optimal)]
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
-        if given and quick and every[0].is_optimal:
+        if given and quick and optimal:
             yield every.pop()
     row_groups = RowGroups(workload, given, unit, centred, has_lines=bool(lines))
     split = Candidate([], row_groups.bound_split)
@@ -257,11 +291,15 @@ class RowGroups:
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
             if rows**2 * cells > limits().beside_work:
                 return []
-            clusters.append(Cluster(tuple(indexes), merged, total_multiples(merged) if centred else None))
+            alpha = total_multiples(merged) if centred and not self.unit.total_is_public else None
+            clusters.append(Cluster.of(tuple(indexes), merged, self.unit, alpha))
         return clusters
 
     def _change(self, attributes: AttributeSet) -> float:
-        return math.sqrt(self.unit.change(attributes))
+        """Return the factor of root losses: if a record is replaced, that of cells drawn independently."""
+        if not self.unit.total_is_public:
+            return float(self.unit.records_per_person)
+        return self.unit.records_per_person * math.sqrt(2) if attributes else 0.0
 
     def _split(self, centres: Centres) -> dict[AttributeSet, float]:
         """Return a lower bound on the root loss of the queries on every set, if they are split."""
@@ -286,8 +324,8 @@ class RowGroups:
     def bound_whole(self, best: Plan | None) -> float:
         """Return a lower bound on the root loss of all queries, if the given groups are in clusters."""
         total = self._change(()) * math.sqrt(sum(c.total_loss for c in self.clusters))
-        clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
-        return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
+        clusters = math.fsum(cluster.least(self.unit) for cluster in self.clusters)
+        return math.fsum(self._tables(best).values()) + total + clusters
 
     def bound_split(self, best: Plan | None) -> float:
         """Return a lower bound on the root loss of all queries, if all are split.
@@ -394,23 +432,29 @@ def beside(
     if split is not None and not unsplit:
         return split
     unit = budget.unit
-    lost = math.sqrt(sum(cluster.total_loss for cluster in unsplit))
+    lost, r = math.sqrt(sum(cluster.total_loss for cluster in unsplit)), unit.records_per_person
+    centres = uniform(workload.schema) if split is None else split.centres
     solutions = [] if split is None else list(split.solutions)
     measured = [] if split is None else list(split.measured)
     if lost and not unit.total_is_public:
         total = next((m for m in measured if not m.attributes), Measured((), (), 1.0, 0.0))
         others = [m for m in measured if m.attributes]
         measured = [replace(total, root_loss=math.hypot(total.root_loss, lost)), *others]
-    bound = math.fsum(math.sqrt(unit.change(m.attributes)) * m.root_loss for m in measured)
-    bound /= 1 if split is None else 1 + split.gap
-    bound += math.sqrt(unit.change()) * math.fsum(cluster.solution.bound for cluster in unsplit)
+    if not unit.total_is_public:
+        bound = r * math.fsum(m.root_loss for m in measured)
+        bound /= 1 if split is None else 1 + split.gap
+        bound += r * math.fsum(cluster.solution.bound for cluster in unsplit)
+    elif split is None and len(unsplit) == 1:
+        bound = r * pair_root(unsplit[0].solution)
+    else:  # for pairs of cells that are drawn independently, with the weights of the centres
+        bound = 0.0 if split is None else math.sqrt(split.certificate.bound * budget.privacy_cost)
+        bound += r * math.sqrt(2) * math.fsum(cluster.value_at(centres) for cluster in unsplit)
     for cluster in unsplit:
         blocks = ((tuple(range(len(cluster.merged.attributes))), len(solutions)),)
         solutions.append(cluster.solution)
         measured.append(
             Measured(cluster.merged.attributes, blocks, 1.0, cluster.solution.reached, cluster.groups)
         )
-    centres = uniform(workload.schema) if split is None else split.centres
     return allocated(workload, budget, centres, solutions, measured, bound, options)
 
 

@@ -10,7 +10,7 @@ is exact. The true number of records plays no role.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
@@ -23,6 +23,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies import Strategy, is_line
 from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
+from querysmasher.privacy.accounting import privacy_cost as accounted_cost
 from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
@@ -53,7 +54,12 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
         variance = rounded_up(Fraction(m.variance) * stretch * square)
         measured.append(IntegerMeasured(m.attributes, blocks, variance))
     strategies = tuple(rounded.strategy for rounded in used)
-    return IntegerPlan(plan.workload.schema, plan.budget, strategies, tuple(measured), max_records)
+    made = IntegerPlan(plan.workload.schema, plan.budget, strategies, tuple(measured), max_records)
+    if not plan.budget.unit.total_is_public:
+        return made
+    cost = accounted_cost(made) / Fraction(privacy_cost) * SAFETY  # rounding moves the worst pair
+    measured = [replace(m, variance=rounded_up(m.variance * cost)) for m in measured]
+    return replace(made, measured=tuple(measured))
 
 
 def rounded_up(variance: Fraction | float) -> Fraction:

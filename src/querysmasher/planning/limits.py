@@ -82,6 +82,8 @@ class PlanningLimits:
     """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells, or kinds of cells, of a block of several terms that is bounded as a whole."""
+    paired_cells: int = 300
+    """Maximum number of cells for which all pairs are weighed, if a record is replaced."""
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8

@@ -16,7 +16,8 @@ is the optimum over *all* matrix mechanisms for these queries. It answers only t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -35,13 +36,16 @@ from querysmasher.planning.lattice import RANK, common_lattice, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, solve
-from querysmasher.planning.solvers.bounds import lower_bound
+from querysmasher.planning.solvers.bounds import centre_value, lower_bound
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.optimum import (
+    best_of_pairs,
     best_rows,
     fourier_basis,
     independent_root,
+    is_circulant,
     root_diagonal,
+    solve_dense,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
 from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
@@ -85,12 +89,17 @@ class Mechanism:
 
 
 def solve_blocks(
-    blocks: Sequence[Block], tolerance: float, solver: Solver, progress: bool | None = None
+    blocks: Sequence[Block],
+    tolerance: float,
+    solver: Solver,
+    progress: bool | None = None,
+    alone: Collection[Block] = (),
 ) -> list[Solution]:
     """Return one solution per block, in order; each can answer every query of its block.
 
     Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
-    a cluster. A single heavy block gets all cores for its matrix products instead.
+    a cluster. A single heavy block gets all cores for its matrix products instead. Blocks that are `alone`
+    are solved for pairs of cells.
     """
     by_weight = sorted(dict.fromkeys(blocks), key=lambda block: -block.cells)
     heavy = [block for block in by_weight if block.cells > limits().light_cells]
@@ -101,11 +110,11 @@ def solve_blocks(
             from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
 
             with one_core():
-                jobs = (delayed(_solve)(block, tolerance, solver) for block in heavy)
+                jobs = (delayed(_solve)(block, tolerance, solver, alone) for block in heavy)
                 yield from Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
         for block in by_weight[together:]:
             with one_core() if block.cells <= limits().threaded_cells else nullcontext():
-                yield _solve(block, tolerance, solver)
+                yield _solve(block, tolerance, solver, alone)
 
     solutions, gap = {}, 0.0
     with Bar("Solving", len(by_weight), progress) as bar:
@@ -116,9 +125,9 @@ def solve_blocks(
     return [solutions[block] for block in blocks]
 
 
-def _solve(block: Block, tolerance: float, solver: Solver) -> Solution:
+def _solve(block: Block, tolerance: float, solver: Solver, alone: Collection[Block]) -> Solution:
     """Solve one block; refuse a strategy that misses a query, as double precision can at its limits."""
-    solution = solver(block, tolerance)
+    solution = solve_dense(block, tolerance, pairs=True) if block in alone else solver(block, tolerance)
     if solution.strategy.rank == math.prod(n - 1 for n in block.shape):
         return solution  # its rows span the whole residual space
     for term in block.terms:
@@ -148,14 +157,40 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             unit = terms[0].coefficient if len(terms) == 1 else 1.0  # nearly all sets are equal up to scale
             blocks, scale = separated((Term(1.0, terms[0].pieces),) if len(terms) == 1 else terms)
             scaled.append((blocks, math.sqrt(unit * scale)))
-        solutions = solve_blocks(list(numbers), options.tolerance, solver_for(options), options.progress)
-        used = {blocks: [solutions[n] for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
-        reached = {blocks: math.prod(s.reached for s in each) for blocks, each in used.items()}
-        bound = {blocks: math.prod(s.bound for s in each) for blocks, each in used.items()}
+        alone: set[Block] = set()
+        if options.replaced and options.are_default:
+            alone = _alone(sets, [[list(numbers)[n] for _, n in blocks] for blocks, _ in scaled])
+        solutions = solve_blocks(
+            list(numbers), options.tolerance, solver_for(options), options.progress, alone
+        )
+        bounds = [s.bound for s in solutions]
+        if options.replaced:
+            bounds = [
+                pair_root(s) / math.sqrt(2) if block in alone else centre_value(block)
+                for block, s in zip(numbers, solutions, strict=True)
+            ]
+        used = {blocks: [n for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
+        reached = {blocks: math.prod(solutions[n].reached for n in each) for blocks, each in used.items()}
+        bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
         choices = [(blocks, scale * reached[blocks], scale * bound[blocks]) for blocks, scale in scaled]
         return solutions, choices
 
     return choose
+
+
+def _alone(sets: Sequence[Subworkload], blocks: Sequence[Sequence[Block]]) -> set[Block]:
+    """Return the blocks of single attributes that are in no other set: their worst pairs are their own."""
+    shared = Counter(a for s in sets for a in s.every_attribute)
+    alone, others = set[Block](), set[Block]()
+    for s, inside in zip(sets, blocks, strict=True):
+        own = len(s.attributes) == 1 == shared[s.attributes[0]] and inside[0].cells <= limits().paired_cells
+        (alone if own and not is_circulant(inside[0]) else others).update(inside)
+    return alone - others
+
+
+def pair_root(solution: Solution) -> float:
+    """Return the lower bound of a solution for pairs of cells, on the root loss if the worst pair costs one."""
+    return solution.bound * math.sqrt(solution.strategy.column_products().farthest)
 
 
 # --- bases ---
@@ -308,15 +343,24 @@ def root_of(merged: MergedRows) -> Array:
     return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
 
 
-def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:
-    """Return the optimal strategy for all queries, over the distinct columns of their cells."""
+def solve_whole(
+    merged: MergedRows, tolerance: float, root: Array | None = None, *, pairs: bool = False
+) -> Solution:
+    """Return the optimal strategy for all queries, over the distinct columns of their cells.
+
+    For `pairs` of cells, as if a record is replaced, the queries are less their means over columns.
+    """
     if not merged.rows[merged.weights > 0].any():
         raise nothing_to_measure()
     columns = merged.rows.shape[1]
     root = root_of(merged) if root is None else root
-    diagonal = root_diagonal(root)
-    start = np.ones(columns) if diagonal is None else diagonal**2
-    matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=limits().whole_nearness * tolerance)
+    nearness = limits().whole_nearness * tolerance
+    if pairs:
+        matrix, reached, bound = best_of_pairs(root, tolerance / 4, enough=nearness)
+    else:
+        diagonal = root_diagonal(root)
+        start = np.ones(columns) if diagonal is None else diagonal**2
+        matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=nearness)
     del root  # as large as the queries
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))
@@ -397,6 +441,8 @@ class Options:
     """The basis of every attribute, if the mechanism has bases."""
     lines: tuple[int, ...] = ()
     """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
+    replaced: bool = False
+    """Whether neighbours replace a record."""
     progress: bool | None = None
 
     @property

@@ -65,8 +65,9 @@ if TYPE_CHECKING:
 class Plan(Explained):
     """The strategies to measure, their noise, and the resulting error of every query.
 
-    Built by `plan`, without data. The total privacy cost is Σ_A c_A·max_j‖B_A[:,j]‖²/σ²_A, where every
-    strategy B_A has unit sensitivity and c_A is the factor of the budget's neighbours.
+    Built by `plan`, without data. Every strategy B_A has columns of length one at most. If records are added
+    or removed, the total privacy cost is Σ_A c/σ²_A, with c = r² for r records per person. If records are
+    replaced, it is the maximum over pairs of cells u and v of Σ_A c·‖B_A(e_u − e_v)‖²/σ²_A.
     """
 
     _instead: ClassVar[Mapping[str, str]] = {
@@ -206,7 +207,7 @@ class Plan(Explained):
     @cached_property
     def privacy_cost(self) -> float:
         """The total privacy cost of the planned measurements."""
-        return math.fsum(self.budget.unit.change(m.attributes) / m.variance for m in self.measured)
+        return math.fsum(m.price / m.variance for m in self.measured)
 
     @cached_property
     def estimator(self) -> Estimator:
@@ -247,7 +248,7 @@ class Plan(Explained):
         names, shares = self.workload.schema.names, defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
             shares[tuple(names[a] for a in m.attributes)] += (
-                self.budget.unit.change(m.attributes) / m.variance / self.privacy_cost
+                m.price / m.variance / self.privacy_cost
             )
         return dict(shares)
 

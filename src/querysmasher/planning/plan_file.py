@@ -64,6 +64,7 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
         "pattern_of": np.array([number[m.blocks] for m in plan.measured], dtype=np.int64),
         "variances": np.array([m.variance for m in plan.measured]),
         "root_losses": np.array([m.root_loss for m in plan.measured]),
+        "prices": np.array([m.price for m in plan.measured]),
         "weighted_loss": plan.weighted_loss,
         "certificate": [plan.certificate.value, plan.certificate.bound],
         "mechanism": plan.mechanism,
@@ -78,20 +79,21 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
 
 def plan_from_data(data: dict[str, Any]) -> Plan:
     """Rebuild a plan from the result of `plan_to_data`, and check that it is consistent."""
-    if "certificate" not in data:
+    if not {"certificate", "prices"} <= data.keys():
         raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
     value, bound = (number(x, 0, math.inf) for x in items(data["certificate"]))
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
     patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
     measured = tuple(
-        Measured(attributes, patterns[whole(pattern)], variance, root, groups)
-        for attributes, groups, pattern, variance, root in zip(
+        Measured(attributes, patterns[whole(pattern)], variance, root, groups, price)
+        for attributes, groups, pattern, variance, root, price in zip(
             unragged(data["measured"]),
             unragged(data["whole"]),
             integers(data["pattern_of"], 1).tolist(),
             floats(data["variances"], 1).tolist(),
             floats(data["root_losses"], 1).tolist(),
+            floats(data["prices"], 1).tolist(),
             strict=True,
         )
     )
@@ -175,6 +177,7 @@ def check_plan(plan: Plan) -> None:
         _require(covered, "strategies do not cover every attribute of a set once")
         positive = all(1 / LARGEST < x < LARGEST for x in (m.variance, m.root_loss))
         _require(positive, "a noise variance or a loss is not a positive number")
+        _require(0 <= m.price < LARGEST, "a price is not a number")
         for axes, i in m.blocks:
             _require(0 <= i < len(plan.solutions), "a strategy is missing")
             strategy, on = plan.solutions[i].strategy, [m.attributes[a] for a in axes]

@@ -44,6 +44,8 @@ class Measured:
     """√L at unit cost."""
     whole: tuple[int, ...] = ()
     """Indexes of the workload's groups that are measured whole here, not split."""
+    price: float = 1.0
+    """price/σ² is the part of the privacy cost that is attributed to it: the parts of a plan add up."""
 
 
 LEAST = "least"

@@ -3,7 +3,8 @@
 Adding or removing a record changes x_A by one unit vector, hence B·x_A by one column of B. With
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
-add up. Other neighbours multiply it by `Unit.change`. The planner is not consulted.
+add up. Replacing a record changes x_A by a difference of two unit vectors: the cost is a maximum over pairs
+of cells (`pairs`). Changing r records costs at most r² as much. The planner is not consulted.
 
 Besides integer plans there are two more kinds of measurement, each with its own cost: `Distances` and
 `Dropped`.
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from querysmasher.errors import BudgetError, PrivacyError
 from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy, check_set, check_terms
+from querysmasher.privacy.pairs import MOST_CELLS, Pairs, Parts, Products
 from querysmasher.privacy.unit import Unit
 from querysmasher.schema import Schema
 
@@ -58,15 +62,59 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
     Formal guarantee: for any two tables that differ as the budget's neighbours say, the sum over all
     released numbers of (change)²/(noise variance) is at most the returned number.
     """
-    squares = [squared_sensitivity(s) for s in plan.strategies]
-    total = 0
-    for m in plan.measured:
-        if m.variance <= 0:
-            raise PrivacyError("plan: a measurement has no noise")
-        change = plan.budget.unit.change(m.attributes)
-        square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(change))
-        total += math.ceil(square / m.variance * GRAIN)
-    return Fraction(total, GRAIN)
+    squares, unit = [squared_sensitivity(s) for s in plan.strategies], plan.budget.unit
+    if any(m.variance <= 0 for m in plan.measured):
+        raise PrivacyError("plan: a measurement has no noise")
+    costs = [math.prod((squares[number] for _, number in m.blocks), start=1 / m.variance) for m in plan.measured]
+    if unit.total_is_public:  # the number of records is the same
+        total = _largest_of_pairs(plan, costs)
+    else:
+        total = Fraction(sum(math.ceil(cost * unit.change() * GRAIN) for cost in costs), GRAIN)
+    return total
+
+
+def _largest_of_pairs(plan: IntegerPlan, costs: Sequence[Fraction]) -> Fraction:
+    """Return an upper bound on the cost of replacing records; `costs` are those of the longest columns.
+
+    Replacing r records, one after the other, moves the answers by at most r times the largest distance.
+    """
+    products = [column_products(strategy) for strategy in plan.strategies]
+    kept = [(m, cost) for m, cost in zip(plan.measured, costs, strict=True) if m.attributes]
+    if not kept:
+        return Fraction(0)
+    measured = [
+        tuple(
+            (tuple(m.attributes[axes[a]] for a in inner), part)
+            for axes, number in m.blocks
+            for inner, part in products[number]
+        )
+        for m, _ in kept
+    ]
+    weights = np.nextafter([float(cost) for _, cost in kept], math.inf)
+    if not np.isfinite(weights).all():
+        raise PrivacyError("plan: a measurement has too little noise")
+    value, _ = Pairs(plan.schema.sizes, measured, weights).largest(weights)
+    return Fraction(value) * plan.budget.unit.records_per_person**2
+
+
+def column_products(strategy: IntegerStrategy) -> Parts:
+    """Return the products of the columns of a strategy's factors, relative to the longest of each.
+
+    If rows have multipliers, the strategy is no product: those of all its cells, if they are few.
+    """
+    if strategy.multipliers is None:
+        return tuple((axes, factor.column_products()) for axes, factor in strategy.factors)
+    axes, every = tuple(range(len(strategy.shape))), math.prod(strategy.shape)
+    if every > MOST_CELLS:
+        return ((axes, Products.bounded(-1.0)),)
+    rows = np.sqrt(1.0 / strategy.multipliers)
+    count = len(strategy.factors)
+    operands: list[Any] = [rows, list(range(count))]
+    for number, (on, factor) in enumerate(strategy.factors):
+        matrix = factor.written_out().reshape(factor.rows, *(strategy.shape[a] for a in on))
+        operands += [matrix, [number, *(count + a for a in on)]]
+    tensor = np.einsum(*operands, [*range(count), *(count + a for a in axes)])
+    return ((axes, Products.of(tensor.reshape(-1, every), None, float(squared_sensitivity(strategy)))),)
 
 
 def check_budget(plan: IntegerPlan, noise: Distribution) -> None:

@@ -110,7 +110,7 @@ def estimator_of(
     """Return the estimator from measurements, each given by its independent noises, which add up."""
     every = list(measured)
     is_whole = [any(strategies[number].whole for _, number in noises[0].blocks) for noises in every]
-    if len(every) == 1 and every[0][0].attributes:
+    if len(every) == 1 and every[0][0].attributes and not public_total:
         is_whole = [False]  # an `Estimator` alone handles one set of whole rows
     split = {noises[0].attributes: noises for noises, whole in zip(every, is_whole, strict=True) if not whole}
     wholes = [Whole.of(noises, strategies) for noises, whole in zip(every, is_whole, strict=True) if whole]

@@ -241,7 +241,7 @@ class Joined:
         """Return a plan of the joined workload as one of the original workload."""
         factor, root, certificate = self.factor, math.sqrt(self.factor), plan.certificate
         measured = tuple(
-            Measured(m.attributes, m.blocks, m.variance, m.root_loss * root, whole)
+            Measured(m.attributes, m.blocks, m.variance, m.root_loss * root, whole, m.price)
             for m in plan.measured
             for whole in [tuple(sorted(index for joined in m.whole for index in self.members[joined]))]
         )

@@ -348,7 +348,7 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     """Return the plan with the same shares of another budget."""
     factor = plan.budget.privacy_cost / cost
     measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
-    spent = math.fsum(plan.budget.unit.change(m.attributes) / m.variance for m in measured)
+    spent = math.fsum(m.price / m.variance for m in measured)
     budget = with_cost(plan.budget, cost if spent <= cost else spent * (1 + 1e-15))  # by rounding error
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
 

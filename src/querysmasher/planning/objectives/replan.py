@@ -60,7 +60,7 @@ class Replan:
                 return plan
         tolerance = self.options.tolerance * precision
         unsplit = [
-            Cluster(groups, merged, alpha).solved(tolerance, progress=False)
+            Cluster.of(groups, merged, self.budget.unit, alpha).solved(tolerance, progress=False)
             for groups, alpha in self.whole or ()
             if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]

@@ -161,8 +161,7 @@ class VarianceTable:
         precisions = np.array([1 / m.variance for m in plan.measured])
         self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
         """One noise variance for every class, at which its sets cost as much together as planned."""
-        change = plan.budget.unit.change
-        self.spent = np.array([len(i) * change(plan.measured[i[0]].attributes) for i in self.sets])
+        self.spent = np.array([sum(plan.measured[i].price for i in indexes) for indexes in self.sets])
         """The privacy cost of every class at σ² = 1."""
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:

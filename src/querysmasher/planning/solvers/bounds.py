@@ -145,6 +145,34 @@ def lower_bound(block: Block) -> float:
     return bound
 
 
+def centre_value(block: Block) -> float:
+    """Return a lower bound on tr M^½ at the weights w of the block's centres, less the length of Rw.
+
+    Where centres have negative weights, w is their positive part. As t₁t₂ − m₁m₂ ≥ (t₁−m₁)(t₂−m₂) for t ≥ m,
+    these values may be multiplied over the blocks of a set.
+    """
+    if is_circulant(block):
+        return solve_circulant(block).bound
+    weights = [np.maximum(centre.weights, 0.0) for centre in block.centres]
+    weights = [w / w.sum() for w in weights]
+    joint = reduce(np.multiply.outer, weights).ravel()
+    if block.cells <= limits().dense_cells or is_thin(block):
+        return weighed_value(block_root(block), joint)
+    products, rows = product_sum(block)
+    square = float(np.square(rows @ joint).sum())
+    square += sum(c * math.prod(w @ g @ w for w, g in zip(weights, grams, strict=True)) for c, grams in products)
+    return max(0.0, trace_root_bound(products, rows, weights) - math.sqrt(max(square, 0.0)))
+
+
+def weighed_value(root: Array, q: Array) -> float:
+    """Return tr (R diag(q) Rᵀ)^½ − ‖Rq‖, or zero if that is negative.
+
+    Let both cells of a pair be drawn independently with probabilities q. Then M = 2(R diag(q) Rᵀ − Rq qᵀRᵀ),
+    and as tr (A + B)^½ ≤ tr A^½ + tr B^½, its trace root is at least √2 times this.
+    """
+    return max(0.0, _nuclear_norm(root * np.sqrt(q)) - float(np.linalg.norm(root @ q)))
+
+
 def _part_bound(part: Part) -> float:
     """Return a lower bound on the loss of every strategy on one part."""
     if part not in _known:

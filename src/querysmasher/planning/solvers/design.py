@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,6 +248,49 @@ def _upper_product(triangle: NDArray[np.float32], right: NDArray[np.float32]) ->
     return np.concatenate([above, _upper_product(triangle[half:, half:], right[half:])])
 
 
+class Differences:
+    """The differences of all pairs of columns of R, as columns that are made when they are asked for.
+
+    A design of their weights, in place of those of cells, is the best strategy if a record is replaced: M(p)
+    is R times the Laplacian of the graph of pairs times Rᵀ, and v the squared distances of the columns of B.
+    """
+
+    def __init__(self, R: Array) -> None:
+        """Take rows of which no combination is constant."""
+        self.R = R
+        self.first, self.second = np.triu_indices(R.shape[1], 1)
+        self.shape = len(R), len(self.first)
+
+    def __getitem__(self, index: tuple[slice, Any]) -> Array:
+        """Return the columns at some indexes."""
+        rows, at = index
+        return self.R[rows, self.first[at]] - self.R[rows, self.second[at]]
+
+    def at(self, p: Array) -> Design:
+        """Evaluate the design with these weights of pairs, which need not sum to one."""
+        laplacian = np.zeros((self.R.shape[1],) * 2)
+        laplacian[self.first, self.second] = -p
+        laplacian += laplacian.T
+        laplacian.flat[:: len(laplacian) + 1] = -laplacian.sum(axis=0)
+        eigenvalues, Q = np.linalg.eigh(self.R @ laplacian @ self.R.T)
+        roots = np.sqrt(np.maximum(eigenvalues, ROUNDING * eigenvalues[-1]))
+        image = Q.T @ self.R
+        products = (image / roots[:, None]).T @ image
+        squares = np.diagonal(products)
+        distances = squares[self.first] + squares[self.second] - 2 * products[self.first, self.second]
+        return Design(p, distances, float(roots.sum()), roots, image)
+
+
+def solve_pairs(R: Array, tolerance: float) -> Design:
+    """Return a design of weights of pairs whose gap is at most `tolerance`, or a little more for many pairs."""
+    columns = Differences(R)
+    design = fixed_point(columns.at, np.ones(columns.shape[1]), tolerance, 60)
+    if design.gap > (limits().whole_nearness if columns.shape[1] > limits().light_cells else 1) * tolerance:
+        closer = _on_active_cells(columns, columns.at, design, tolerance, True)
+        design = closer if isinstance(closer, Design) else columns.at(closer.weights)
+    return design
+
+
 def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.0) -> Design:
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
@@ -300,7 +343,7 @@ def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _on_active_cells(
-    R: Array, evaluate: Callable[[Array], Iterate], design: Iterate, tolerance: float, interior: bool
+    R: Array | Differences, evaluate: Callable[[Array], Iterate], design: Iterate, tolerance: float, interior: bool
 ) -> Iterate:
     """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
 
@@ -337,6 +380,7 @@ def _on_active_cells(
 
 
 Evaluated = TypeVar("Evaluated", bound=Iterate)
+Evaluates = TypeVar("Evaluates", bound=Iterate, contravariant=True)
 
 
 def fixed_point(
@@ -383,24 +427,43 @@ def _extrapolation(points: list[Array], residuals: list[Array], measure: Array) 
 
 def interior_point(R: Array, start: Array, tolerance: float) -> Array:
     """Return weights that sum to one whose design has a gap of at most `tolerance`, or the best found."""
+    many = len(start) > limits().light_cells
+
+    def curvature(design: Design, *, rough: bool) -> Array:
+        return hessian(design.roots, design.image, single=many and rough)
+
+    return newton(partial(Design.at, R), curvature, start, tolerance)
+
+
+class Curvature(Protocol[Evaluates]):
+    """Returns the Newton matrix H at a design: if `rough`, quicker and less exactly."""
+
+    def __call__(self, design: Evaluates, *, rough: bool) -> Array:
+        """Return H."""
+
+
+def newton(
+    evaluate: Callable[[Array], Evaluated], curvature: Curvature[Evaluated], start: Array, tolerance: float
+) -> Array:
+    """Maximise 2 tr M(λ)^½ − Σλ; return the weights λ / Σλ when the gap is small, or the best found."""
     lam = np.maximum(start, 1e-3 * start.mean())
-    lam = lam * (1.05 * Design.at(R, lam).leverages.max()) ** 2  # now v < 1: strictly inside
-    design = Design.at(R, lam)
+    lam = lam * (1.05 * evaluate(lam).leverages.max()) ** 2  # now v < 1: strictly inside
+    design = evaluate(lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    single = len(lam) > limits().light_cells
+    rough = True
     for number in range(40):
         v = design.leverages
         mu = float(lam @ z) / len(lam)
-        H = hessian(design.roots, design.image, single=single)
+        H = curvature(design, rough=rough)
         K = H.copy()
         K.flat[:: len(K) + 1] += z / lam
         try:
             factor = np.asarray(np.linalg.cholesky(K), dtype=float)
         except np.linalg.LinAlgError:
-            if not single:
+            if not rough:
                 break  # as exact as the arithmetic allows
-            single = False
+            rough = False
             continue
         dual = 1 - v - z
         # predictor, then corrector (Mehrotra)
@@ -415,7 +478,7 @@ def interior_point(R: Array, start: Array, tolerance: float) -> Array:
         slack_step = H @ step + dual
         lam = lam + _length(lam, step) * step
         z = z + _length(z, slack_step) * slack_step
-        design = Design.at(R, lam)
+        design = evaluate(lam)
         if design.gap < best_gap:
             best, best_gap = lam, design.gap
         if best_gap <= tolerance:

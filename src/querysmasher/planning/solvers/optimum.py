@@ -26,10 +26,11 @@ from querysmasher.planning.grading import are_far_apart, graded_root, is_graded,
 from querysmasher.planning.lattice import RANK, common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import equal_columns, solve_design
+from querysmasher.planning.solvers.design import equal_columns, solve_design, solve_pairs
 from querysmasher.planning.split import Block, Part, Term
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 from querysmasher.planning.strategies.strategy import CLOSE
+from querysmasher.privacy.pairs import Products
 
 
 def outer_product(tensors: Iterable[tuple[Array, Sequence[int]]]) -> Array:
@@ -174,8 +175,11 @@ def _part_rows(part: Part, maps: list[Array]) -> Array:
     return independent_root(rows).reshape(-1, *tensor.shape[1:]) if len(rows) > rows.shape[1] else tensor
 
 
-def solve_dense(block: Block, tolerance: float) -> Solution:
-    """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
+def solve_dense(block: Block, tolerance: float, *, pairs: bool = False) -> Solution:
+    """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost).
+
+    For `pairs` of cells, it is the optimum if a record is replaced.
+    """
     root = block_root(block)
     target = tolerance / 4 if block.cells > limits().light_cells else min(tolerance, 1e-3) / 100
     if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
@@ -183,7 +187,7 @@ def solve_dense(block: Block, tolerance: float) -> Solution:
         root, start = root[:, columns], np.ones(len(columns))
     else:
         back, start = np.arange(root.shape[1]), reduce(np.multiply.outer, axis_weights(block)).ravel()
-    matrix, reached, bound = best_rows(root, start, target)
+    matrix, reached, bound = best_of_pairs(root, tolerance / 4) if pairs else best_rows(root, start, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
         known = [t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms]
@@ -198,6 +202,24 @@ def best_rows(
     design = solve_design(root, start, tolerance, enough=enough)
     rows, reached = design.filled_strategy() if is_graded(root) else (design.strategy(), design.upper)
     return rows, reached, design.value * (1 - ROUNDING)
+
+
+def best_of_pairs(root: Array, tolerance: float, *, enough: float = 0.0) -> tuple[Array, float, float]:
+    """Return rows for the queries of a root if a record is replaced, the √L they reach, and a lower bound.
+
+    Columns have length one at most, and √L is that of these. Of many columns, the weights are those of cells,
+    not of pairs: with both cells drawn independently by weights q, M is 2(R diag(q) Rᵀ − Rq qᵀRᵀ), and its
+    trace root at least √2 (tr (R diag(q) Rᵀ)^½ − ‖Rq‖).
+    """
+    if root.shape[1] <= limits().paired_cells:
+        design = solve_pairs(root, tolerance)
+        rows = design.strategy()
+        longest = float(np.sqrt(np.einsum("ij,ij->j", rows, rows).max()))
+        return rows / longest, design.upper * longest, design.value * longest * (1 - ROUNDING)
+    design = solve_design(root, np.ones(root.shape[1]), tolerance, enough=enough)
+    rows, q = design.strategy(), design.weights / design.weights.sum()
+    value = math.sqrt(2 / Products.of(rows).farthest) * (design.value - float(np.linalg.norm(root @ q)))
+    return rows, design.upper, max(0.0, value) * (1 - ROUNDING)
 
 
 def axis_weights(block: Block) -> list[Array]:

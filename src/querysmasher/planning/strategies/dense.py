@@ -40,6 +40,7 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Factor, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
@@ -513,6 +514,10 @@ class MergedStrategy(RowsStrategy):
     def partition(self) -> Partition:  # type: ignore[override]
         """Which cells have the same column."""
         return Partition(self.maps, self.labels)
+
+    def _column_products(self) -> Products:
+        columns = self.partition.of_cells() if self.partition.cells <= MOST_CELLS else None
+        return Products.of(self.matrix, columns)
 
     def _bases(self, centres: Sequence[Integers]) -> list[Array]:  # noqa: ARG002 - there is no residual space
         return [np.eye(self.dimension)]

@@ -9,10 +9,12 @@ predict errors and to estimate from noisy answers. A contract test compares ever
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from typing import ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.privacy.factors.factor import Factor, Stored
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 AxisRows = tuple[tuple[int, ...], Array]
 """Increasing axes of the block, and query rows over their cells; several are factors of product queries."""
@@ -34,6 +37,9 @@ DEPENDENT = 1e-14
 
 LARGEST = 1e60
 """Maximum of a weight or an amplitude; the minimum, unless it is zero, is the reciprocal."""
+
+
+_products: WeakKeyDictionary[Strategy, Products] = WeakKeyDictionary()
 
 
 class Strategy(Stored, ABC):
@@ -78,6 +84,17 @@ class Strategy(Stored, ABC):
     @abstractmethod
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
+
+    def column_products(self) -> Products:
+        """Return the products of the columns, relative to the longest, or bounds on them; cached."""
+        if self not in _products:
+            _products[self] = self._column_products()
+        return _products[self]
+
+    def _column_products(self) -> Products:
+        if math.prod(self.shape) > MOST_CELLS:
+            return Products.bounded(-1.0)
+        return Products.of(self.written_out())
 
     # --- integers ---
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
+from querysmasher.privacy.pairs import MOST_COLUMNS, Products
 
 Integers = NDArray[np.int64]
 
@@ -70,6 +71,12 @@ class Factor(Stored, ABC):
     @abstractmethod
     def squared_column(self) -> int:
         """Return the largest squared length of a column, exactly: max_j Σ_k B[k,j]²."""
+
+    def column_products(self) -> Products:
+        """Return the products of the columns, relative to the longest, or bounds on them (`pairs`)."""
+        if self.cells > MOST_COLUMNS:
+            return Products.bounded(-1.0)
+        return Products.of(self.written_out(), None, float(self.squared_column()))
 
     @abstractmethod
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:

@@ -1,0 +1,115 @@
+"""Prices of measurements: which part of the privacy cost each causes, per unit of 1/σ².
+
+If records are added or removed, every measurement of unit sensitivity has the same price, and the costs of
+all add up. If a record is replaced, the cost is the maximum over pairs of cells of the sum of the changes of
+all measurements, c_A(pair)/σ²_A (`privacy.pairs`). With root losses r_A, the best noise solves
+
+    min Σ r_A² σ²_A  with  Σ c_A(pair)/σ²_A ≤ 1 for all pairs,
+
+whose dual is max over μ ≥ 0, Σμ = 1, of Σ r_A √s_A, with the prices s_A = Σ_pairs μ c_A(pair), and
+1/σ²_A ∝ r_A/√s_A. It is the design of weights of pairs, with a diagonal matrix (`solvers.design`). Few pairs
+matter: the worst one joins, until it costs hardly more than those that are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.planning.solution import Measured
+from querysmasher.planning.solvers.design import Iterate, newton
+from querysmasher.planning.strategies import Strategy
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.pairs import Pairs
+from querysmasher.schema import Schema
+
+CLOSE = 1e-5
+"""The worst pair may cost more than those that are known by this fraction."""
+
+MOST_PAIRS = 200
+"""Maximum number of pairs that join."""
+
+
+def priced(
+    measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, budget: Budget
+) -> list[Measured]:
+    """Return measurements with the best noise for their root losses under a budget, and their prices."""
+    r = np.array([m.root_loss for m in measured], dtype=float)
+    if not (np.all(np.isfinite(r)) and np.all(r > 0)):
+        raise PlanError("allocation: expected positive losses; a zero would leave no noise")
+    if budget.unit.total_is_public:
+        prices = _prices_of_pairs(_pairs(measured, strategies, schema, r), r)
+    else:
+        prices = np.ones(len(r))
+    prices = budget.unit.records_per_person**2 * prices
+    roots = np.sqrt(prices)
+    variances = roots / r * float(roots @ r) / budget.privacy_cost
+    noisy = [
+        Measured(m.attributes, m.blocks, variance, m.root_loss, m.whole, price)  # quicker than `replace`
+        for m, variance, price in zip(measured, variances.tolist(), prices.tolist(), strict=True)
+    ]
+    return within(noisy, strategies, schema, budget)
+
+
+def within(
+    measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, budget: Budget
+) -> list[Measured]:
+    """Return measurements with their noise scaled, and their prices, so that these spend a budget."""
+    spent = math.fsum(m.price / m.variance for m in measured)
+    factor = 1.0
+    if budget.unit.total_is_public:
+        weights = np.array([1 / m.variance for m in measured])
+        largest, _ = _pairs(measured, strategies, schema, weights).largest(weights)
+        factor = budget.unit.records_per_person**2 * largest / spent
+    scale = factor * spent / budget.privacy_cost
+    while True:
+        noisy = [replace(m, variance=m.variance * scale, price=m.price * factor) for m in measured]
+        spent = math.fsum(m.price / m.variance for m in noisy)
+        if spent <= budget.privacy_cost:
+            return noisy
+        scale *= max(spent / budget.privacy_cost, 1 + 1e-15)  # by rounding error
+
+
+def _pairs(
+    measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, weights: Array
+) -> Pairs:
+    parts = [
+        tuple((tuple(m.attributes[a] for a in axes), strategies[n].column_products()) for axes, n in m.blocks)
+        for m in measured
+    ]
+    return Pairs(schema.sizes, parts, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared(Iterate):
+    """Weights of pairs, what each pair costs, and the prices."""
+
+    prices: Array
+
+
+def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
+    """Return the prices at the best noise, for add-one-remove-one of a single record."""
+    known = [np.full(len(r), 2.0), pairs.largest(r)[1]]
+    weights = np.array([0.5, 0.5])
+    while True:
+        changes = np.array(known)
+
+        def at(mu: Array, changes: Array = changes) -> _Shared:
+            prices = mu @ changes
+            each = r * np.sqrt(prices)
+            return _Shared(mu, changes @ (each / prices), float(each.sum()), prices)
+
+        def curvature(shared: _Shared, *, rough: bool, changes: Array = changes) -> Array:  # noqa: ARG001
+            return 0.5 * (changes * (r * shared.prices**-1.5)) @ changes.T
+
+        best = at(newton(at, curvature, weights, CLOSE))
+        largest, worst = pairs.largest(r / np.sqrt(best.prices))
+        if largest <= float(best.leverages.max()) * (1 + CLOSE) or len(known) >= MOST_PAIRS:
+            return best.prices
+        known.append(worst)
+        weights = np.append(best.weights, 0.1)

@@ -1,0 +1,398 @@
+"""How far the answers of neighbours differ where one record replaces another: a maximum over pairs of cells.
+
+Replacing a record in cell u by one in cell v changes the marginal on A by e_v - e_u, restricted to A. With
+B = ⊗B_i measured on A with noise variance σ², and V_i = B_iᵀB_i, this costs
+
+    ‖B(e_u - e_v)‖² / σ² = (Π V_i[u,u] + Π V_i[v,v] - 2 Π V_i[u,v]) / σ²,
+
+and the costs of all measurements add up for the same pair. So the cost of a plan is the maximum over pairs of
+a sum, and not the sum of maxima. Here every measurement is relative to its longest column: its change is at
+most 4, and `weights` are (longest column)² / σ².
+
+If cells are few, the changes of all pairs are written out, and the maximum is exact. Otherwise upper bounds:
+
+- Let C_i have the entries V_i[u,v] off the diagonal, and 1 on it. C_i - V_i is diagonal and not negative, so
+  ⊗C_i - ⊗V_i is positive semidefinite, and ‖⊗B_i(e_u - e_v)‖² ≤ 2(1 - Π C_i[u,v]).
+- The sum of these bounds is linear in the C_i[u,v] of every single attribute, as in the cost of what is
+  measured on it alone. So for every attribute only pairs of its values on the upper hull of (C, cost alone)
+  can attain the maximum: its *states*, of which "both records agree" is one. A hull with fewer corners that
+  contains this one gives a larger bound.
+- Attributes that are measured alike are in one class: how many of them are in which state decides. What is
+  measured on some attributes of each class enters as an elementary symmetric function of their C, weighted by
+  the largest weight of its kind, so that the maximum is over numbers of attributes only.
+- What does not fit (measurements that tie attributes, a second strategy for an attribute) adds the maximum of
+  its own change.
+
+Floating point: every product and every sum of a pair has a relative error of at most 2⁻⁵² per operation,
+relative to the sum of all weights; fewer than 2²⁰ operations contribute to any. `MARGIN` exceeds that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import CHUNK, Array
+
+MARGIN = 2.0**-28
+"""Relative to the sum of all weights, more than all rounding errors of a maximum."""
+
+WRITTEN_OUT = 10_000_000
+"""Maximum number of changes, measurements × pairs of cells, that are written out."""
+
+MOST_CELLS = 3_000
+"""Maximum number of cells of a strategy of which the products of all columns are kept."""
+
+MOST_COLUMNS = 20_000
+"""Maximum number of columns of a strategy of which all products are computed."""
+
+MOST_STATES = 1_000_000
+"""Maximum number of combinations of states."""
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The products of a strategy's columns, relative to its longest: C = V / max diag V, or bounds on them."""
+
+    gram: Array | None
+    """C over the distinct columns, if they are few."""
+    columns: NDArray[np.int64] | None
+    """The column of every cell; None if each cell has its own, in order."""
+    least: float
+    """A lower bound on the product of two columns."""
+    farthest: float
+    """An upper bound on the squared distance of two columns."""
+
+    @classmethod
+    def of(cls, matrix: Array, columns: NDArray[np.int64] | None = None, squared: float = 0.0) -> Products:
+        """Return the products of the columns of a matrix, whose longest has the length² `squared`, if known."""
+        squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max())
+        count = matrix.shape[1]
+        if count > MOST_COLUMNS:
+            return cls.bounded(-1.0)
+        if (count if columns is None else columns.size) <= MOST_CELLS:
+            gram = matrix.T @ matrix / squared
+            squares = np.diagonal(gram)
+            return cls(gram, columns, float(gram.min()), _farthest(gram, squares, squares))
+        squares = np.einsum("ij,ij->j", matrix, matrix) / squared
+        least, farthest, step = 1.0, 0.0, max(1, CHUNK // count)
+        for start in range(0, count, step):
+            some = slice(start, start + step)
+            gram = matrix[:, some].T @ matrix / squared
+            least = min(least, float(gram.min()))
+            farthest = max(farthest, _farthest(gram, squares[some], squares))
+        return cls(None, None, least, farthest)
+
+    @classmethod
+    def bounded(cls, least: float) -> Products:
+        """Return what is known if all products are at least `least`."""
+        return cls(None, None, least, 2 * (1 - least))
+
+    def over(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Array, Array, Array]:
+        """Return C[u,u], C[v,v] and C[u,v] for pairs of cells."""
+        assert self.gram is not None  # noqa: S101 - the caller asks only where it is kept
+        if self.columns is not None:
+            first, second = self.columns[first], self.columns[second]
+        squares = np.diagonal(self.gram)
+        return squares[first], squares[second], self.gram[first, second]
+
+    @cached_property
+    def upper(self) -> tuple[Array, Array]:
+        """For all pairs of different values: the squared distance, and C[u,v]."""
+        assert self.gram is not None  # noqa: S101 - the caller asks only where it is kept
+        first, second = np.triu_indices(len(self.gram) if self.columns is None else self.columns.size, 1)
+        one, other, product = self.over(first, second)
+        return one + other - 2 * product, product
+
+
+def _farthest(gram: Array, rows: Array, columns: Array) -> float:
+    return float((rows[:, None] + columns[None, :] - 2 * gram).max())
+
+
+Parts = tuple[tuple[tuple[int, ...], Products], ...]
+"""What is measured on an attribute set: a product of strategies, each with its attributes."""
+
+
+class Pairs:
+    """The largest cost over all pairs of cells of what is measured, given its weights."""
+
+    def __init__(self, sizes: Sequence[int], measured: Sequence[Parts], weights: Array | None = None) -> None:
+        """Take the sizes of all attributes, and what is measured; `weights` tell which attributes are alike."""
+        self.measured = measured
+        self.attributes = sorted({a for parts in measured for on, _ in parts for a in on})
+        self.sizes = {a: sizes[a] for a in self.attributes}
+        cells = math.prod(self.sizes.values())
+        known = all(products.gram is not None for parts in measured for _, products in parts)
+        self._changes: Array | None = None
+        if known and len(measured) * cells * (cells - 1) <= 2 * WRITTEN_OUT:
+            self._changes = self._written_out(cells)
+        else:
+            self._classify(np.ones(len(measured)) if weights is None else weights)
+
+    def largest(self, weights: Array) -> tuple[float, Array]:
+        """Return an upper bound on the largest sum of weights × changes, and the changes of a pair near it.
+
+        The changes may be the means over several pairs, or bounds where these are all that is known.
+        """
+        if self._changes is not None:
+            costs = weights @ self._changes
+            worst = int(np.argmax(costs))
+            value, changes = float(costs[worst]), self._changes[:, worst]
+        else:
+            value, changes = self._over_states(weights)
+        return value + MARGIN * float(weights.sum()), changes
+
+    def _written_out(self, cells: int) -> Array:
+        """Return the changes of all pairs: measurements × pairs."""
+        first, second = np.triu_indices(cells, 1)
+        shape = tuple(self.sizes.values())
+        axis = {a: i for i, a in enumerate(self.attributes)}
+        left, right = (np.unravel_index(cell, shape) for cell in (first, second))
+        changes = np.empty((len(self.measured), len(first)))
+        for row, parts in zip(changes, self.measured, strict=True):
+            products = [np.ones(len(first)) for _ in range(3)]
+            for on, part in parts:
+                dims = [self.sizes[a] for a in on]
+                one, other = (
+                    np.ravel_multi_index([cell[axis[a]] for a in on], dims) if on else np.zeros(len(first), int)
+                    for cell in (left, right)
+                )
+                for i, factor in enumerate(part.over(one, other)):
+                    products[i] *= factor
+            row[:] = products[0] + products[1] - 2 * products[2]
+        return changes
+
+    # --- many cells: states of attributes, and numbers of attributes in each ---
+
+    def _classify(self, weights: Array) -> None:
+        """Decide which measurements are added up for the same pair, and which attributes are alike."""
+        simple = [
+            all(len(on) == 1 for on, _ in parts) and (len(parts) > 1 or parts[0][1].gram is not None)
+            for parts in self.measured
+        ]
+        used: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        by_id: dict[int, Products] = {}
+        for parts in (parts for parts, is_simple in zip(self.measured, simple, strict=True) if is_simple):
+            for (a,), products in parts if len(parts) > 1 else ():
+                used[a][id(products)] += 1
+                by_id[id(products)] = products
+        self._main = {a: by_id[count.most_common(1)[0][0]] for a, count in used.items()}
+        self._alone: defaultdict[int, list[int]] = defaultdict(list)
+        joint: list[int] = []
+        self._apart = np.zeros(len(self.measured))
+        """The largest change of what is bounded separately; zero for the others."""
+        for i, parts in enumerate(self.measured):
+            if simple[i] and len(parts) == 1:
+                self._alone[parts[0][0][0]].append(i)
+            elif simple[i] and all(products is self._main[a] for (a,), products in parts):
+                joint.append(i)
+            else:
+                self._apart[i] = _own_change(parts)
+        for a, indexes in self._alone.items():
+            indexes.sort(key=lambda i: id(self.measured[i][0][1]))
+            if a in self._main and self._main[a].gram is None:
+                while indexes:
+                    i = indexes.pop()
+                    self._apart[i] = _own_change(self.measured[i])
+        self._joint = np.array(joint, dtype=np.intp)
+        if not self._group(weights):  # too many states: each is bounded separately
+            for i in joint:
+                self._apart[i] = _own_change(self.measured[i])
+            self._joint = np.array([], dtype=np.intp)
+            self._main, self._classes = {}, []
+
+    def _group(self, weights: Array) -> bool:
+        """Form classes of attributes that are measured alike; return whether their states are few enough."""
+        keys: dict[int, list[tuple[object, ...]]] = {a: [] for a in self._main}
+        for i in self._joint.tolist():
+            members = [on[0] for on, _ in self.measured[i]]
+            kinds = sorted(id(self._main[a]) for a in members)
+            for a in members:
+                keys[a].append((f"{weights[i]:.8e}", *kinds))
+        alike: defaultdict[object, list[int]] = defaultdict(list)
+        for a, joined in keys.items():
+            unary = [(id(self.measured[i][0][1]), f"{weights[i]:.8e}") for i in self._alone.get(a, [])]
+            alike[id(self._main[a]), tuple(sorted(unary)), tuple(sorted(Counter(joined).items()))].append(a)
+        if self._try(list(alike.values())):
+            return True
+        return len(self._main) <= MOST_STATES.bit_length() and self._try([[a] for a in self._main])
+
+    def _try(self, classes: list[list[int]]) -> bool:
+        """Keep the classes if every kind of measurement is made on all attribute sets of its kind."""
+        class_of = {a: number for number, members in enumerate(classes) for a in members}
+        kinds: dict[tuple[int, ...], int] = {}
+        self._kind_of = np.empty(len(self._joint), dtype=np.intp)
+        for row, i in enumerate(self._joint.tolist()):
+            numbers = [class_of[on[0]] for on, _ in self.measured[i]]
+            counts = tuple(numbers.count(c) for c in range(len(classes)))
+            self._kind_of[row] = kinds.setdefault(counts, len(kinds))
+        number = np.bincount(self._kind_of, minlength=len(kinds))
+        self._kinds = np.array(list(kinds), dtype=np.intp).reshape(len(kinds), len(classes))
+        expected = [
+            math.prod(math.comb(len(m), k) for m, k in zip(classes, kind, strict=True)) for kind in kinds
+        ]
+        self._classes, self._sets = classes, np.array(expected, dtype=float)
+        fewest = math.prod(len(members) + 1 for members in classes)
+        return bool(np.all(number == expected)) and fewest <= MOST_STATES
+
+    def _over_states(self, weights: Array) -> tuple[float, Array]:
+        changes = self._apart.copy()
+        value = float(weights @ self._apart)
+        for a, indexes in self._alone.items():
+            if a not in self._main:
+                distances = sum(weights[i] * self.measured[i][0][1].upper[0] for i in indexes)
+                worst = int(np.argmax(distances))
+                value += float(np.asarray(distances)[worst])
+                for i in indexes:
+                    changes[i] = self.measured[i][0][1].upper[0][worst]
+        if not self._classes:
+            return value, changes
+        heaviest = np.zeros(len(self._kinds))
+        np.maximum.at(heaviest, self._kind_of, weights[self._joint])
+        spread = [self._states(members, weights) for members in self._classes]
+        while math.prod(_compositions(len(m), len(s)) for m, s in zip(self._classes, spread, strict=True)) > (
+            MOST_STATES
+        ):
+            most = max(range(len(spread)), key=lambda c: len(spread[c]))
+            spread[most] = _fewer(spread[most])
+        orders = self._kinds.max(axis=0)
+        numbers = [_numbers(len(m), len(s)) for m, s in zip(self._classes, spread, strict=True)]
+        tables = [
+            _symmetric(counts, np.array([s.product for s in states]), int(order))
+            for counts, states, order in zip(numbers, spread, orders, strict=True)
+        ]
+        tensor = np.zeros(orders + 1)
+        tensor[tuple(self._kinds.T)] = heaviest
+        for table in tables:  # contracts the first axis, and appends one of numbers of attributes
+            tensor = np.tensordot(tensor, table, axes=(0, 1))
+        total = -2 * tensor
+        for axis, (counts, states) in enumerate(zip(numbers, spread, strict=True)):
+            alone = counts @ np.array([s.alone for s in states])
+            total += alone.reshape([-1 if i == axis else 1 for i in range(total.ndim)])
+        worst_of = np.unravel_index(int(np.argmax(total)), total.shape)
+        value += float(total[worst_of]) + 2 * float(heaviest @ self._sets)
+        agreeing = np.ones(len(self._kinds))
+        for c, (members, states) in enumerate(zip(self._classes, spread, strict=True)):
+            at = int(worst_of[c])
+            choose = np.array([math.comb(len(members), k) for k in range(int(orders[c]) + 1)])
+            agreeing *= (tables[c][at] / choose)[self._kinds[:, c]]
+            for a in members:
+                for i in self._alone.get(a, []):
+                    distances = self.measured[i][0][1].upper[0]
+                    of_states = [0.0 if s.pair is None else float(distances[s.pair]) for s in states]
+                    changes[i] = float(numbers[c][at] @ np.array(of_states)) / len(members)
+        changes[self._joint] = 2 * (1 - agreeing)[self._kind_of]
+        return value, changes
+
+    def _states(self, members: Sequence[int], weights: Array) -> list[State]:
+        """Return the states of the attributes of a class, whose costs alone are at most those returned."""
+        main = self._main[members[0]]
+        if main.gram is None:
+            return [State(1.0, 0.0, None), State(main.least, 0.0, None)]
+        indexes = [self._alone.get(a, []) for a in members]
+        distances, products = main.upper
+        alone = np.zeros(len(distances))
+        for same in zip(*indexes, strict=True):
+            first = self.measured[same[0]][0][1]
+            alone += max(weights[i] for i in same) * first.upper[0]
+        return _hull(products, alone)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Two values of an attribute that the records may have."""
+
+    product: float
+    """C of the two values: 1 if they agree."""
+    alone: float
+    """The cost of what is measured on the attribute alone."""
+    pair: int | None
+    """The index of the pair; None if the values agree, or are not known."""
+
+
+def _hull(products: Array, alone: Array) -> list[State]:
+    """Return the corners of the upper hull of the points, and of (1, 0), from the least product on."""
+    order = np.lexsort((-alone, products))
+    x, y = products[order], alone[order]
+    peak = int(np.argmax(y))
+    before = np.maximum.accumulate(np.append(-math.inf, y[:peak]))  # up to the peak, each must be a record
+    after = np.maximum.accumulate(np.append(-math.inf, y[:peak:-1]))[::-1]
+    kept = np.concatenate([np.flatnonzero(y[:peak] > before[:peak]), [peak]])
+    kept = np.concatenate([kept, peak + 1 + np.flatnonzero(y[peak + 1 :] > after[1:])])
+    corners: list[State] = []
+    points = [State(float(x[i]), float(y[i]), int(order[i])) for i in kept.tolist()]
+    for state in (*points, State(1.0, 0.0, None)):
+        while len(corners) > 1 and _is_below(corners[-2], corners[-1], state):
+            corners.pop()
+        corners.append(state)
+    return corners
+
+
+def _is_below(first: State, middle: State, last: State) -> bool:
+    left = (middle.product - first.product) * (last.alone - first.alone)
+    right = (last.product - first.product) * (middle.alone - first.alone)
+    return right <= left
+
+
+def _fewer(states: list[State]) -> list[State]:
+    """Return a hull of fewer corners around this one: three, or two."""
+    different = [state for state in states if state.pair is not None] or states
+    most = max(different, key=lambda state: state.alone)
+    low, high = different[0].product, different[-1].product
+    first = State(low, most.alone, most.pair)
+    if len(states) > 3:
+        return [first, State(high, most.alone, most.pair), State(1.0, 0.0, None)]
+    return [first, State(1.0, most.alone, most.pair)]
+
+
+def _compositions(members: int, states: int) -> int:
+    return math.comb(members + states - 1, states - 1)
+
+
+def _numbers(members: int, states: int) -> NDArray[np.int64]:
+    """Return all numbers of attributes in every state, in rows."""
+    if members == 1:
+        return np.eye(states, dtype=np.int64)
+    rows = [
+        np.bincount(chosen, minlength=states)
+        for chosen in combinations_with_replacement(range(states), members)
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+def _symmetric(numbers: NDArray[np.int64], products: Array, order: int) -> Array:
+    """Return the elementary symmetric functions of the products, up to an order, for all numbers of states."""
+    result = np.zeros((len(numbers), order + 1))
+    result[:, 0] = 1.0
+    for state, product in enumerate(products.tolist()):
+        count = numbers[:, state]
+        powers = np.stack([_binomials(count, k) * product**k for k in range(order + 1)], axis=1)
+        result = np.stack(
+            [sum(result[:, j] * powers[:, k - j] for j in range(k + 1)) for k in range(order + 1)], axis=1
+        )
+    return result
+
+
+def _binomials(count: NDArray[np.int64], k: int) -> Array:
+    result = np.ones(len(count))
+    for j in range(k):
+        result *= (count - j) / (j + 1)
+    return result
+
+
+def _own_change(parts: Parts) -> float:
+    """Return an upper bound on the largest change of a single measurement."""
+    if len(parts) == 1:
+        return parts[0][1].farthest
+    least = most = 1.0
+    for _, products in parts:
+        ends = [least * products.least, least, most * products.least, most]
+        least, most = min(ends), max(ends)
+    return 2 * (1 - least)
