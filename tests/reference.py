@@ -349,3 +349,32 @@ def root_bounds(rows, steps=400, close=1e-5):
         p = np.maximum(p * (leverages / s.sum()) ** 2, 1e-30)
         p /= p.sum()
     return low, high + extra
+
+
+def pair_bounds(parts, steps=400, close=1e-4):
+    """Lower and upper bounds of the least √(loss) if replacing a record costs one at most, by plain iteration.
+
+    `parts` are rows of weight 1 over the whole domain; each is measured by itself, for pairs of cells.
+    """
+    roots = []
+    for rows in parts:
+        rows = rows - rows.mean(axis=1, keepdims=True)
+        _, values, turn = np.linalg.svd(rows, full_matrices=False)
+        roots.append((values[:, None] * turn)[values > 1e-9 * values[0]])
+    first, second = np.triu_indices(roots[0].shape[1], 1)
+    p = np.full(len(first), 1 / len(first))
+    low, high = 0.0, math.inf
+    for _ in range(steps):
+        leverages, value = np.zeros(len(first)), 0.0
+        for root in roots:
+            differences = root[:, first] - root[:, second]
+            left, s, _ = np.linalg.svd(differences * np.sqrt(p), full_matrices=False)
+            sure = s > 1e-12 * s[0]
+            leverages += ((left.T @ differences)[sure] ** 2 / s[sure, None]).sum(axis=0)
+            value += s.sum()
+        low, high = max(low, value), min(high, math.sqrt(value * leverages.max()))
+        if high < low * (1 + close):
+            break
+        p = np.maximum(p * (leverages / value) ** 2, 1e-30)
+        p /= p.sum()
+    return low, high

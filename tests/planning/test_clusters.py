@@ -64,7 +64,7 @@ def bound_and_reached(workload):
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
         if merged is None:
             continue
-        cluster = Cluster(tuple(own), merged, total_multiples(merged))
+        cluster = Cluster(tuple(own), merged, total_multiples(merged), replaced=False)
         if cluster.shifted.rows.any():
             bound += least_root(cluster.root)
             reached += solve_whole(cluster.shifted, 1e-4).reached

@@ -18,7 +18,16 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from tests.planning.drawn import drawn
-from tests.reference import PUBLIC, known_rows, query_rows, root_bounds, split_map, subsets
+from tests.reference import (
+    PUBLIC,
+    known_rows,
+    marginal_map,
+    pair_bounds,
+    query_rows,
+    root_bounds,
+    split_map,
+    subsets,
+)
 
 CLOSE = 1e-4
 """Maximum relative error of a variance."""
@@ -39,8 +48,6 @@ LONG = 10
 def are_variances(found, plan, queries):
     """Whether these are the variances of the best linear unbiased estimates: quickly, or with 60 digits."""
     rows, public = known_rows(plan), PUBLIC if plan.budget.unit.total_is_public else 0.0
-    if public and is_whole(plan):  # which makes no use of a total that is public
-        rows, public = rows[:-1], 0.0
     close = 1e3 * public * (queries**2).sum(axis=1)
     quick = ((queries @ np.linalg.pinv(rows, rcond=1e-11)) ** 2).sum(axis=1)
     if np.all(np.abs(found - quick) <= CLOSE * quick + close):
@@ -80,19 +87,19 @@ def bounds(plan):
     """Lower and upper bounds of the least weighted loss of plans of the same kind, or None."""
     queries, weights = query_rows(plan.workload)
     queries = queries * np.sqrt(weights)[:, None]
-    unit, schema = plan.budget.unit, plan.workload.schema
+    public, schema = plan.budget.unit.total_is_public, plan.workload.schema
     if is_whole(plan):
-        found = [root_bounds(queries)] if not unit.total_is_public else []
+        found = [pair_bounds([queries]) if public else root_bounds(queries)]
     elif plan.whole:
         found = []
     else:
-        found = []
+        parts = []
         for kept in subsets(range(len(schema))):
             part = queries @ split_map(schema, plan.centres, kept)
             part = part[np.linalg.norm(part, axis=1) > 1e-9 * np.linalg.norm(queries, axis=1)]
-            if len(part) and (kept or not unit.total_is_public):
-                change = math.sqrt(unit.change(kept))
-                found.append(tuple(change * b for b in root_bounds(part)))
+            if len(part) and (kept or not public):
+                parts.append(part @ marginal_map(schema, kept) if public else part)
+        found = [pair_bounds(parts)] if public else [root_bounds(part) for part in parts]
     return [sum(own) ** 2 / plan.budget.privacy_cost for own in zip(*found, strict=True)] if found else None
 
 

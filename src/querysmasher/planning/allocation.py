@@ -115,7 +115,6 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
         bounds.append(bound * s.quality)
     least = math.fsum(bounds)
     if public:  # both cells of a pair are drawn independently
-        large = any(s.strategies for s in sets)  # whose bounds need different distributions of pairs
-        least = math.hypot(*bounds) if large else math.sqrt(2) * least
+        least *= math.sqrt(2)
     least *= budget.unit.records_per_person
     return allocated(workload, budget, centres, solutions, measured, least, options)

@@ -292,7 +292,9 @@ class RowGroups:
             if rows**2 * cells > limits().beside_work:
                 return []
             alpha = total_multiples(merged) if centred and not self.unit.total_is_public else None
-            clusters.append(Cluster.of(tuple(indexes), merged, self.unit, alpha))
+            cluster = Cluster.of(tuple(indexes), merged, self.unit, alpha)
+            if cluster.shifted.rows.any():  # else all follows from a public total
+                clusters.append(cluster)
         return clusters
 
     def _change(self, attributes: AttributeSet) -> float:

@@ -33,6 +33,7 @@ from querysmasher.planning.integer import integer_plan, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.prices import within
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.entries import canonical
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -85,11 +86,13 @@ def residual_plan(
 def _at_costs(workload: Workload, budget: Budget, costs: Mapping[AttributeSet, float]) -> Plan:
     """Return a plan that measures the residual of each set at its privacy cost."""
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
-    measured = tuple(
-        replace(m, variance=budget.unit.change(m.attributes) / costs[m.attributes])
+    change = budget.unit.change()
+    shared = [
+        replace(m, variance=change / costs[m.attributes], price=change)
         for m in best.measured
         if m.attributes in costs
-    )
+    ]
+    measured = tuple(within(shared, [s.strategy for s in best.solutions], workload.schema, budget))
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     certificate = replace(best.certificate, value=loss)
     return replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
@@ -214,7 +217,7 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     if kept >= limits().table_share:
         shares = {subset: (1 - kept) * share for subset, share in shares.items()}
         for m in best.measured:
-            cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
+            cost = m.price / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
 

@@ -87,6 +87,7 @@ def plan(
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
+    options = replace(options, replaced=budget.unit.total_is_public)
     searched = OBJECTIVES[objective].largest or workload.has_targets
     options = _prepared(workload, options, bases, max_records, progress, searched=searched)
     if purpose == "estimate":
@@ -142,6 +143,7 @@ def least_budget(
         msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
         raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
+    options = replace(options, replaced=budget.unit.total_is_public)
     options = _prepared(workload, options, bases, max_records, progress, searched=True)
     return _minimised(plan_least, workload, Replan(options, budget, max_records))
 
@@ -165,7 +167,9 @@ def _prepared(
     lines: tuple[int, ...] = ()
     if options.are_default:
         mean = not searched and options.centering == "optimized"
-        lines = large_attributes(workload, mean=mean, tolerance=options.tolerance)
+        lines = large_attributes(
+            workload, mean=mean, tolerance=options.tolerance, replaced=options.replaced
+        )
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)

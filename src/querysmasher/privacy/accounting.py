@@ -114,7 +114,7 @@ def column_products(strategy: IntegerStrategy) -> Parts:
         matrix = factor.written_out().reshape(factor.rows, *(strategy.shape[a] for a in on))
         operands += [matrix, [number, *(count + a for a in on)]]
     tensor = np.einsum(*operands, [*range(count), *(count + a for a in axes)])
-    return ((axes, Products.of(tensor.reshape(-1, every), None, float(squared_sensitivity(strategy)))),)
+    return ((axes, Products.of(tensor.reshape(-1, every), float(squared_sensitivity(strategy)))),)
 
 
 def check_budget(plan: IntegerPlan, noise: Distribution) -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -71,16 +71,16 @@ class Products:
     """An upper bound on the squared distance of two columns."""
 
     @classmethod
-    def of(cls, matrix: Array, columns: NDArray[np.int64] | None = None, squared: float = 0.0) -> Products:
+    def of(cls, matrix: Array, squared: float = 0.0) -> Products:
         """Return the products of the columns of a matrix, whose longest has the length² `squared`, if known."""
-        squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max())
+        squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max()) or 1.0
         count = matrix.shape[1]
         if count > MOST_COLUMNS:
             return cls.bounded(-1.0)
-        if (count if columns is None else columns.size) <= MOST_CELLS:
+        if count <= MOST_CELLS:
             gram = matrix.T @ matrix / squared
             squares = np.diagonal(gram)
-            return cls(gram, columns, float(gram.min()), _farthest(gram, squares, squares))
+            return cls(gram, None, float(gram.min()), _farthest(gram, squares, squares))
         squares = np.einsum("ij,ij->j", matrix, matrix) / squared
         least, farthest, step = 1.0, 0.0, max(1, CHUNK // count)
         for start in range(0, count, step):
@@ -94,6 +94,12 @@ class Products:
     def bounded(cls, least: float) -> Products:
         """Return what is known if all products are at least `least`."""
         return cls(None, None, least, 2 * (1 - least))
+
+    def spread(self, columns: Callable[[], NDArray[np.int64]], cells: int) -> Products:
+        """Return the products over so many cells, given a function that returns the column of each."""
+        if self.gram is None or cells > MOST_CELLS:
+            return Products(None, None, self.least, self.farthest)
+        return Products(self.gram, columns(), self.least, self.farthest)
 
     def over(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[Array, Array, Array]:
         """Return C[u,u], C[v,v] and C[u,v] for pairs of cells."""
@@ -141,7 +147,9 @@ class Pairs:
 
         The changes may be the means over several pairs, or bounds where these are all that is known.
         """
-        if self._changes is not None:
+        if self._changes is not None and not self._changes.size:  # there is only one cell
+            value, changes = 0.0, np.zeros(len(self.measured))
+        elif self._changes is not None:
             costs = weights @ self._changes
             worst = int(np.argmax(costs))
             value, changes = float(costs[worst]), self._changes[:, worst]
@@ -174,8 +182,7 @@ class Pairs:
     def _classify(self, weights: Array) -> None:
         """Decide which measurements are added up for the same pair, and which attributes are alike."""
         simple = [
-            all(len(on) == 1 for on, _ in parts) and (len(parts) > 1 or parts[0][1].gram is not None)
-            for parts in self.measured
+            all(len(on) == 1 for on, _ in parts) for parts in self.measured
         ]
         used: defaultdict[int, Counter[int]] = defaultdict(Counter)
         by_id: dict[int, Products] = {}
@@ -197,10 +204,12 @@ class Pairs:
                 self._apart[i] = _own_change(parts)
         for a, indexes in self._alone.items():
             indexes.sort(key=lambda i: id(self.measured[i][0][1]))
-            if a in self._main and self._main[a].gram is None:
-                while indexes:
-                    i = indexes.pop()
+            of = [self.measured[i][0][1] for i in indexes]
+            if any(products.gram is None for products in [*of, self._main.get(a, of[0])]):
+                same = [i for i, products in zip(indexes, of, strict=True) if products is self._main.get(a)]
+                for i in set(indexes).difference(same):
                     self._apart[i] = _own_change(self.measured[i])
+                indexes[:] = same
         self._joint = np.array(joint, dtype=np.intp)
         if not self._group(weights):  # too many states: each is bounded separately
             for i in joint:
@@ -246,7 +255,7 @@ class Pairs:
         changes = self._apart.copy()
         value = float(weights @ self._apart)
         for a, indexes in self._alone.items():
-            if a not in self._main:
+            if a not in self._main and indexes:
                 distances = sum(weights[i] * self.measured[i][0][1].upper[0] for i in indexes)
                 worst = int(np.argmax(distances))
                 value += float(np.asarray(distances)[worst])
@@ -285,18 +294,17 @@ class Pairs:
             agreeing *= (tables[c][at] / choose)[self._kinds[:, c]]
             for a in members:
                 for i in self._alone.get(a, []):
-                    distances = self.measured[i][0][1].upper[0]
-                    of_states = [0.0 if s.pair is None else float(distances[s.pair]) for s in states]
+                    of_states = [_change_alone(self.measured[i][0][1], s) for s in states]
                     changes[i] = float(numbers[c][at] @ np.array(of_states)) / len(members)
         changes[self._joint] = 2 * (1 - agreeing)[self._kind_of]
         return value, changes
 
     def _states(self, members: Sequence[int], weights: Array) -> list[State]:
         """Return the states of the attributes of a class, whose costs alone are at most those returned."""
-        main = self._main[members[0]]
-        if main.gram is None:
-            return [State(1.0, 0.0, None), State(main.least, 0.0, None)]
-        indexes = [self._alone.get(a, []) for a in members]
+        main, indexes = self._main[members[0]], [self._alone.get(a, []) for a in members]
+        if main.gram is None:  # what is measured on the attribute alone is the same strategy
+            heaviest = math.fsum(max(weights[i] for i in same) for same in zip(*indexes, strict=True))
+            return [State(main.least, 2 * heaviest * (1 - main.least), None), State(1.0, 0.0, None)]
         distances, products = main.upper
         alone = np.zeros(len(distances))
         for same in zip(*indexes, strict=True):
@@ -314,7 +322,7 @@ class State:
     alone: float
     """The cost of what is measured on the attribute alone."""
     pair: int | None
-    """The index of the pair; None if the values agree, or are not known."""
+    """The index of the pair; None if the values agree, or are not known: only C then matters."""
 
 
 def _hull(products: Array, alone: Array) -> list[State]:
@@ -333,6 +341,13 @@ def _hull(products: Array, alone: Array) -> list[State]:
             corners.pop()
         corners.append(state)
     return corners
+
+
+def _change_alone(products: Products, state: State) -> float:
+    """Return the change of what is measured on an attribute alone, or a bound on it."""
+    if state.pair is None:
+        return 2 * (1 - state.product)
+    return float(products.upper[0][state.pair])
 
 
 def _is_below(first: State, middle: State, last: State) -> bool:

@@ -27,7 +27,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
-from querysmasher.planning.solvers.bounds import even_bound, path_bound
+from querysmasher.planning.solvers.bounds import even_bases, even_bound, path_bound
 from querysmasher.planning.solvers.design import Levelled, fixed_point
 from querysmasher.planning.strategies import AxisStrategy, CoarseStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
@@ -55,14 +55,7 @@ def solve_line(gram: LineGram) -> LineSolution:
         return replace(solution, strategy=CoarseStrategy(classes, solution.strategy))
     if gram.size <= limits().line_matrix:
         return _solved_written_out(gram)
-    prefixes, local = bool(gram.prefixes.any()), gram.boundaries
-    closed = {
-        "prefix": prefixes and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0],
-        "range": gram.ranges,
-        "circular": gram.circular and not gram.others,
-        "cosine": gram.windows[0].size or not local.any(),
-    }
-    bases = [ends for ends, some in closed.items() if some]
+    prefixes, local, bases = bool(gram.prefixes.any()), gram.boundaries, even_bases(gram)
     strategies = [filtered(gram, ends, 0) for ends in bases]
     losses = [strategy.whole_loss(gram) for strategy in strategies]
     bound = max((even_bound(gram, ends) for ends in bases), default=0.0)

@@ -11,6 +11,8 @@ only the other attributes: what lines and trees cost has become a factor of its 
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
+If a record is replaced, √L is bounded for cells that are drawn independently, with probabilities q of the
+values (`solvers.bounds.weighed_value`): by t − √m − √(Σ λ_f (q−w)ᵀG_f(q−w)), t the trace root at q without κ.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from operator import itemgetter
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, is_total, square_sum
+from querysmasher.planning.solvers.bounds import line_value
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.schema import Schema
@@ -41,17 +45,20 @@ Attributes = tuple[int, ...]
 FILTERS = 1e-3
 """Tolerance that filters keep for all prefixes, or all ranges, with equal weights."""
 
-PUBLIC = 100.0
+PUBLIC = 1.0
 """Weight of a total that is public, relative to the queries: it is known, so that it need not be measured."""
 
 
-def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float = 1e-3) -> Attributes:
+def large_attributes(
+    workload: Workload, *, mean: bool = True, tolerance: float = 1e-3, replaced: bool = False
+) -> Attributes:
     """Return the attributes that are planned as lines or trees, with a separate centre on every set.
 
     For the mean error (`mean`), smaller attributes are included too: several families on one attribute are
     planned faster and better as a line than around one centre for all sets, and filters are near enough to
     the best for all prefixes or all ranges. Attributes whose queries all look the same from every value have
     closed forms, up to a larger size. Queries that tie attributes, and few single ones, are not included.
+    `replaced` says whether neighbours replace a record: filters then serve smaller attributes well.
     """
     sizes = workload.schema.sizes
     families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
@@ -65,15 +72,20 @@ def large_attributes(workload: Workload, *, mean: bool = True, tolerance: float 
                 families[attributes[0]][family.key] = family
     untied = sorted(set(families) - tied)
     near = mean and tolerance >= FILTERS
-    return tuple(a for a in untied if _is_large(list(families[a].values()), sizes[a], mean=mean, near=near))
+    filters = min(limits().line_matrix, limits().paired_cells if replaced else limits().line_matrix)
+    return tuple(
+        a
+        for a in untied
+        if _is_large(list(families[a].values()), sizes[a], mean=mean, filters=filters if near else None)
+    )
 
 
-def _is_large(families: list[Family], size: int, *, mean: bool, near: bool) -> bool:
+def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | None) -> bool:
     few = limits().dense_values
     if mean and len(families) > 1:
         few = limits().mixed_values
-    elif near and all(family.closed_form and family.weights is None for family in families):
-        few = min(few, limits().line_matrix)
+    elif filters and all(family.closed_form and family.weights is None for family in families):
+        few = min(few, filters)
     if not max(few, 1) < size <= limits().most_values:
         return False
     if all(family.closed_form and family.looks_alike for family in families):
@@ -162,7 +174,8 @@ def split_sets(
         for subworkload in decomposer.decompose(groups):
             sets[subworkload.attributes].append(LineQueries(families, subworkload.terms))
     trees = any(family.structure is Structure.TREE for group in workload for family in group.families)
-    splitter = LineSplitter(workload.schema, trees, public_total)
+    alone = set(sets) == {()} and len({a for families in groups_by_families for a, _ in families}) == 1
+    splitter = LineSplitter(workload.schema, trees, public_total, alone)
     ordered = sorted(sets, key=lambda others: (len(others), others))
     return [part for others in ordered for part in splitter.split(others, sets[others]) if part.terms]
 
@@ -209,10 +222,16 @@ class LineSplitter:
     schema: Schema
     has_trees: bool
     public_total: bool
+    alone: bool
+    """Whether nothing is asked but about one line or tree."""
     _known: dict[Hashable, tuple[AxisStrategy, float]] = field(default_factory=dict)
     """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
     _answers: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     """What `_dropped_and_left` returned: equal queries recur on many sets."""
+    _drawn: dict[int, Array] = field(default_factory=dict)
+    """For every attribute, probabilities of values, all for one distribution of pairs of cells."""
+    _values: dict[Hashable, float] = field(default_factory=dict)
+    """What `line_value` returned for them."""
     _before: _Pass = field(default_factory=_Pass)
     _now: _Pass = field(default_factory=_Pass)
 
@@ -260,7 +279,7 @@ class LineSplitter:
         """Return the strategy on an attribute beside those kept, and the ratio of lower bound to loss."""
         weighted, total = self._weights(kept, attribute, queries)
         size = self.schema.sizes[attribute]
-        if self.public_total and not others and not kept:
+        if self.public_total and self.alone and not kept:
             even = np.full(size, 1 / size)
             total = PUBLIC * math.fsum(weight * square_sum(family, even) for family, weight in weighted)
         scale = math.fsum(weight for _, weight in weighted) or 1.0
@@ -274,7 +293,15 @@ class LineSplitter:
         strategy, bound = self._known[key]
         sums = [[weight * x for x in self._dropped_and_left(strategy, family)] for family, weight in weighted]
         dropped, rest = map(math.fsum, zip(*sums, strict=True))
-        least = max(0.0, math.sqrt(bound * scale) - math.sqrt(dropped + total))
+        least = math.sqrt(bound * scale) - math.sqrt(dropped + total)
+        if self.public_total:
+            q = self._drawn.setdefault(attribute, np.maximum(strategy.centre, 1e-3 / size))
+            q = q / q.sum()
+            if key not in self._values:
+                self._values[key] = line_value(LineGram.of(size, [(f, w / scale) for f, w in weighted]), q)
+            moved = math.fsum(weight * square_sum(family, q - strategy.centre) for family, weight in weighted)
+            least = self._values[key] * math.sqrt(scale) - math.sqrt(dropped) - math.sqrt(max(moved, 0.0))
+        least = max(0.0, least)
         return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
 
     def _dropped_and_left(self, strategy: AxisStrategy, family: Family) -> tuple[float, float]:

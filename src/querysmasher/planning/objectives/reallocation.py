@@ -26,6 +26,7 @@ import numpy as np
 from querysmasher.arrays import Array, in_order
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.prices import within
 from querysmasher.workload.workload import Workload
 
 CLOSE, MOST = 0.05, 4
@@ -206,6 +207,9 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
         for i in indexes:
             root = math.sqrt(loss / len(indexes))
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
+    if plan.budget.unit.total_is_public:  # the worst pair may be another now
+        strategies = [s.strategy for s in plan.solutions]
+        measured = within(measured, strategies, workload.schema, plan.budget)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
     plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
     if not plan.whole or len(plan.measured) == 1:

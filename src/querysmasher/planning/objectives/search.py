@@ -47,6 +47,9 @@ FLOOR = 1.0
 GROWTH = 1.22
 """Factor by which the accepted gap grows with every plan, from the tolerance on."""
 
+ROUNDS = 5
+"""Maximum number of times that a budget is reallocated at other prices."""
+
 PROMISED = 0.01
 """The gap that is promised: above it, the search continues while plans narrow the gap."""
 
@@ -178,23 +181,37 @@ class Search:
             return Trial(plan, 0.0, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
-        """Reallocate the budget of a plan, and keep it if it is the best, and its value is at most `most`."""
-        table = trial.table
-        best = math.inf if self.best is None else self.best.value
+        """Reallocate the budget of a plan, and keep it if it is the best, and its value is at most `most`.
+
+        If a record is replaced, prices hold for the noise for which they were made: other noise may cost
+        more. Then the budget is reallocated at the prices between, and less of it, if targets must be met.
+        """
+        table, cost = trial.table, trial.plan.budget.privacy_cost
         aims = np.array([self.aims[entry.members[0]] for entry in table.entries])
         by_column = expectations(table, trial.multipliers.rows)
-        reallocation = Reallocation(table, aims, trial.plan.budget.privacy_cost, by_column)
-        with one_core():
-            if self.mean:
-                x = reallocation.least_loss(trial.losses)
-                value = math.inf if x is None else float(trial.losses @ x)
-                missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
-            else:
-                x, value = reallocation.least_largest(most=min(best, most))
-        if x is not None and value < best:
+        for _ in range(ROUNDS if trial.plan.budget.unit.total_is_public else 1):
+            best = math.inf if self.best is None else self.best.value
+            reallocation = Reallocation(table, aims, cost, by_column)
+            with one_core():
+                if self.mean:
+                    x = reallocation.least_loss(trial.losses)
+                    value = math.inf if x is None else float(trial.losses @ x)
+                    missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
+                    self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
+                else:
+                    x, value = reallocation.least_largest(most=min(best, most))
+            if x is None or value >= best:
+                break
             plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
-            self.best = replace(trial, plan=plan, value=value)
+            more = plan.measured[table.sets[0][0]].variance / float(x[0])
+            meets = more <= 1 + 1e-9 or not self.mean
+            if meets and value * more < best:
+                self.best = replace(trial, plan=plan, value=value * more)
+            if more <= 1 + self.replan.options.tolerance / 4 and meets:
+                break
+            cost /= more if self.mean else 1.0
+            prices = np.array([sum(plan.measured[i].price for i in indexes) for indexes in table.sets])
+            table.spent = np.sqrt(table.spent * prices)
 
     def reallocated(self, plan: Plan) -> Trial | None:
         """Return a plan with its budget reallocated, or None if its strategies do not meet the targets."""

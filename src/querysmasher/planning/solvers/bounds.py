@@ -92,7 +92,7 @@ from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
-from querysmasher.planning.lines.trees import WeightedTree
+from querysmasher.planning.lines.trees import WeightedTree, nested
 from querysmasher.planning.solvers.design import Design, Iterate, fixed_point
 from querysmasher.planning.solvers.optimum import (
     axis_weights,
@@ -387,9 +387,9 @@ def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape:
 
 
 def _trace_bound(
-    terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float
+    terms: Callable[[Array, float], tuple[float, Array]], p: Array, middle: float, enough: float = 0.0
 ) -> float:
-    """Return a lower bound on the largest tr M^½ of any distribution p; stop above `enough`.
+    """Return a lower bound on the largest tr M^½ of any distribution p; stop above `enough`: zero keeps p.
 
     For a distribution and t, `terms` returns tr M(M + t²)⁻¹ and, up to a factor, its derivative by p. The
     largest terms are near t = e^middle.
@@ -414,10 +414,41 @@ def _trace_bound(
     return best
 
 
-def path_bound(gram: LineGram, start: Array, enough: float) -> float:
+def line_value(gram: LineGram, q: Array) -> float:
+    """Return a lower bound on tr (P^½GP^½)^½ at the weights q of the values, without the total."""
+    if (classes := gram.classes)[-1] < gram.size - 1:
+        return line_value(gram.on_classes(classes), np.bincount(classes, q).astype(float))
+    families = [family for family, _ in gram.families]
+    groups = nested(families, [weight for _, weight in gram.families])
+    if groups is not None:
+        tree = WeightedTree(groups.nodes, np.ones(len(groups.nodes)), groups.weights)
+        p = np.bincount(groups.leaf_of, q).astype(float)
+        return _trace_bound(_tree_terms(tree), p, 0.5 * math.log(float(groups.weights.mean()) / len(p)))
+    if gram.size <= limits().line_matrix:
+        whole = reduce(np.add, (weight * family.gram() for family, weight in gram.families))
+        return float(np.sqrt(np.maximum(np.linalg.eigvalsh(whole * np.sqrt(np.outer(q, q))), 0.0)).sum())
+    values = [float(even_diagonal(gram, ends) @ np.sqrt(q)) for ends in even_bases(gram)]
+    if gram.path[0].any() and q.min() > 0:
+        values.append(math.sqrt(path_bound(gram, q)))
+    return max(values, default=0.0)
+
+
+def even_bases(gram: LineGram) -> list[str]:
+    """Return the bases in which some of the queries are a filter."""
+    prefixes = bool(gram.prefixes.any())
+    closed = {
+        "prefix": prefixes and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0],
+        "range": gram.ranges,
+        "circular": gram.circular and not gram.others,
+        "cosine": gram.windows[0].size or not gram.boundaries.any(),
+    }
+    return [ends for ends, some in closed.items() if some]
+
+
+def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
     """Return a lower bound on the loss; for families with a closed form, stop above `enough`.
 
-    Prefixes of too little weight get more, which adds at most the root of the least loss of what is added,
+    Without it, the weights of the values stay those given. Prefixes of too little weight get more, which adds at most the root of the least loss of what is added,
     as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
     """
     path, rows, middle = gram.path
@@ -446,26 +477,33 @@ def path_bound(gram: LineGram, start: Array, enough: float) -> float:
         return float(result.sum()), result / p
 
     root = math.sqrt(enough)
-    bound = max(0.0, _trace_bound(terms, start, math.log(root / gram.size), root) - surplus) ** 2
+    peak = math.log((root or math.sqrt(float(weights.sum()))) / gram.size)
+    bound = max(0.0, _trace_bound(terms, start, peak, root) - surplus) ** 2
     return bound + _bound_on_others(gram)
 
 
 def even_bound(gram: LineGram, ends: str) -> float:
     """Return a lower bound on the loss: Σ_j S_jj² for a filter of at most G, plus bounds for the rest."""
+    rest = float((gram.values - gram.values.min()).sum())
+    diagonal = even_diagonal(gram, ends)
+    if ends in {"prefix", "range"}:
+        rest += gram.total
+    others = 0.0 if ends == "cosine" else _bound_on_others(gram)
+    return float(diagonal @ diagonal) + rest + others
+
+
+def even_diagonal(gram: LineGram, ends: str) -> Array:
+    """Return the diagonal of the root S of a filter of at most G: tr (P^½GP^½)^½ is at least Σ_j S_jj √p_j."""
     n, least = gram.size, float(gram.values.min())
-    rest = float((gram.values - least).sum())
     if ends == "cosine":
-        return window_bound(gram) + rest
+        return window_diagonal(gram)
     reflection = Reflection(ends, n)
     even = {"prefix": gram.prefixes.min(), "range": (n + 1) * gram.ranges, "circular": 2 * n * gram.circular}
     square = reflection.second_differences
     eigenvalues = least + even[ends] / np.where(square > 0, square, 1.0)
     if ends == "circular":
         eigenvalues[0] = least + gram.circular * (n**2 + n * (n - 1) * (2 * n - 1) / 6) + n * gram.total
-    else:
-        rest += gram.total
-    diagonal = reflection.diagonal(reflection.kernel(np.sqrt(eigenvalues)))
-    return float(diagonal @ diagonal) + rest + _bound_on_others(gram)
+    return np.asarray(reflection.diagonal(reflection.kernel(np.sqrt(eigenvalues))))
 
 
 def _bound_on_others(gram: LineGram) -> float:
@@ -479,8 +517,8 @@ def _bound_on_others(gram: LineGram) -> float:
     return bound
 
 
-def window_bound(gram: LineGram) -> float:
-    """Return a lower bound on the loss of ranges of given lengths, single values and the total, at unit cost.
+def window_diagonal(gram: LineGram) -> Array:
+    """Return a lower bound on the diagonal of S for ranges of given lengths, single values and the total.
 
     Ranges of one length count with their least weight, if there are queries at all positions. Ranges too
     long for a matrix are left out.
@@ -508,11 +546,17 @@ def window_bound(gram: LineGram) -> float:
         lost = by_length[length] * np.einsum("ij,ij->j", rows, rows @ corner)
         squares[:length] -= lost
         squares[size - length :] -= lost[::-1]
-    return float(np.square(np.maximum(squares, 0.0)).sum())
+    return np.maximum(squares, 0.0)
 
 
 def tree_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     """Return a lower bound on the root of the loss of any strategy; stop above `enough`."""
+    counts = tree.counts[tree.nodes.is_leaf]
+    middle = math.log(enough / float(counts.sum()))
+    return _trace_bound(_tree_terms(tree), slopes[tree.nodes.is_leaf], middle, enough)
+
+
+def _tree_terms(tree: WeightedTree) -> Callable[[Array, float], tuple[float, Array]]:
     leaf = tree.nodes.is_leaf
     counts = tree.counts[leaf]
 
@@ -522,7 +566,7 @@ def tree_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
         value, g = tree.slopes(precisions)
         return value, g[leaf] * t * t * counts / p**2
 
-    return _trace_bound(terms, slopes[leaf], math.log(enough / float(counts.sum())), enough)
+    return terms
 
 
 # --- workloads ---

@@ -24,6 +24,7 @@ from querysmasher.planning.strategies.strategy import AxisRows, is_negligible, s
 from querysmasher.privacy.factors import Coarse
 from querysmasher.privacy.factors.matrix import OnClasses
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import Products
 from querysmasher.workload.family import Family
 
 INNER: dict[str, type[AxisStrategy]] = {kind.kind: kind for kind in (MatrixAxis, MirroredStrategy)}
@@ -110,6 +111,9 @@ class CoarseStrategy(ClassedStrategy):
             return self.inner.of_rows(self.means(self.contained(family)))
         coarse = on_classes(family, self.classes)
         return self.refuse() if coarse is None else self.inner.whole_variances(coarse)
+
+    def _column_products(self) -> Products:
+        return self.inner.column_products().spread(lambda: self.classes, self.classes.size)
 
     # --- integers ---
 

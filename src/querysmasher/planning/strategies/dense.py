@@ -40,7 +40,7 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Factor, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.privacy.pairs import MOST_CELLS, Products
+from querysmasher.privacy.pairs import Products
 
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
@@ -516,8 +516,7 @@ class MergedStrategy(RowsStrategy):
         return Partition(self.maps, self.labels)
 
     def _column_products(self) -> Products:
-        columns = self.partition.of_cells() if self.partition.cells <= MOST_CELLS else None
-        return Products.of(self.matrix, columns)
+        return Products.of(self.matrix).spread(self.partition.of_cells, self.partition.cells)
 
     def _bases(self, centres: Sequence[Integers]) -> list[Array]:  # noqa: ARG002 - there is no residual space
         return [np.eye(self.dimension)]

@@ -44,9 +44,10 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
-from querysmasher.privacy.factors.filter import MOST_ROWS
+from querysmasher.privacy.factors.filter import MOST_ROWS, least_product
 from querysmasher.privacy.factors.reflection import NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 from querysmasher.workload.family import Indexes
 
 LOWEST = 64
@@ -129,6 +130,13 @@ class MirroredStrategy(LineStrategy):
         image = self.reflection.apply(self._inverse, self.extra)  # UK
         triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
         return np.asarray(np.linalg.solve(triangle, image))
+
+    def _column_products(self) -> Products:
+        if self.diagonal.size <= MOST_CELLS:
+            return super()._column_products()
+        lags, none = self.reflection.kernel(self.spectrum), np.zeros_like(self.diagonal)
+        least = least_product(self.reflection, lags, self.diagonal, self.extra, none)
+        return Products.bounded((least - 1 / self.total_variance) / self.leverage)
 
     def orthonormal(self) -> Self:
         ones = np.ones_like(self.spectrum), np.ones_like(self.diagonal)

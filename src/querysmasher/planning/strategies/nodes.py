@@ -29,6 +29,7 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Tree
 from querysmasher.privacy.factors.tree import OnForest
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 from querysmasher.workload.family import Family
 
 
@@ -152,6 +153,14 @@ class TreeStrategy(OnForest, ClassedStrategy):
         leaf = np.cumsum(Nodes(parents).is_leaf) - 1
         moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
         return TreeStrategy(leaf[number[as_nodes]], parents, precisions[kept], moved)
+
+    def _column_products(self) -> Products:
+        if self.classes.size <= MOST_CELLS:
+            return super()._column_products()
+        nodes, paths = self.nodes, self.nodes.along_paths(self.precisions)
+        least = -nodes.largest_of_pairs(np.zeros(nodes.leaves.size), paths, -1) - 1 / self.total_variance
+        farthest = nodes.largest_of_pairs(paths[nodes.leaves], paths, -2)
+        return Products(None, None, float(least) / self.leverage, float(farthest) / self.leverage)
 
     # --- integers ---
 

@@ -76,7 +76,7 @@ class Factor(Stored, ABC):
         """Return the products of the columns, relative to the longest, or bounds on them (`pairs`)."""
         if self.cells > MOST_COLUMNS:
             return Products.bounded(-1.0)
-        return Products.of(self.written_out(), None, float(self.squared_column()))
+        return Products.of(self.written_out(), float(self.squared_column()))
 
     @abstractmethod
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:

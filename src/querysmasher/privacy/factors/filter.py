@@ -66,6 +66,7 @@ from querysmasher.privacy.factors.factor import (
     sum_of_squares,
 )
 from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 UNIT = 8 * 2.0**-53
 """Rounding error per level of a transform, relative to ‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ)."""
@@ -232,6 +233,14 @@ class Mirrored(Factor):
         product = exact_product(self.reflection, self.kernel, first[None], bound, largest_of(first))
         return product[0] + further @ self.extra
 
+    def column_products(self) -> Products:
+        if self.cells <= MOST_CELLS:
+            return super().column_products()
+        reflection, d = self.reflection, self.diagonal.astype(float)
+        squared = reflection.kernel(np.square(reflection.eigenvalues(self.kernel.astype(float))))
+        least = least_product(reflection, squared, d, self.extra.astype(float), d * self._across)
+        return Products.bounded((least + float(sum_of_squares(self.shift))) / self.squared_column())
+
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
         whole = tables.T.astype(np.int64)
         x = np.ascontiguousarray(whole * self.diagonal)
@@ -244,6 +253,41 @@ class Mirrored(Factor):
         image = self.reflection.apply(self.kernel.astype(float), first)
         image = image + answers[self.cells :].T @ self.extra
         return np.asarray((image * self.diagonal).T - self.shift.astype(float) @ answers)
+
+
+INTERVALS = 512
+"""Number of intervals into which values are cut to bound products of columns."""
+
+
+def least_product(
+    reflection: Reflection, lags: Array, diagonal: Array, extra: Array, offset: Array
+) -> float:
+    """Return a lower bound on d_u d_v(t(u−v) ± t(u+v+shift) + Σ_k U_ku U_kv) − a_u − a_v over values u ≠ v.
+
+    The values are cut into intervals. For two of them, every factor is bounded by its extremes there. Lags are
+    those of a transform, with errors far below what accounting allows for.
+    """
+    n, sign = reflection.size, reflection.sign
+    step = -(-n // INTERVALS)
+    starts = np.arange(0, n, step)
+    count = len(starts)
+    t = np.asarray(reflection.lags(lags), dtype=float)
+
+    def extremes(values: Array) -> tuple[Array, Array]:
+        return np.minimum.reduceat(values, starts, axis=-1), np.maximum.reduceat(values, starts, axis=-1)
+
+    near = np.array([t[max(1, (k - 1) * step) : min(n, (k + 1) * step)].min() for k in range(count)])
+    total = near[np.abs(np.subtract.outer(np.arange(count), np.arange(count)))]
+    if sign:
+        beyond = sign * t[reflection.shift : reflection.shift + 2 * n - 1]
+        ends = [beyond[min(k * step, 2 * n - 2) : (k + 2) * step].min() for k in range(2 * count - 1)]
+        total = total + np.array(ends)[np.add.outer(np.arange(count), np.arange(count))]
+    for low, high in zip(*extremes(extra), strict=True) if len(extra) else ():
+        total = total + np.minimum.reduce([np.multiply.outer(a, b) for a in (low, high) for b in (low, high)])
+    smallest, largest = extremes(diagonal)
+    scale = np.where(total > 0, np.multiply.outer(smallest, smallest), np.multiply.outer(largest, largest))
+    _, most = extremes(offset)
+    return float((scale * total - np.add.outer(most, most)).min())
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import NEAR, Factor, Integers, given, largest_of, require, words
 from querysmasher.privacy.factors.filter import Mirrored
-from querysmasher.privacy.pairs import MOST_CELLS, MOST_COLUMNS, Products
+from querysmasher.privacy.pairs import Products
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
@@ -215,10 +215,7 @@ class OnColumns(Factor):
         return self.inner.squared_column()
 
     def column_products(self) -> Products:
-        if self.inner.cells > MOST_COLUMNS:
-            return Products.bounded(-1.0)
-        columns = self.partition.of_cells() if self.cells <= MOST_CELLS else None
-        return Products.of(self.inner.written_out(), columns, float(self.squared_column()))
+        return self.inner.column_products().spread(self.partition.of_cells, self.cells)
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
         return self.inner.exact_answers(self.partition.sums(tables.astype(np.int64)), bound)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, require, sum_of_squares
 from querysmasher.privacy.factors.matrix import OnClasses, Tables
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +83,40 @@ class Nodes:
 
     def path_sums(self, values: Tables) -> Tables:
         """Return for every leaf, in order, the sum of the values on the path from its root."""
+        return self.along_paths(values)[self.leaves]
+
+    def along_paths(self, values: Tables) -> Tables:
+        """Return for every node the sum of the values on the path from its root to it."""
         result = values.copy()
         for level in self.levels[1:]:
             result[level] += result[self.parents[level]]
-        return result[self.leaves]
+        return result
+
+    def largest_of_pairs(self, of_leaves: Tables, of_nodes: Tables, factor: int) -> int | float:
+        """Return the largest f(u) + f(v) + factor·h(w) of two leaves, with w the last node on both paths.
+
+        If their paths have no node in common, h is zero.
+        """
+        best = np.zeros(len(self), dtype=of_leaves.dtype)  # of the leaves at or below
+        best[self.leaves], found = of_leaves, []
+        for level, parents, starts in self.families[:0:-1]:
+            best[parents], second = two_largest(best[level], starts)
+            several = np.diff(np.append(starts, best[level].size)) > 1
+            both = best[parents] + second + factor * of_nodes[parents]
+            found += [both[several].max()] if several.any() else []
+        roots = best[self.levels[0]]
+        if roots.size > 1:
+            first, second = two_largest(roots, np.zeros(1, dtype=np.int64))
+            found.append(first[0] + second[0])
+        return max(found, default=0)
+
+
+def two_largest(values: Tables, starts: Integers) -> tuple[Tables, Tables]:
+    """Return the largest and the second largest value of every run of values; of one value, that twice."""
+    ends = np.append(starts[1:], values.size)
+    run = np.repeat(np.arange(starts.size), ends - starts)
+    ordered = values[np.lexsort((values, run))]
+    return ordered[ends - 1], ordered[np.maximum(ends - 2, starts)]
 
 
 class OnForest(OnClasses):
@@ -147,6 +178,17 @@ class Tree(OnForest, Factor):
         fits = 3 * self.largest**2 * len(self.nodes.levels) < 2**62
         m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
         return int(self.nodes.path_sums(m**2 - 2 * m * g).max()) + sum_of_squares(self.shift)
+
+    def column_products(self) -> Products:
+        if self.cells <= MOST_CELLS:
+            return super().column_products()
+        fits = 6 * self.largest**2 * len(self.nodes.levels) < 2**62
+        m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
+        squared, paths = float(self.squared_column()), self.nodes.along_paths(m**2)
+        # two columns have the product Σm² down to where their paths part, less Σmg on both, plus Σg²
+        least = sum_of_squares(self.shift) - self.nodes.largest_of_pairs(self.nodes.path_sums(m * g), paths, -1)
+        farthest = self.nodes.largest_of_pairs(paths[self.nodes.leaves], paths, -2)
+        return Products(None, None, float(least) / squared, float(farthest) / squared)
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
         whole = tables.astype(np.int64)
