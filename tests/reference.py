@@ -352,14 +352,13 @@ def root_bounds(rows, steps=400, close=1e-5):
 
 
 def pair_bounds(parts, steps=400, close=1e-4):
-    """Lower and upper bounds of the least √(loss) if replacing a record costs one at most, by plain iteration.
+    """Lower and upper bounds of the least √(loss) if replacing a record costs at most one: plain iteration.
 
     `parts` are rows of weight 1 over the whole domain; each is measured by itself, for pairs of cells.
     """
     roots = []
     for rows in parts:
-        rows = rows - rows.mean(axis=1, keepdims=True)
-        _, values, turn = np.linalg.svd(rows, full_matrices=False)
+        _, values, turn = np.linalg.svd(rows - rows.mean(axis=1, keepdims=True), full_matrices=False)
         roots.append((values[:, None] * turn)[values > 1e-9 * values[0]])
     first, second = np.triu_indices(roots[0].shape[1], 1)
     p = np.full(len(first), 1 / len(first))

@@ -90,7 +90,10 @@ def test_no_other_noise_is_better_where_a_record_is_replaced(seed, cost):
     assert sum(m.price / m.variance for m in made) == pytest.approx(cost, rel=1e-9)
     limits = {"type": "ineq", "fun": lambda x: cost - changes @ np.exp(x)}
     best = scipy.optimize.minimize(
-        lambda x: float(np.sum(r**2 * np.exp(-x))), np.log(precisions * 0.9), constraints=limits, method="SLSQP"
+        lambda x: float(np.sum(r**2 * np.exp(-x))),
+        np.log(precisions * 0.9),
+        constraints=limits,
+        method="SLSQP",
     )
     mine = float(np.sum(r**2 / precisions))
     assert mine <= best.fun * (1 + 1e-4)

@@ -204,10 +204,11 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     scale = budget.unit.change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / _total_weight(workload))
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
-    secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
+    note = f"The errors are those of its {template} template."
+    if budget.unit.total_is_public:
+        note += " It treats the number of records as secret, and is charged 4 times its longest column."
     if objective != "mean":
-        secret += " It minimises the mean error only."
-    note = f"The errors are those of its {template} template.{secret}"
+        note += " It minimises the mean error only."
     return rmse, None if workload.has_targets else worst, note
 
 

@@ -229,9 +229,7 @@ class LeastErrorCosts:
         best = plan_at(uniform(schema), request.workload, budget, Options.of(centering="uniform"))
         scale = cost / budget.privacy_cost
         weight = dense_fraction(per_record * best.rmse / len(sizes) / math.sqrt(scale))
-        return cls(
-            weight, {m.attributes: scale * unit.change(m.attributes) / m.variance for m in best.measured}
-        )
+        return cls(weight, {m.attributes: scale * m.price / m.variance for m in best.measured})
 
     def missing(self, spent: Mapping[AttributeSet, float], cost: float) -> dict[AttributeSet, float]:
         """Divide a privacy cost among the sets on which less was spent than the plan spends."""

@@ -189,7 +189,7 @@ def _alone(sets: Sequence[Subworkload], blocks: Sequence[Sequence[Block]]) -> se
 
 
 def pair_root(solution: Solution) -> float:
-    """Return the lower bound of a solution for pairs of cells, on the root loss if the worst pair costs one."""
+    """Return the lower bound of a solution for pairs of cells, relative to the cost of the worst pair."""
     return solution.bound * math.sqrt(solution.strategy.column_products().farthest)
 
 
@@ -416,7 +416,8 @@ MECHANISMS = {
             "distinguish",
             "queries are few (at most 4,000) and you will ask no others later",
             "Its releases answer only the planned queries and their linear combinations. It refuses large "
-            "tables, and does not use a public total (replace-one neighbours).",
+            "tables. If records are replaced and the queries distinguish more than "
+            f"{limits().paired_cells} kinds of cells, it is near-optimal.",
             None,
         ),
     )

@@ -247,9 +247,7 @@ class Plan(Explained):
         """Return the budget share of each attribute set."""
         names, shares = self.workload.schema.names, defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
-            shares[tuple(names[a] for a in m.attributes)] += (
-                m.price / m.variance / self.privacy_cost
-            )
+            shares[tuple(names[a] for a in m.attributes)] += m.price / m.variance / self.privacy_cost
         return dict(shares)
 
     def limit(self) -> Limit:

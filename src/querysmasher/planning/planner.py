@@ -167,9 +167,7 @@ def _prepared(
     lines: tuple[int, ...] = ()
     if options.are_default:
         mean = not searched and options.centering == "optimized"
-        lines = large_attributes(
-            workload, mean=mean, tolerance=options.tolerance, replaced=options.replaced
-        )
+        lines = large_attributes(workload, mean=mean, tolerance=options.tolerance, replaced=options.replaced)
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)

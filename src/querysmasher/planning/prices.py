@@ -31,9 +31,6 @@ from querysmasher.schema import Schema
 CLOSE = 1e-5
 """The worst pair may cost more than those that are known by this fraction."""
 
-MOST_PAIRS = 200
-"""Maximum number of pairs that join."""
-
 
 def priced(
     measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, budget: Budget
@@ -104,12 +101,13 @@ def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
             each = r * np.sqrt(prices)
             return _Shared(mu, changes @ (each / prices), float(each.sum()), prices)
 
-        def curvature(shared: _Shared, *, rough: bool, changes: Array = changes) -> Array:  # noqa: ARG001
-            return 0.5 * (changes * (r * shared.prices**-1.5)) @ changes.T
+        def curvature(shared: _Shared, _: bool, changes: Array = changes) -> Array:
+            return np.asarray(0.5 * (changes * (r * shared.prices**-1.5)) @ changes.T)
 
         best = at(newton(at, curvature, weights, CLOSE))
         largest, worst = pairs.largest(r / np.sqrt(best.prices))
-        if largest <= float(best.leverages.max()) * (1 + CLOSE) or len(known) >= MOST_PAIRS:
+        near = largest <= float(best.leverages.max()) * (1 + CLOSE)
+        if near or np.abs(changes - worst).max(axis=1).min() <= CLOSE:  # bounds may exceed what pairs cost
             return best.prices
         known.append(worst)
         weights = np.append(best.weights, 0.1)

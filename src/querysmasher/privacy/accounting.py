@@ -65,7 +65,9 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
     squares, unit = [squared_sensitivity(s) for s in plan.strategies], plan.budget.unit
     if any(m.variance <= 0 for m in plan.measured):
         raise PrivacyError("plan: a measurement has no noise")
-    costs = [math.prod((squares[number] for _, number in m.blocks), start=1 / m.variance) for m in plan.measured]
+    costs = [
+        math.prod((squares[number] for _, number in m.blocks), start=1 / m.variance) for m in plan.measured
+    ]
     if unit.total_is_public:  # the number of records is the same
         total = _largest_of_pairs(plan, costs)
     else:

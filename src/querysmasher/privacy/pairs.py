@@ -59,7 +59,7 @@ MOST_STATES = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """The products of a strategy's columns, relative to its longest: C = V / max diag V, or bounds on them."""
+    """The products of a strategy's columns, relative to the longest: C = V / max diag V, or their bounds."""
 
     gram: Array | None
     """C over the distinct columns, if they are few."""
@@ -72,7 +72,7 @@ class Products:
 
     @classmethod
     def of(cls, matrix: Array, squared: float = 0.0) -> Products:
-        """Return the products of the columns of a matrix, whose longest has the length² `squared`, if known."""
+        """Return the products of the columns of a matrix; the longest has the length² `squared`, if given."""
         squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max()) or 1.0
         count = matrix.shape[1]
         if count > MOST_COLUMNS:
@@ -130,7 +130,7 @@ class Pairs:
     """The largest cost over all pairs of cells of what is measured, given its weights."""
 
     def __init__(self, sizes: Sequence[int], measured: Sequence[Parts], weights: Array | None = None) -> None:
-        """Take the sizes of all attributes, and what is measured; `weights` tell which attributes are alike."""
+        """Take the sizes of attributes, and what is measured; `weights` say which attributes are alike."""
         self.measured = measured
         self.attributes = sorted({a for parts in measured for on, _ in parts for a in on})
         self.sizes = {a: sizes[a] for a in self.attributes}
@@ -162,6 +162,7 @@ class Pairs:
         first, second = np.triu_indices(cells, 1)
         shape = tuple(self.sizes.values())
         axis = {a: i for i, a in enumerate(self.attributes)}
+        none = np.zeros(len(first), dtype=np.int64)
         left, right = (np.unravel_index(cell, shape) for cell in (first, second))
         changes = np.empty((len(self.measured), len(first)))
         for row, parts in zip(changes, self.measured, strict=True):
@@ -169,7 +170,7 @@ class Pairs:
             for on, part in parts:
                 dims = [self.sizes[a] for a in on]
                 one, other = (
-                    np.ravel_multi_index([cell[axis[a]] for a in on], dims) if on else np.zeros(len(first), int)
+                    np.ravel_multi_index([cell[axis[a]] for a in on], dims) if on else none
                     for cell in (left, right)
                 )
                 for i, factor in enumerate(part.over(one, other)):
@@ -181,9 +182,7 @@ class Pairs:
 
     def _classify(self, weights: Array) -> None:
         """Decide which measurements are added up for the same pair, and which attributes are alike."""
-        simple = [
-            all(len(on) == 1 for on, _ in parts) for parts in self.measured
-        ]
+        simple = [all(len(on) == 1 for on, _ in parts) for parts in self.measured]
         used: defaultdict[int, Counter[int]] = defaultdict(Counter)
         by_id: dict[int, Products] = {}
         for parts in (parts for parts, is_simple in zip(self.measured, simple, strict=True) if is_simple):
@@ -211,11 +210,12 @@ class Pairs:
                     self._apart[i] = _own_change(self.measured[i])
                 indexes[:] = same
         self._joint = np.array(joint, dtype=np.intp)
+        self._classes: list[list[int]] = []
         if not self._group(weights):  # too many states: each is bounded separately
             for i in joint:
                 self._apart[i] = _own_change(self.measured[i])
             self._joint = np.array([], dtype=np.intp)
-            self._main, self._classes = {}, []
+            self._main, self._classes = {}, list[list[int]]()
 
     def _group(self, weights: Array) -> bool:
         """Form classes of attributes that are measured alike; return whether their states are few enough."""
@@ -383,7 +383,7 @@ def _numbers(members: int, states: int) -> NDArray[np.int64]:
 
 
 def _symmetric(numbers: NDArray[np.int64], products: Array, order: int) -> Array:
-    """Return the elementary symmetric functions of the products, up to an order, for all numbers of states."""
+    """Return the elementary symmetric functions of the products, up to an order, for numbers of states."""
     result = np.zeros((len(numbers), order + 1))
     result[:, 0] = 1.0
     for state, product in enumerate(products.tolist()):

@@ -49,7 +49,7 @@ class Unit:
 
         B_j is the j-th column of a strategy B on some attributes; on none, B measures only the number of
         records. Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most
-        twice that, and the number of records not at all.
+        twice that, and the number of records not at all. For replaced records, `pairs` has closer bounds.
         """
         if not self.total_is_public:
             return self.records_per_person**2

@@ -117,7 +117,7 @@ def expect(
     whole_shares: dict[int, float] = {}
     for m in plan.measured if as_planned else ():  # groups measured whole: in proportion to their queries
         rows = {index: workload.groups[index].rows for index in m.whole}
-        part = plan.budget.unit.change() / m.variance / plan.privacy_cost
+        part = m.price / m.variance / plan.privacy_cost
         whole_shares |= {index: part * count / sum(rows.values()) for index, count in rows.items()}
     quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
     extremes = largest_errors(plan) if as_planned else None

@@ -259,7 +259,7 @@ class LineSplitter:
             quality = math.sqrt(min(1.0, least / loss)) if loss else 1.0
             yield Subworkload(others, _sum(queries), strategies, quality)
             return
-        strategy, quality = self._strategy(others, kept, attribute, queries)
+        strategy, quality = self._strategy(kept, attribute, queries)
         self._now.strategies[attribute, kept] = strategy
         dropped, left = list[LineQueries](), list[LineQueries]()
         for part in queries:
@@ -274,7 +274,7 @@ class LineSplitter:
         yield from self._sets(others, (*kept, attribute), left, {**strategies, attribute: strategy})
 
     def _strategy(
-        self, others: Attributes, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
+        self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[AxisStrategy, float]:
         """Return the strategy on an attribute beside those kept, and the ratio of lower bound to loss."""
         weighted, total = self._weights(kept, attribute, queries)

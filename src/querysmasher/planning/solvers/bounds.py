@@ -98,6 +98,7 @@ from querysmasher.planning.solvers.optimum import (
     axis_weights,
     block_root,
     is_circulant,
+    is_thin,
     root_diagonal,
     solve_circulant,
     solve_dense,
@@ -160,7 +161,8 @@ def centre_value(block: Block) -> float:
         return weighed_value(block_root(block), joint)
     products, rows = product_sum(block)
     square = float(np.square(rows @ joint).sum())
-    square += sum(c * math.prod(w @ g @ w for w, g in zip(weights, grams, strict=True)) for c, grams in products)
+    for c, grams in products:
+        square += c * math.prod(float(w @ g @ w) for w, g in zip(weights, grams, strict=True))
     return max(0.0, trace_root_bound(products, rows, weights) - math.sqrt(max(square, 0.0)))
 
 
@@ -448,8 +450,9 @@ def even_bases(gram: LineGram) -> list[str]:
 def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
     """Return a lower bound on the loss; for families with a closed form, stop above `enough`.
 
-    Without it, the weights of the values stay those given. Prefixes of too little weight get more, which adds at most the root of the least loss of what is added,
-    as tr (A + B)^½ ≤ tr A^½ + tr B^½: all prefixes can be answered with variances of at most (1 + log(n)/π)².
+    Without it, the weights of the values stay those given. Prefixes of too little weight get more. That adds
+    at most the root of the least loss of what is added, as tr (A + B)^½ ≤ tr A^½ + tr B^½, and all prefixes
+    can be answered with variances of at most (1 + log(n)/π)².
     """
     path, rows, middle = gram.path
     weights, values = np.append(path[:-1], path[-1] + gram.total), gram.values
@@ -493,7 +496,7 @@ def even_bound(gram: LineGram, ends: str) -> float:
 
 
 def even_diagonal(gram: LineGram, ends: str) -> Array:
-    """Return the diagonal of the root S of a filter of at most G: tr (P^½GP^½)^½ is at least Σ_j S_jj √p_j."""
+    """Return the diagonal of the root S of a filter of at most G: tr (P^½GP^½)^½ ≥ Σ_j S_jj √p_j."""
     n, least = gram.size, float(gram.values.min())
     if ends == "cosine":
         return window_diagonal(gram)

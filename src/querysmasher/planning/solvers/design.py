@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,10 +282,11 @@ class Differences:
 
 
 def solve_pairs(R: Array, tolerance: float) -> Design:
-    """Return a design of weights of pairs whose gap is at most `tolerance`, or a little more for many pairs."""
+    """Return a design of weights of pairs with a gap of at most `tolerance`, or more for many pairs."""
     columns = Differences(R)
-    design = fixed_point(columns.at, np.ones(columns.shape[1]), tolerance, 60)
-    if design.gap > (limits().whole_nearness if columns.shape[1] > limits().light_cells else 1) * tolerance:
+    design = fixed_point(columns.at, np.ones(columns.shape[1]), tolerance, 80, patience=20)
+    many = columns.shape[1] > limits().light_cells  # for which the interior point takes seconds
+    if design.gap > (4 * limits().whole_nearness if many else 1) * tolerance:
         closer = _on_active_cells(columns, columns.at, design, tolerance, True)
         design = closer if isinstance(closer, Design) else columns.at(closer.weights)
     return design
@@ -343,7 +344,11 @@ def equal_columns(rows: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _on_active_cells(
-    R: Array | Differences, evaluate: Callable[[Array], Iterate], design: Iterate, tolerance: float, interior: bool
+    R: Array | Differences,
+    evaluate: Callable[[Array], Iterate],
+    design: Iterate,
+    tolerance: float,
+    interior: bool,
 ) -> Iterate:
     """Improve the weights of a few cells per query, add cells that violate the optimality condition, repeat.
 
@@ -380,16 +385,16 @@ def _on_active_cells(
 
 
 Evaluated = TypeVar("Evaluated", bound=Iterate)
-Evaluates = TypeVar("Evaluates", bound=Iterate, contravariant=True)
 
 
 def fixed_point(
-    evaluate: Callable[[Array], Evaluated], start: Array, tolerance: float, steps: int
+    evaluate: Callable[[Array], Evaluated], start: Array, tolerance: float, steps: int, patience: int = 6
 ) -> Evaluated:
     """Iterate p ← p · v² / Σ, extrapolated from past steps (Anderson), until the gap closes or stalls.
 
-    For a diagonal problem one such step is exact. Extrapolation makes it fast for others, and the
-    certificate makes it safe: the best iterate is kept.
+    It stalls if it is not halved in as many steps as `patience` says. For a diagonal problem one such step
+    is exact. Extrapolation makes it fast for others, and the certificate makes it safe: the best iterate is
+    kept.
     """
     design = best = evaluate(start / start.sum())
     points: list[Array] = []
@@ -398,7 +403,7 @@ def fixed_point(
     for step in range(steps):
         if best.gap <= tolerance:
             break
-        if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
+        if step >= 2 * patience and min(gaps[-patience:]) > 0.5 * min(gaps[:-patience]):
             break  # too slow: the optimum is sparse
         x = np.log(np.maximum(design.weights, ROUNDING))
         residual = 2 * np.log(np.maximum(design.leverages / design.value, ROUNDING))
@@ -429,23 +434,22 @@ def interior_point(R: Array, start: Array, tolerance: float) -> Array:
     """Return weights that sum to one whose design has a gap of at most `tolerance`, or the best found."""
     many = len(start) > limits().light_cells
 
-    def curvature(design: Design, *, rough: bool) -> Array:
+    def curvature(design: Design, rough: bool) -> Array:
         return hessian(design.roots, design.image, single=many and rough)
 
     return newton(partial(Design.at, R), curvature, start, tolerance)
 
 
-class Curvature(Protocol[Evaluates]):
-    """Returns the Newton matrix H at a design: if `rough`, quicker and less exactly."""
-
-    def __call__(self, design: Evaluates, *, rough: bool) -> Array:
-        """Return H."""
-
-
 def newton(
-    evaluate: Callable[[Array], Evaluated], curvature: Curvature[Evaluated], start: Array, tolerance: float
+    evaluate: Callable[[Array], Evaluated],
+    curvature: Callable[[Evaluated, bool], Array],
+    start: Array,
+    tolerance: float,
 ) -> Array:
-    """Maximise 2 tr M(λ)^½ − Σλ; return the weights λ / Σλ when the gap is small, or the best found."""
+    """Maximise 2 tr M(λ)^½ − Σλ; return the weights λ / Σλ when the gap is small, or the best found.
+
+    `curvature` returns H at a design: quicker and less exactly, if its second argument is true.
+    """
     lam = np.maximum(start, 1e-3 * start.mean())
     lam = lam * (1.05 * evaluate(lam).leverages.max()) ** 2  # now v < 1: strictly inside
     design = evaluate(lam)
@@ -455,7 +459,7 @@ def newton(
     for number in range(40):
         v = design.leverages
         mu = float(lam @ z) / len(lam)
-        H = curvature(design, rough=rough)
+        H = curvature(design, rough)
         K = H.copy()
         K.flat[:: len(K) + 1] += z / lam
         try:

@@ -259,13 +259,11 @@ INTERVALS = 512
 """Number of intervals into which values are cut to bound products of columns."""
 
 
-def least_product(
-    reflection: Reflection, lags: Array, diagonal: Array, extra: Array, offset: Array
-) -> float:
+def least_product(reflection: Reflection, lags: Array, diagonal: Array, extra: Array, offset: Array) -> float:
     """Return a lower bound on d_u d_v(t(u−v) ± t(u+v+shift) + Σ_k U_ku U_kv) − a_u − a_v over values u ≠ v.
 
-    The values are cut into intervals. For two of them, every factor is bounded by its extremes there. Lags are
-    those of a transform, with errors far below what accounting allows for.
+    The values are cut into intervals. For two of them, every factor is bounded by its extremes there. Lags
+    are those of a transform, with errors far below what accounting allows for.
     """
     n, sign = reflection.size, reflection.sign
     step = -(-n // INTERVALS)

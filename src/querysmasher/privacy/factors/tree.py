@@ -186,7 +186,9 @@ class Tree(OnForest, Factor):
         m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
         squared, paths = float(self.squared_column()), self.nodes.along_paths(m**2)
         # two columns have the product Σm² down to where their paths part, less Σmg on both, plus Σg²
-        least = sum_of_squares(self.shift) - self.nodes.largest_of_pairs(self.nodes.path_sums(m * g), paths, -1)
+        least = sum_of_squares(self.shift) - self.nodes.largest_of_pairs(
+            self.nodes.path_sums(m * g), paths, -1
+        )
         farthest = self.nodes.largest_of_pairs(paths[self.nodes.leaves], paths, -2)
         return Products(None, None, float(least) / squared, float(farthest) / squared)
 
