@@ -12,7 +12,8 @@ most 4, and `weights` are (longest column)² / σ².
 If cells are few, the changes of all pairs are written out, and the maximum is exact. Otherwise upper bounds:
 
 - Let C_i have the entries V_i[u,v] off the diagonal, and 1 on it. C_i - V_i is diagonal and not negative, so
-  ⊗C_i - ⊗V_i is positive semidefinite, and ‖⊗B_i(e_u - e_v)‖² ≤ 2(1 - Π C_i[u,v]).
+  ⊗C_i - ⊗V_i is positive semidefinite, and ‖⊗B_i(e_u - e_v)‖² ≤ 2(1 - Π C_i[u,v]). The same holds with C_i
+  over distinct columns: values with the same column agree.
 - The sum of these bounds is linear in the C_i[u,v] of every single attribute, as in the cost of what is
   measured on it alone. So for every attribute only pairs of its values on the upper hull of (C, cost alone)
   can attain the maximum: its *states*, of which "both records agree" is one. A hull with fewer corners that

@@ -234,7 +234,7 @@ class Mirrored(Factor):
         return product[0] + further @ self.extra
 
     def column_products(self) -> Products:
-        if self.cells <= MOST_CELLS:
+        if self.cells <= max(1, MOST_CELLS):
             return super().column_products()
         reflection, d = self.reflection, self.diagonal.astype(float)
         squared = reflection.kernel(np.square(reflection.eigenvalues(self.kernel.astype(float))))
@@ -274,7 +274,8 @@ def least_product(reflection: Reflection, lags: Array, diagonal: Array, extra: A
     def extremes(values: Array) -> tuple[Array, Array]:
         return np.minimum.reduceat(values, starts, axis=-1), np.maximum.reduceat(values, starts, axis=-1)
 
-    near = np.array([t[max(1, (k - 1) * step) : min(n, (k + 1) * step)].min() for k in range(count)])
+    lags_of = [t[max(1, (k - 1) * step) : min(n, (k + 1) * step)] for k in range(count)]
+    near = np.array([between.min(initial=math.inf) for between in lags_of])  # none if u = v is the only pair
     total = near[np.abs(np.subtract.outer(np.arange(count), np.arange(count)))]
     if sign:
         beyond = sign * t[reflection.shift : reflection.shift + 2 * n - 1]

@@ -182,6 +182,8 @@ class Tree(OnForest, Factor):
     def column_products(self) -> Products:
         if self.cells <= MOST_CELLS:
             return super().column_products()
+        if self.nodes.leaves.size == 1:
+            return Products.bounded(1.0)
         fits = 6 * self.largest**2 * len(self.nodes.levels) < 2**62
         m, g = (a if fits else a.astype(object) for a in (self.multipliers, self.shift))
         squared, paths = float(self.squared_column()), self.nodes.along_paths(m**2)

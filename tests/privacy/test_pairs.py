@@ -1,0 +1,153 @@
+"""The cost of replacing a record, against the maximum over all pairs of cells, written out."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from querysmasher.privacy import pairs
+from querysmasher.privacy.factors import filter as filters_module
+from querysmasher.privacy.factors import tree as trees_module
+from querysmasher.privacy.pairs import Pairs, Products
+from tests.privacy.factors.drawn_factors import coarse, filters, matrices, merged, mirrored, trees
+from tests.profiles import fewer
+
+entries = st.integers(-3, 3)
+
+
+def largest_written_out(sizes, measured, weights):
+    """The largest cost over all pairs of cells of the whole domain."""
+    cells = list(itertools.product(*map(range, sizes)))
+    total = np.zeros((len(cells),) * 2)
+    for parts, weight in zip(measured, weights, strict=True):
+        product = np.ones_like(total)
+        for on, products in parts:
+            shape = [sizes[a] for a in on]
+            index = [int(np.ravel_multi_index([cell[a] for a in on], shape)) for cell in cells]
+            product *= products.gram[np.ix_(index, index)]
+        total += weight * product
+    squares = np.diagonal(total)
+    return float((squares[:, None] + squares[None, :] - 2 * total).max())
+
+
+@st.composite
+def products(draw, cells, even):
+    rows = draw(st.lists(st.lists(entries, min_size=cells, max_size=cells), min_size=1, max_size=3))
+    matrix = np.array(rows, dtype=float) - np.mean(rows, axis=1, keepdims=True)
+    if even:  # all columns have length one
+        matrix = np.concatenate([matrix, np.eye(cells)])
+        matrix /= np.linalg.norm(matrix, axis=0)
+    return Products.of(matrix)
+
+
+@st.composite
+def measurements(draw, even, joint):
+    """Sizes, what is measured on some attribute sets, and weights."""
+    sizes = draw(st.lists(st.integers(2, 3), min_size=1, max_size=4))
+    main = [draw(products(n, even)) for n in sizes]
+    sets = [s for k in range(1, len(sizes) + 1) for s in itertools.combinations(range(len(sizes)), k)]
+    measured = []
+    for chosen in draw(st.lists(st.sampled_from(sets), min_size=1, max_size=6, unique=True)):
+        if joint and len(chosen) > 1 and draw(st.booleans()):
+            measured.append(((chosen, draw(products(math.prod(sizes[a] for a in chosen), even))),))
+        else:
+            of = [
+                draw(products(sizes[a], even)) if joint and draw(st.booleans()) else main[a] for a in chosen
+            ]
+            measured.append(tuple(((a,), strategy) for a, strategy in zip(chosen, of, strict=True)))
+    weights = draw(st.lists(st.floats(0.01, 10), min_size=len(measured), max_size=len(measured)))
+    return sizes, measured, np.array(weights)
+
+
+@given(measurements(even=False, joint=True))
+def test_the_maximum_over_pairs_is_exact_where_cells_are_few(case):
+    sizes, measured, weights = case
+    value, changes = Pairs(sizes, measured).largest(weights)
+    exact = largest_written_out(sizes, measured, weights)
+    assert exact * (1 - 1e-12) <= value <= exact + 1e-7 * weights.sum()
+    assert weights @ changes == pytest.approx(exact, abs=1e-9 * weights.sum())
+
+
+def bounded(sizes, measured, weights, states=10**6):
+    """The largest cost and its changes as if cells were too many to write out, and states were limited."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "WRITTEN_OUT", -1)
+        patch.setattr(pairs, "MOST_STATES", states)
+        return Pairs(sizes, measured, weights).largest(weights)
+
+
+@pytest.mark.parametrize("states", [10**6, 20, 1])
+@given(case=measurements(even=False, joint=True))
+def test_bounds_over_states_are_never_below_the_maximum(case, states):
+    value, _ = bounded(*case, states)
+    assert value >= largest_written_out(*case) * (1 - 1e-12)
+
+
+@given(case=measurements(even=True, joint=False))
+def test_one_even_strategy_for_every_attribute_is_bounded_exactly(case):
+    value, changes = bounded(*case)
+    exact, weights = largest_written_out(*case), case[2]
+    assert value == pytest.approx(exact, abs=1e-7 * weights.sum())
+    assert weights @ changes == pytest.approx(exact, abs=1e-7 * weights.sum())
+
+
+def alike(attributes, values, by_order):
+    """All sets of so many attributes of as many values, the residuals of each, weighted by their order."""
+    identity = Products.of(np.eye(values) - 1 / values)
+    sets = [s for k in by_order for s in itertools.combinations(range(attributes), k)]
+    measured = [tuple(((a,), identity) for a in chosen) for chosen in sets]
+    return [values] * attributes, measured, np.array([by_order[len(chosen)] for chosen in sets])
+
+
+@pytest.mark.parametrize(("attributes", "values"), [(5, 2), (4, 3), (3, 4)])
+def test_attributes_that_are_alike_are_counted(attributes, values):
+    case = alike(attributes, values, {1: 1.0, 2: 3.0, 3: 0.5})
+    assert bounded(*case, states=10)[0] == pytest.approx(largest_written_out(*case), rel=1e-6)
+
+
+def test_many_attributes_take_moments():
+    """All pairs of 60 attributes: the cost depends on how many of them differ."""
+    value, _ = bounded(*alike(60, 20, {1: 1.0, 2: 1.0}))
+    c = -1 / 19
+    of_numbers = [
+        2 * k * (1 - c) + 2 * (math.comb(k, 2) * (1 - c**2) + k * (60 - k) * (1 - c)) for k in range(61)
+    ]
+    assert value == pytest.approx(max(of_numbers), rel=1e-6)
+
+
+# --- what factors say of their columns ---
+
+CASES = {
+    "matrix": matrices(),
+    "merged": merged(),
+    "filter": filters(),
+    "mirrored": mirrored(),
+    "tree": trees(),
+    "coarse": coarse(),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+@fewer(40)
+@given(data=st.data())
+def test_factors_bound_the_products_of_their_columns(kind, data):
+    factor = data.draw(CASES[kind])
+    matrix, squared = factor.written_out(), max(factor.squared_column(), 1)
+    gram = matrix.T @ matrix / squared
+    squares = np.diagonal(gram)
+    distances = squares[:, None] + squares[None, :] - 2 * gram
+    for most in (pairs.MOST_CELLS, 0):  # as if they were many
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (pairs, filters_module, trees_module):
+                patch.setattr(module, "MOST_CELLS", most)
+            known = factor.column_products()
+        assert known.least <= gram[distances > 1e-9].min(initial=1.0) + 1e-9
+        assert known.farthest >= distances.max() - 1e-9
+        if known.gram is not None:
+            first, second = np.triu_indices(len(gram), 1)
+            np.testing.assert_allclose(known.over(first, second)[2], gram[first, second], atol=1e-9)
+        elif kind == "tree":
+            assert known.farthest == pytest.approx(distances.max(), abs=1e-9)
