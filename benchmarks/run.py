@@ -38,6 +38,7 @@ SECTIONS = {
     "exploring": ["exploring.exploring"],
     "published": ["published.published"],
     "peers": ["peers.peers"],
+    "neighbours": ["neighbours.optima", "neighbours.tables"],
     "measuring": ["measuring.measuring"],
     "spark": ["spark.spark"],
     "start_up": ["start_up.start_up"],

@@ -19,7 +19,7 @@ from querysmasher.planning.objectives.objective import as_measured, missed_by
 from querysmasher.planning.objectives.search import Search
 from querysmasher.planning.strategies import MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from tests.builders import SPLIT, moving
+from tests.builders import COST, SPLIT, moving
 from tests.planning.drawn import drawn
 
 
@@ -109,7 +109,6 @@ def test_many_whole_queries_are_solved_more_closely_if_that_is_asked():
 
 # --- what constants beside algorithms gain ---------------------------------------------------------
 
-COST = qs.PrivacyCost(1.0)
 LINE = qs.queries(qs.Schema.of(a=1600), a="prefix")
 
 

@@ -32,10 +32,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ MOST_CELLS = 3_000
 MOST_COLUMNS = 20_000
 """Maximum number of columns of a strategy of which all products are computed."""
 
-MOST_STATES = 1_000_000
+MOST_STATES = 100_000
 """Maximum number of combinations of states."""
 
 
@@ -327,21 +326,30 @@ class State:
 
 
 def _hull(products: Array, alone: Array) -> list[State]:
-    """Return the corners of the upper hull of the points, and of (1, 0), from the least product on."""
-    order = np.lexsort((-alone, products))
-    x, y = products[order], alone[order]
-    peak = int(np.argmax(y))
-    before = np.maximum.accumulate(np.append(-math.inf, y[:peak]))  # up to the peak, each must be a record
-    after = np.maximum.accumulate(np.append(-math.inf, y[:peak:-1]))[::-1]
-    kept = np.concatenate([np.flatnonzero(y[:peak] > before[:peak]), [peak]])
-    kept = np.concatenate([kept, peak + 1 + np.flatnonzero(y[peak + 1 :] > after[1:])])
-    corners: list[State] = []
-    points = [State(float(x[i]), float(y[i]), int(order[i])) for i in kept.tolist()]
-    for state in (*points, State(1.0, 0.0, None)):
-        while len(corners) > 1 and _is_below(corners[-2], corners[-1], state):
-            corners.pop()
-        corners.append(state)
-    return corners
+    """Return the corners of the upper hull of the points, and of (1, 0), from the least product on.
+
+    No point is above the hull by more than a tiny fraction of the largest cost, which `MARGIN` exceeds.
+    """
+    x, y = np.append(products, 1.0), np.append(alone, 0.0)
+    tiny = 1e-10 * float(y.max())
+    first = int(np.lexsort((-y, x))[0])
+    corners = [first, *_above(x, y, first, len(x) - 1, np.arange(len(x)), tiny), len(x) - 1]
+    corners = list(dict.fromkeys(corners))
+    return [State(float(x[i]), float(y[i]), None if i == len(x) - 1 else i) for i in corners]
+
+
+def _above(x: Array, y: Array, left: int, right: int, among: NDArray[np.intp], tiny: float) -> Iterator[int]:
+    """Iterate over the corners of the hull between two points, which are above the line through them."""
+    width = float(x[right] - x[left])
+    if width <= 0:
+        return
+    height = y[among] - y[left] - (x[among] - x[left]) * (float(y[right] - y[left]) / width)
+    above = height > tiny
+    if above.any():
+        top = int(among[np.argmax(height)])
+        yield from _above(x, y, left, top, among[above & (x[among] < x[top])], tiny)
+        yield top
+        yield from _above(x, y, top, right, among[above & (x[among] > x[top])], tiny)
 
 
 def _change_alone(products: Products, state: State) -> float:
@@ -349,12 +357,6 @@ def _change_alone(products: Products, state: State) -> float:
     if state.pair is None:
         return 2 * (1 - state.product)
     return float(products.upper[0][state.pair])
-
-
-def _is_below(first: State, middle: State, last: State) -> bool:
-    left = (middle.product - first.product) * (last.alone - first.alone)
-    right = (last.product - first.product) * (middle.alone - first.alone)
-    return right <= left
 
 
 def _fewer(states: list[State]) -> list[State]:
@@ -374,13 +376,12 @@ def _compositions(members: int, states: int) -> int:
 
 def _numbers(members: int, states: int) -> NDArray[np.int64]:
     """Return all numbers of attributes in every state, in rows."""
-    if members == 1:
-        return np.eye(states, dtype=np.int64)
-    rows = [
-        np.bincount(chosen, minlength=states)
-        for chosen in combinations_with_replacement(range(states), members)
-    ]
-    return np.array(rows, dtype=np.int64)
+    rows = np.zeros((1, 0), dtype=np.int64)
+    for _ in range(states - 1):
+        left = members - rows.sum(axis=1)
+        further = np.arange(left.sum() + len(left)) - np.repeat(np.cumsum(left + 1) - left - 1, left + 1)
+        rows = np.column_stack([np.repeat(rows, left + 1, axis=0), further])
+    return np.column_stack([rows, members - rows.sum(axis=1)])
 
 
 def _symmetric(numbers: NDArray[np.int64], products: Array, order: int) -> Array:
