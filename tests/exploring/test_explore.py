@@ -87,7 +87,10 @@ def test_phases_cost_at_most_the_budget_and_nearly_all_of_it(request):
     assert allowed * Fraction(99, 100) < spent <= allowed
     assert sum(p.cost(release.plan) for p in release.exploration.phases) == spent
     compared = sum(p.cost(release.plan) for p in release.exploration.phases if isinstance(p, ComparedPhase))
-    assert privacy_cost(release.plan) + compared == spent
+    together = privacy_cost(release.plan) + compared
+    # the worst pair of cells of all phases together costs at most the sum of those of each
+    public, rounding = budget.unit.total_is_public, 1 + Fraction(1, 2**24)
+    assert together <= spent * rounding if public else together == spent
     estimate = release.estimate()
     values = estimate.answer().values
     assert np.isfinite(values).all()
