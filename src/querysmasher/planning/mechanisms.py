@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -160,8 +160,9 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         alone: set[Block] = set()
         if options.replaced and options.are_default:
             alone = _alone(sets, [[list(numbers)[n] for _, n in blocks] for blocks, _ in scaled])
+        paired = alone | _tied(numbers) if options.replaced and options.are_default else alone
         solutions = solve_blocks(
-            list(numbers), options.tolerance, solver_for(options), options.progress, alone
+            list(numbers), options.tolerance, solver_for(options), options.progress, paired
         )
         bounds = [s.bound for s in solutions]
         if options.replaced:
@@ -186,6 +187,11 @@ def _alone(sets: Sequence[Subworkload], blocks: Sequence[Sequence[Block]]) -> se
         own = len(s.attributes) == 1 == shared[s.attributes[0]] and inside[0].cells <= limits().paired_cells
         (alone if own and not is_circulant(inside[0]) else others).update(inside)
     return alone - others
+
+
+def _tied(blocks: Iterable[Block]) -> set[Block]:
+    """Return the blocks that tie attributes together, and are charged for their own worst pairs."""
+    return {b for b in blocks if len(b.shape) > 1 and b.cells <= limits().paired_cells}
 
 
 def pair_root(solution: Solution) -> float:
