@@ -12,6 +12,7 @@ from querysmasher.planning.solvers import design as design_module
 from querysmasher.planning.solvers.design import (
     Design,
     Levelled,
+    evaluator,
     interior_point,
     solve_design,
 )
@@ -57,6 +58,19 @@ def test_the_strategy_of_a_design_has_unit_sensitivity_and_the_loss_it_claims(dr
     B = design.strategy()
     assert (B**2).sum(axis=0).max() == pytest.approx(1.0, abs=1e-12)
     assert np.sqrt(loss(R.T @ R, B)) == pytest.approx(design.upper, rel=1e-8)
+
+
+@fewer(40)
+@given(seed=seeds, power=st.integers(0, 12))
+def test_weights_far_apart_keep_the_digits_of_their_strategy(seed, power):
+    """They were decomposed a second time: the first one lost digits before small eigenvalues were refined."""
+    random = np.random.default_rng(seed)
+    R = random.standard_normal((7, 7)) @ complement(random.dirichlet(np.full(8, 5.0)))
+    p = 10.0 ** random.uniform(-power, 0, 8)
+    with limited(light_cells=4):
+        design = evaluator(R)(p / p.sum())
+    np.testing.assert_allclose(design.image.T @ design.image, R.T @ R, atol=1e-7 * np.abs(R.T @ R).max())
+    assert design.upper == pytest.approx(Design.at(R, p / p.sum()).upper, rel=1e-5)
 
 
 @given(full_rank_matrices(5, 5), integer_arrays((5,), 1, 9))

@@ -104,9 +104,9 @@ class Search:
 
         The search ends when the certified gap is below a goal, which rises from the tolerance with every
         plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to the goal,
-        too, or to what is promised while the bound rises steeply. While it rises, every plan chooses its
-        centres. Then those of the best plan are kept, as a bound holds only around them. When it rises no
-        more, small families are merged, if the mechanism allows it.
+        too, but roughly while the bound rises steeply. While it rises, every plan chooses its centres. Then
+        those of the best plan are kept, as a bound holds only around them. When it rises no more, small
+        families are merged, if the mechanism allows it.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
@@ -120,7 +120,7 @@ class Search:
             elif not narrowing:
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
-            precision = 1.0 if self.mean else (PROMISED if far else goal) / tolerance
+            rough, precision = far, 1.0 if self.mean else (4 * PROMISED if far else goal) / tolerance
             last, trial = trial, self._tried(multipliers, centres, precision)
             if trial is None:  # queries of hardly any weight are lost in rounding errors
                 self._floor, trial = 5 * self._floor, last
@@ -130,7 +130,7 @@ class Search:
             far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
             highest = max(trial.bound, highest)
             if not far:
-                goal = max(goal, min(4 * trial.plan.gap, PROMISED / 2))  # rough plans prove no more
+                goal = max(goal, 0.0 if rough else min(4 * trial.plan.gap, PROMISED / 2))  # what it proves
                 self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:

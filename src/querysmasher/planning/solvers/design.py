@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, TIE, Array, pivoted, solve_cholesky
+from querysmasher.arrays import CHUNK, HALF, ROUNDING, Array, pivoted, solve_cholesky
 from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
@@ -105,7 +105,7 @@ class Design(Iterate):
         """
         r = np.sqrt(p)
         eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
-        if root is not None and eigenvalues[-rank] < TIE * eigenvalues[-1]:
+        if root is not None and eigenvalues[-rank] < HALF * eigenvalues[-1]:
             _refine(eigenvalues, U, (root * r).T)
         squares = eigenvalues[-rank:]
         s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
@@ -172,7 +172,7 @@ class Levelled(Design):
 
 def _refine(eigenvalues: Array, vectors: Array, rows: Array) -> None:
     """Restore digits of the small eigenvalues of rows·rowsᵀ, from the rows on the span of their vectors."""
-    low = int(np.searchsorted(eigenvalues, TIE * eigenvalues[-1]))
+    low = int(np.searchsorted(eigenvalues, HALF * eigenvalues[-1]))
     projected = vectors[:, :low].T @ rows
     eigenvalues[:low], turn = np.linalg.eigh(projected @ projected.T)
     vectors[:, :low] = vectors[:, :low] @ turn
@@ -203,7 +203,7 @@ def evaluator(R: Array) -> Callable[[Array], Iterate]:
         design = Design.of_gram(gram, rank, p, R)
         if design.roots[0] < ROUNDING * design.roots[-1]:
             return Design.of(p, *graded_decomposition(R, p))
-        is_lost = design.roots[0] < 1e-4 * design.roots[-1]  # half the digits of its image
+        is_lost = design.roots[0] < HALF * design.roots[-1]  # half the digits of its image
         return Iterate(p, design.leverages, design.trace_root) if is_lost else design
 
     return at
