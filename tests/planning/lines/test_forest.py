@@ -69,7 +69,7 @@ def test_regular_trees_are_optimal(branches, data):
     assert math.sqrt(found.loss) <= dense_optimum(weighted_rows([tree], [1.0])).upper * (1 + 1e-3)
 
 
-@pytest.mark.parametrize(("spread", "most"), [(1, 0.01), (4, 0.03), (8, 0.1)])
+@pytest.mark.parametrize(("spread", "most"), [(1, 0.004), (4, 0.025), (8, 0.03)])
 def test_wild_weights_are_solved_and_certified(spread, most):
     """Every node has a weight of its own, from e^-spread to e^spread: the certificate says how good it is."""
     rng = np.random.default_rng(spread)
@@ -79,8 +79,8 @@ def test_wild_weights_are_solved_and_certified(spread, most):
     asked = nested([tree], [1.0], 1.0)
     wild = asked.weights * np.exp(rng.uniform(-spread, spread, len(asked.weights)))
     found = solve_tree(type(asked)(asked.leaf_of, asked.nodes, wild))
-    rows = found.strategy.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
-    best = dense_optimum(rows[:, found.strategy.classes])
+    rows = asked.nodes.sums(np.eye(60)) * np.sqrt(wild)[:, None]
+    best = dense_optimum(rows[:, asked.leaf_of])
     assert math.sqrt(found.bound) <= best.upper * (1 + 1e-7)
     assert math.sqrt(found.bound) >= best.value * (1 - 1e-3)
     assert math.sqrt(found.loss / found.bound) - 1 < most

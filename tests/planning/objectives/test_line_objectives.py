@@ -100,3 +100,20 @@ def test_too_many_ranges_are_refused_before_any_work(size, problem):
         qs.plan(ranges, COST, objective="worst")
     with pytest.raises(TooLargeError, match=problem):
         qs.least_budget(ranges.within(5))
+
+
+@pytest.mark.slow
+def test_the_largest_errors_of_uneven_trees_are_nearly_least():
+    """Large groups are hard to answer as well as small ones: nodes that no query asks about help."""
+    coarse = np.repeat(np.arange(4), [5, 30, 12, 58])
+    fine = np.repeat(np.arange(12), [2, 3, 4, 8, 18, 1, 5, 6, 3, 9, 16, 30])
+    schema = qs.Schema.of(a=105)
+    levels = [qs.hierarchy(schema, "a", groups, leaves=False) for groups in (coarse, fine)]
+    targets = dict(zip((*levels, "identity"), (1.4, 1.2, 2.0), strict=True))
+    asked = [qs.queries(schema, a=family).within(target) for family, target in targets.items()]
+    workload = asked[0] + asked[1] + asked[2]
+    plan = implicitly(qs.plan, workload, COST, objective="worst")
+    reference = qs.plan(workload, COST, objective="worst")
+    assert plan.gap < 0.01
+    assert reference.worst / (1 + reference.gap) <= plan.worst <= 1.005 * reference.worst
+    assert plan.worst / (1 + plan.gap) <= reference.worst * (1 + 1e-6)

@@ -10,7 +10,7 @@ is exact for two nodes on a path and converges in a few steps for most trees.
 
 For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss below f²/M,
 with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. `solvers.bounds` has a bound on any
-strategy whatsoever.
+strategy whatsoever. Where that is lower, groups of small siblings are measured too (`trees.graduated`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,40 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.lines.filters import LineSolution
 from querysmasher.planning.lines.gram import LineGram, is_implicit
-from querysmasher.planning.lines.trees import Nested, WeightedTree, merge_alike, nested
+from querysmasher.planning.lines.trees import Nested, WeightedTree, graduated, merge_alike, nested
 from querysmasher.planning.solvers.bounds import tree_bound
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
+NEAR = 1e-4
+"""Fraction of its bound within which the root of a loss is best."""
+
 
 def solve_tree(groups: Nested) -> LineSolution:
-    """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
+    """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy.
+
+    If the bound does not show that it is best, it may also measure groups of siblings.
+    """
     if not groups.weights.any():
         raise nothing_to_measure()
-    scale = float(groups.weights.max())
+    scale, measured = float(groups.weights.max()), groups
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes, loss = best_precisions(tree)
-    strategy = TreeStrategy(groups.leaf_of, groups.nodes.parents, precisions[node_of])
-    bound = tree_bound(tree, slopes, math.sqrt(loss) / (1 + 1e-4)) ** 2
-    return LineSolution(strategy, scale * loss, scale * min(loss, bound))
+    enough = math.sqrt(loss) / (1 + NEAR)
+    bound = tree_bound(tree, slopes, enough)
+    if bound < enough:
+        measured = graduated(groups)
+        tree, node_of = merge_alike(measured.nodes, measured.weights / scale)
+        precisions, slopes, loss = best_precisions(tree, NEAR / 10)
+    strategy = TreeStrategy(measured.leaf_of, measured.nodes.parents, precisions[node_of])
+    return LineSolution(strategy, scale * loss, scale * min(loss, bound**2))
 
 
-def best_precisions(tree: WeightedTree) -> tuple[Array, Array, float]:
-    """Return the precisions of least loss, with path sums of one, the slopes there, and the loss."""
+def best_precisions(tree: WeightedTree, gain: float = 0.0) -> tuple[Array, Array, float]:
+    """Return the precisions of least loss, with path sums of one, the slopes there, and the loss.
+
+    The steps also end when one lowers the loss by less than the fraction `gain`.
+    """
     inner = ~tree.nodes.is_leaf
     odds = np.ones(len(tree.nodes))
     exponent, best = 0.5, math.inf
@@ -52,16 +66,18 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array, float]:
     for _ in range(300):
         fractions = np.where(inner, odds / (1 + odds), 1.0)
         a = _allocated(tree, fractions)
-        loss, g = tree.slopes(a)
+        total, g = tree.slopes(a)
+        loss = float(total)
         if not loss < best * (1 + 1e-12):  # the step was too long
             exponent /= 2
             if exponent < 1e-3:
                 break
             odds = last * change**exponent
             continue
+        slow = loss > best * (1 - gain)
         best, precisions, slopes, last = min(loss, best), a, g, odds
         most = float(np.maximum(g, _below(tree, g))[tree.nodes.levels[0]].sum())
-        if math.sqrt(most / loss) - 1 <= 1e-5:
+        if slow or math.sqrt(most / loss) - 1 <= 1e-5:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, fractions), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, ROUNDING, 1 / ROUNDING)

@@ -14,6 +14,7 @@ The loss is Σ_v M_v ω_v σ_v, with M_v the number of nodes like v and ω_v the
 derivatives come from the same passes in reverse.
 
 Siblings whose subtrees are alike are merged: the best strategy treats them alike, because the loss is convex.
+Nodes that no query asks about can help, if some queries weigh much more than others (`graduated`).
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
         depths = np.append(depths, np.append(depths, -1)[above[new]] + 1)
         parents, sizes = np.append(parents, above[new]), np.append(sizes, counts[new])
         sums, node_of = np.append(sums, added[new]), numbers[groups]
+    return _in_order(parents, depths, sums, node_of)
+
+
+def _in_order(parents: Integers, depths: Integers, weights: Array, node_of: Integers) -> Nested:
+    """Return a forest given in any order, with the node of every value's leaf."""
     number, order = np.full(parents.size, -1), np.zeros(0, dtype=np.int64)
     for depth in range(int(depths.max()) + 1):  # siblings together, in the order of their parents
         level = np.flatnonzero(depths == depth)
@@ -78,7 +84,36 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
         number[level] = order.size + np.arange(level.size)
         order = np.append(order, level)
     nodes = Nodes(np.where(parents[order] < 0, -1, number[parents[order]]))
-    return Nested((np.cumsum(nodes.is_leaf) - 1)[number[node_of]], nodes, sums[order])
+    return Nested((np.cumsum(nodes.is_leaf) - 1)[number[node_of]], nodes, weights[order])
+
+
+def graduated(groups: Nested) -> Nested:
+    """Add nodes without queries: below every node, its children up to each size together.
+
+    Large groups are harder to answer well than small ones. With these nodes, small siblings can have more in
+    common than large ones, as they have in the best strategies of any kind.
+    """
+    nodes = groups.nodes
+    sizes = nodes.sums(np.bincount(groups.leaf_of))
+    parents, depths = nodes.parents.copy(), np.zeros(len(nodes), dtype=np.int64)
+    for level, _, _ in nodes.families[1:]:
+        order = np.lexsort((sizes[level], nodes.parents[level]))
+        tops, own = nodes.parents[level][order], sizes[level][order]
+        starts = np.flatnonzero(np.append(True, (tops[1:] != tops[:-1]) | (own[1:] != own[:-1])))
+        counts = np.diff(starts, append=order.size)
+        runs, tops = np.repeat(np.arange(starts.size), counts), tops[starts]  # a run: siblings of one size
+        last = np.append(tops[1:] != tops[:-1], True)
+        joins = np.append(True, last[:-1]) & ~last & (counts == 1)  # one child needs no further node
+        added = ~last & ~joins
+        above = np.where(last, tops, parents.size + np.cumsum(added) - 1)  # the parent of a run's children
+        above[joins] = above[1:][joins[:-1]]
+        steps = np.flatnonzero(last)[np.cumsum(last) - last] - np.arange(tops.size) - joins
+        parents[level.start + order] = above[runs]
+        depths[level.start + order] = depths[tops[runs]] + 1 + steps[runs]
+        parents = np.append(parents, above[1:][added[:-1]])
+        depths = np.append(depths, depths[tops[added]] + steps[added])
+    weights = np.append(groups.weights, np.zeros(parents.size - len(nodes)))
+    return _in_order(parents, depths, weights, nodes.leaves[groups.leaf_of])
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +133,11 @@ class WeightedTree:
         return self.counts / np.where(parents < 0, 1.0, self.counts[parents])
 
     def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
-        """Return P, u and σ of every node."""
-        nodes = self.nodes
-        below, total = np.zeros(len(nodes)), precisions.astype(float)
+        """Return P, u and σ of every node; precisions may have further axes, for several strategies."""
+        nodes, copies = self.nodes, _column(self.copies, precisions)
+        below, total = np.zeros(precisions.shape), precisions.astype(float)
         for level, parents, starts in nodes.families[:0:-1]:
-            below[parents] = np.add.reduceat(self.copies[level] / total[level], starts)
+            below[parents] = np.add.reduceat(copies[level] / total[level], starts)
             total[parents] += 1 / below[parents]
         P = 1 / total
         known = P.copy()
@@ -112,12 +147,13 @@ class WeightedTree:
             known[level] = P[level] * (1 - z) + z * z * known[up]
         return P, below, known
 
-    def slopes(self, precisions: Array) -> tuple[float, Array]:
+    def slopes(self, precisions: Array) -> tuple[Array, Array]:
         """Return the loss, and minus its derivative by every precision, for all nodes that one stands for."""
-        nodes = self.nodes
+        nodes, copies = self.nodes, _column(self.copies, precisions)
         P, below, known = self.variances(precisions)
-        by_known, by_P, by_below = self.counts * self.weights, np.zeros(len(nodes)), np.zeros(len(nodes))
-        loss = float(by_known @ known)
+        by_P, by_below = np.zeros(precisions.shape), np.zeros(precisions.shape)
+        by_known = by_P + _column(self.counts * self.weights, precisions)
+        loss = np.asarray((by_known * known).sum(axis=0))
         for level, parents, starts in nodes.families[:0:-1]:
             up = nodes.parents[level]
             z, y = P[level] / below[up], known[up] / below[up]
@@ -129,8 +165,13 @@ class WeightedTree:
         slopes = P**2 * by_P
         for level, parents, _ in nodes.families[1:]:
             by_below[parents] += slopes[parents] / below[parents] ** 2
-            slopes[level] += P[level] ** 2 * by_below[nodes.parents[level]] * self.copies[level]
+            slopes[level] += P[level] ** 2 * by_below[nodes.parents[level]] * copies[level]
         return loss, slopes
+
+
+def _column(values: Array, like: Array) -> Array:
+    """Return values of nodes with as many axes as another array."""
+    return values.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def merge_alike(nodes: Nodes, weights: Array) -> tuple[WeightedTree, Integers]:

@@ -156,32 +156,36 @@ class Multipliers:
                     sums[scope] += slope * np.moveaxis(tensor, axis, 0).reshape(-1, len(others)) @ others
         return sums
 
-    def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
+    def stepped(
+        self, by_group: Array, by_row: Sequence[Array], floor: float, most: float = MOST_RATE
+    ) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
         Ratios of rows are relative to their mean, weighted by the cubes of standard errors: small errors
-        hardly count. `floor` is the least multiplier, as a fraction of the average.
+        hardly count. `floor` is the least multiplier, as a fraction of the average; `most` the largest
+        exponent.
         """
-        moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0])
+        moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0], most)
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
         for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
                 mean = np.average(values, weights=u * values**1.5)
-                moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n])
+                moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n], most)
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
                 moved = by_length(moved) if scope.by_length else moved
                 rows[n - 1] = moved / moved.sum()
         return replace(self, groups=groups, rows=tuple(rows), rates=tuple(rates), last=tuple(last))
 
 
-def _grown(u: Array, ratios: Array, rates: Array, last: Array) -> tuple[Array, Array, Array]:
+def _grown(u: Array, ratios: Array, rates: Array, last: Array, most: float) -> tuple[Array, Array, Array]:
     """Return multipliers that grow by powers of ratios; these powers; the logarithms of the ratios.
 
-    The powers double where a ratio stays on the same side of one, and halve where it changes sides.
+    The powers double where a ratio stays on the same side of one, up to `most`, and halve where it changes
+    sides.
     """
     logs = np.log(np.maximum(ratios, 1e-300))
-    rates = np.minimum(rates * 2 ** np.sign(logs * last), MOST_RATE)
+    rates = np.minimum(rates * 2 ** np.sign(logs * last), most)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 

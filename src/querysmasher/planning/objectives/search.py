@@ -25,6 +25,8 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.multipliers import (
+    FIRST_RATE,
+    MOST_RATE,
     MOST_STEP,
     Multipliers,
     Scopes,
@@ -219,15 +221,20 @@ class Search:
         return self.best
 
     def _stepped(self, trial: Trial, goal: float) -> Multipliers:
-        """Return the next multipliers, which follow the expected variances of groups and of their rows."""
+        """Return the next multipliers, which follow the expected variances of groups and of their rows.
+
+        Where the bound falls, they have grown too fast: some queries are then neglected in turn.
+        """
         table, multipliers = trial.table, trial.multipliers
+        falls = trial.bound < self.bounds[trial.plan.centres] * (1 - self.replan.options.tolerance)
         by_column = expectations(table, multipliers.rows)
         by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
         slopes = table.slopes(by_column, weights)
         floor = self._floor * goal * min(1.0, 3 / (1 + self._weight))
-        moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor)
+        by_row, most = multipliers.row_slopes(table, slopes), FIRST_RATE if falls else MOST_RATE
+        moved = multipliers.stepped(by_group, by_row, floor, most)
         return self._of_best_sum(moved, trial)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
