@@ -1,6 +1,8 @@
 """Dates as values, the value that stands for missing ones, and words for readers: titles, units, labels."""
 
 import json
+import math
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -83,10 +85,58 @@ def test_a_declared_value_stands_for_missing_ones(attribute, missing):
     assert attribute_from_json(json.loads(json.dumps(attribute.to_json()))) == attribute
 
 
-@pytest.mark.parametrize("missing", ["unknwon", 7, float("nan"), [1], date(2024, 3, 1)])
+@pytest.mark.parametrize("missing", ["", 7, float("nan"), [1], date(2024, 3, 1), True])
 def test_a_stand_in_that_is_no_value_is_refused(missing, refuses):
     with refuses(SchemaError, ValueError, "missing of attribute 'race'", "'A', 'B'", "got"):
         qs.Categorical("race", ["A", "B"], missing=missing)
+
+
+BESIDE = [
+    (qs.Categorical("x", ["A", "B"], other="other", missing="none"), ("A", "B", "other", "none")),
+    (qs.Categorical("x", ["A", "B"], other="rest", missing="rest"), ("A", "B", "rest")),
+    (qs.Categorical("x", ["A", "B"], other="B", missing="none"), ("A", "B", "none")),
+    (qs.Ordinal("x", range(3), missing="missing"), (0, 1, 2, "missing")),
+    (qs.Ordinal("x", range(3), missing=-9), (0, 1, 2, -9)),
+    (qs.Ordinal("x", DAYS, missing="missing"), (*DAYS, "missing")),
+    (qs.Cyclic("x", range(3), missing="missing"), (0, 1, 2, "missing")),
+    (qs.Binned("x", edges=[0, 10, math.inf], missing="missing"), ("[0, 10)", "[10, inf]", "missing")),
+]
+
+
+@pytest.mark.parametrize(("attribute", "values"), BESIDE)
+def test_values_beside_the_others_come_last_and_stay_there(attribute, values):
+    assert attribute.values == values
+    assert attribute.size == len(values) == attribute.listed + len(attribute.beside)
+    assert [attribute.position(v) for v in values] == list(range(len(values)))
+    again = attribute_from_json(json.loads(json.dumps(attribute.to_json(), allow_nan=False)))
+    assert again == attribute
+    assert again.beside == attribute.beside
+    named = replace(attribute, title="Title")
+    assert (named, named.values) == (attribute, values)
+    without = replace(attribute, missing=None)
+    assert without.values == values[: len(values) - (attribute.missing not in without.values)]
+
+
+def test_a_listed_value_is_not_one_beside_the_others():
+    listed, beside = qs.Ordinal("x", [1, 2, "m"], missing="m"), qs.Ordinal("x", [1, 2], missing="m")
+    assert listed.values == beside.values
+    assert (listed.beside, beside.beside) == ((), ("m",))
+    assert listed != beside
+    assert repr(beside) == "Ordinal('x', [1, 2], missing='m')"
+    assert repr(BESIDE[0][0]) == "Categorical('x', ['A', 'B'], other='other', missing='none')"
+
+
+def test_labels_of_values_beside_the_others():
+    for labels in (["one", "two"], ["one", "two", "unknown"], {1: "one", 2: "two", "m": "unknown"}):
+        attribute = qs.Ordinal("x", [1, 2], missing="m", value_labels=labels)
+        assert attribute.shown == ("one", "two", "m" if len(labels) == 2 else "unknown")
+
+
+def test_what_is_no_value_for_others_is_refused(refuses):
+    with refuses(SchemaError, ValueError, "other of attribute 'x'", "'A', or a string", "got 3"):
+        qs.Categorical("x", ["A"], other=3)
+    with pytest.raises(TypeError, match="other"):
+        qs.Ordinal("x", range(3), other="other")
 
 
 def test_a_schema_without_a_stand_in_is_stored_as_before():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from functools import cached_property
@@ -87,8 +88,8 @@ class Attribute:
     Args:
         name: the name of the attribute, and of its column.
         values: strings, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
-        missing: the value that missing ones count as. Like the rest of the schema it is public knowledge,
-            stated without looking at the data.
+        missing: the value that missing ones count as: one of `values`, or a further value that stands beside
+            them. Like the rest of the schema it is public knowledge, stated without looking at the data.
         title: a name for readers, such as "Age in years"; pages and files show it.
         description: what the attribute means.
         unit: the unit of numbers, such as "years".
@@ -97,8 +98,13 @@ class Attribute:
     Titles, descriptions, units and labels are words for readers: attributes that differ only in these are
     equal.
 
+    A value beside the others comes last. It has no place in their order and is no number: `age >= 18`, means
+    and quantiles leave it out.
+
     >>> Categorical("race", ["A", "B", "unknown"], missing="unknown")
     Categorical('race', ['A', 'B', 'unknown'], missing='unknown')
+    >>> Ordinal("age", range(100), missing="missing").values[-2:]
+    (99, 'missing')
     >>> Categorical("sex", [1, 2], value_labels={1: "Male", 2: "Female"}).shown
     ('Male', 'Female')
     """
@@ -110,12 +116,16 @@ class Attribute:
     description: str | None = field(default=None, kw_only=True, compare=False)
     unit: str | None = field(default=None, kw_only=True, compare=False)
     value_labels: Mapping[Any, str] | Sequence[str] | None = field(default=None, kw_only=True, compare=False)
+    beside: tuple[Label, ...] = field(default=(), kw_only=True)
+    """The last values, which stand beside the others: follows from `other` and `missing`."""
 
     kind: ClassVar[str] = ""
     ordered: ClassVar[bool] = False
     natural_family: ClassVar[str] = "identity"
     edges: ClassVar[Sequence[float] | None] = None
     """The edges of bins, or None if values are not bins of a number."""
+    other: ClassVar[Label | None] = None
+    """The value that unlisted ones count as, if there is one."""
 
     def __init_subclass__(cls, family: str = "identity") -> None:
         """Name the kind after its class; its values are ordered unless its natural family is identity."""
@@ -135,7 +145,10 @@ class Attribute:
             write = f"write qs.{type(self).__name__}({self.name!r}, {example})"
             raise _invalid(self.name, f"expected a list of values, got {as_given(given)}; {write}")
         listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
-        object.__setattr__(self, "values", tuple(checked_label(self.name, v, listed) for v in self.values))
+        values = tuple(checked_label(self.name, v, listed) for v in self.values)
+        while self.beside and values and values[-1] in self.beside:  # of the attribute that this one replaces
+            values = values[:-1]
+        object.__setattr__(self, "values", values)
         if not self.values:
             raise _invalid(self.name, "the domain is empty; list at least one value")
         if len(set(self.values)) != len(self.values):
@@ -145,13 +158,14 @@ class Attribute:
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
             raise _invalid(self.name, f"{literal(both[0])} is given both as a date and as a string")
-        if self.missing is not None:
-            try:
-                declared = self.values[self.position(checked_label(self.name, self.missing))]
-            except SchemaError:
-                why = f"expected one of its values, {some(self.literals)}, got {_shown(self.missing)}"
-                raise _invalid(self.name, why, "missing") from None
-            object.__setattr__(self, "missing", declared)
+        declared = {
+            key: self._declared(key) for key in ("other", "missing") if getattr(self, key) is not None
+        }
+        beside = tuple(dict.fromkeys(v for v in declared.values() if v not in self._positions))
+        for key, value in (*declared.items(), ("beside", beside), ("values", values + beside)):
+            object.__setattr__(self, key, value)
+        for key in ("_positions", "literals"):
+            vars(self).pop(key, None)  # of the values without those beside them
         for key in WORDS:
             words = getattr(self, key)
             if words is not None and not (isinstance(words, str) and words.strip()):
@@ -159,14 +173,29 @@ class Attribute:
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
 
+    def _declared(self, key: str) -> Label:
+        """Return the value that `other` or `missing` declares: one of the values, or one of its own."""
+        given = getattr(self, key)
+        try:
+            return self.values[self.position(checked_label(self.name, given))]
+        except SchemaError:
+            kinds = () if self._is_computed else tuple({type(v) for v in self.values} - {bool})
+            if isinstance(given, str) and given.strip():
+                return given
+            if isinstance(given, kinds) and not isinstance(given, bool | str):
+                with suppress(SchemaError):
+                    return checked_label(self.name, given)
+            why = f"expected one of its values, {some(self.literals)}, or a string, got {_shown(given)}"
+            raise _invalid(self.name, why, key) from None
+
     def _labelled(self, given: object) -> tuple[str, ...]:
         """Return a label for every value; a value that a mapping leaves out is its own label."""
-        labels = list(self.labels)
+        labels, size = list(self.labels), self.size
         if isinstance(given, Mapping):
             for value, label in given.items():
                 labels[self.position(checked_label(self.name, value))] = label
-        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
-            labels = list(given)
+        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) in (size, self.listed):
+            labels[: len(given)] = given
         else:
             why = f"expected a mapping from values to labels, or a list of {count(self.size, 'label')}"
             raise _invalid(self.name, why, "value_labels")
@@ -178,6 +207,16 @@ class Attribute:
     def size(self) -> int:
         """Number of values of the attribute."""
         return len(self.values)
+
+    @property
+    def listed(self) -> int:
+        """Number of values in order, before those that stand beside them."""
+        return len(self.values) - len(self.beside)
+
+    @property
+    def _is_computed(self) -> bool:
+        """Whether the values are not a list of the user's."""
+        return self.edges is not None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -206,11 +245,29 @@ class Attribute:
 
     def up_to(self, name: str, last: int) -> str:
         """Return the condition that an ordered attribute has one of its first values."""
-        return f"{name} <= {self.literals[last]}"
+        return self._or_beside(name, self._up_to(name, min(last, self.listed - 1)), last)
 
     def between(self, name: str, first: int, last: int) -> str:
         """Return the condition that an ordered attribute has a value from one to another."""
+        if first >= self.listed:
+            return self.exactly(name, first) if first == last else self._among(name, first, last)
+        return self._or_beside(name, self._between(name, first, min(last, self.listed - 1)), last)
+
+    def _up_to(self, name: str, last: int) -> str:
+        """Return what `up_to` does for values that are in order."""
+        return f"{name} <= {self.literals[last]}"
+
+    def _between(self, name: str, first: int, last: int) -> str:
+        """Return what `between` does for values that are in order."""
         return f"{self.literals[first]} <= {name} <= {self.literals[last]}"
+
+    def _or_beside(self, name: str, condition: str, last: int) -> str:
+        """Return a condition, or that the attribute has a value beside the others up to `last`."""
+        more = "" if last < self.listed else f" or {self.between(name, self.listed, last)}"
+        return f"({condition}{more})" if more else condition
+
+    def _among(self, name: str, first: int, last: int) -> str:
+        return f"{name} in [{', '.join(self.literals[first : last + 1])}]"
 
     @cached_property
     def _positions(self) -> dict[Label, int]:
@@ -235,14 +292,19 @@ class Attribute:
 
     def __repr__(self) -> str:
         """Show the name and some values."""
-        missing = "" if self.missing is None else f", missing={literal(self.missing)}"
-        stated = f"[{_few(self.values)}]" if self.edges is None else f"edges=[{_few(self.edges)}]"
-        return f"{type(self).__name__}({self.name!r}, {stated}{missing})"
+        given = {key: getattr(self, key) for key in ("other", "missing")}
+        more = "".join(f", {key}={literal(value)}" for key, value in given.items() if value is not None)
+        return f"{type(self).__name__}({self.name!r}, {self._stated()}{more})"
+
+    def _stated(self) -> str:
+        """Return what states the values."""
+        return f"[{_few(self.values[: self.listed])}]"
 
     def _repr_html_(self) -> str:
         """Show the attribute in a notebook."""
         rows = [(key, value) for key in WORDS if (value := getattr(self, key)) is not None]
         rows += [("values", f"{self.size:,}: {preview(self.shown)}")]
+        rows += [] if self.other is None else [("other values count as", str(self.other))]
         rows += [] if self.missing is None else [("missing values count as", str(self.missing))]
         return notebook(f"{self.name} ({self.kind})", table(["", ""], rows))
 
@@ -251,19 +313,31 @@ class Attribute:
         given = {
             "kind": self.kind,
             "name": self.name,
-            "values": [*map(plain, self.values)] if self.edges is None else None,
-            "edges": None if self.edges is None else list(self.edges),
+            **self._domain(),
+            "other": None if self.other is None else plain(self.other),
             "missing": None if self.missing is None else plain(self.missing),
             **{key: getattr(self, key) for key in WORDS},
             "value_labels": None if self.value_labels is None else list(self.value_labels),
         }
         return {key: value for key, value in given.items() if value is not None}
 
+    def _domain(self) -> dict[str, Any]:
+        """Return what states the values, as plain data."""
+        return {"values": [*map(plain, self.values[: self.listed])]}
+
 
 @explained("qs.Categorical('sex', ['F', 'M'])")
 @dataclass(frozen=True, repr=False)
 class Categorical(Attribute):
-    """Values without an order: sex, region, occupation."""
+    """Values without an order: sex, region, occupation.
+
+    `other` is the value that all unlisted ones count as: one of `values`, or a further one.
+
+    >>> Categorical("airport", ["JFK", "LGA"], other="other", missing="missing").values
+    ('JFK', 'LGA', 'other', 'missing')
+    """
+
+    other: Label | None = field(default=None, kw_only=True)  # type: ignore[misc]  # here it is a field
 
 
 @explained("qs.Ordinal('age', range(100))")
@@ -283,7 +357,8 @@ class Cyclic(Attribute, family="circular"):
 class Binned(Attribute, family="prefix"):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
-    A bin contains its left edge but not its right edge; the last bin contains both.
+    A bin contains its left edge but not its right edge; the last bin contains both. The first edge may be
+    `-inf` and the last one `inf`. Means over such open-ended bins are refused.
 
     >>> Binned("income", edges=[0, 10, 25]).labels
     ('[0, 10)', '[10, 25]')
@@ -299,10 +374,15 @@ class Binned(Attribute, family="prefix"):
             why = f"expected a list of numbers, got {as_given(self.edges)}; write {example}"
             raise _invalid(self.name, why, "edges")
         edges = tuple(checked_label(self.name, e) for e in self.edges)
-        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
-            raise _invalid(self.name, f"expected finite numbers, got {list(edges)!r}", "edges")
+        inner = edges[edges[:1] == (-math.inf,) : len(edges) - (edges[-1:] == (math.inf,))]
+        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in inner):
+            why = f"expected finite numbers, between -inf and inf if the ends are open, got {list(edges)!r}"
+            raise _invalid(self.name, why, "edges")
         if len(edges) < 2:
             why = f"the domain is empty; give at least two edges, as in {example}"
+            raise _invalid(self.name, why, "edges")
+        if not inner:
+            why = f"expected at least one finite number, got {list(edges)!r}"
             raise _invalid(self.name, why, "edges")
         if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
             raise _invalid(self.name, f"expected increasing numbers, got {list(edges)!r}", "edges")
@@ -312,21 +392,37 @@ class Binned(Attribute, family="prefix"):
         object.__setattr__(self, "values", bins)
         super().__post_init__()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the first bin or the last one has no end."""
+        return math.inf in (-self.edges[0], self.edges[-1])
+
     def exactly(self, name: str, index: int) -> str:
         """Return the condition that the number is in a bin, by its edges.
 
         >>> Binned("income", edges=[0, 10, 25]).exactly("income", 0)
         '0 <= income < 10'
         """
-        return self.between(name, index, index)
+        return self._between(name, index, index) if index < self.listed else super().exactly(name, index)
 
-    def up_to(self, name: str, last: int) -> str:
-        """Return the condition that the number is in one of the first bins."""
-        return f"{name} {'<=' if last == self.size - 1 else '<'} {self.edges[last + 1]}"
+    def _up_to(self, name: str, last: int) -> str:
+        if self.edges[last + 1] == math.inf:
+            return self._between(name, 0, last)
+        return f"{name} {'<=' if last == self.listed - 1 else '<'} {self.edges[last + 1]}"
 
-    def between(self, name: str, first: int, last: int) -> str:
-        """Return the condition that the number is in a bin from one to another."""
-        return f"{self.edges[first]} <= {self.up_to(name, last)}"
+    def _between(self, name: str, first: int, last: int) -> str:
+        low, high = self.edges[first], self.edges[last + 1]
+        if math.isfinite(low):
+            return f"{low} <= {self._up_to(name, last)}" if math.isfinite(high) else f"{name} >= {low}"
+        if math.isfinite(high):
+            return self._up_to(name, last)
+        return f"({name} < {self.edges[1]} or {name} >= {self.edges[1]})"
+
+    def _stated(self) -> str:
+        return f"edges=[{_few(self.edges)}]"
+
+    def _domain(self) -> dict[str, Any]:
+        return {"edges": [e if math.isfinite(e) else str(e) for e in self.edges]}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
@@ -352,6 +448,9 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
         raise SchemaError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if isinstance(fields.get("values"), list):
         fields["values"] = [*map(from_plain, fields["values"])]
-    if "missing" in fields:
-        fields["missing"] = from_plain(fields["missing"])
+    if isinstance(fields.get("edges"), list):  # JSON has no infinite numbers
+        fields["edges"] = [float(e) if e in ("inf", "-inf") else e for e in fields["edges"]]
+    for key in ("other", "missing"):
+        if key in fields:
+            fields[key] = from_plain(fields[key])
     return KINDS[kind](**fields)

@@ -34,6 +34,20 @@ SCHEMA = Schema(
 )
 SETS = [tuple(one) for k in range(4) for one in combinations(SCHEMA.names, k)] + [("level", "sex", "age")]
 
+LENIENT = Schema(
+    [
+        Categorical("sex", ["F", "M"], other="other", missing="missing"),
+        Categorical("post code", ["01", "1", "2"], other="2", missing="none"),
+        Categorical("age", range(6), other="other", missing=-7),
+        Categorical("score", [0.5, 1.0, 2.25], other="odd", missing="odd"),
+        Categorical("member", [True, False], missing="missing"),
+        Binned("income", edges=[-math.inf, 0, 10, 25.5, math.inf], missing="missing"),
+        Categorical("hour", [2, 3, 0, 1], other="other", missing="missing"),
+        Categorical("level", ["low", "mid"], other="other", missing="low"),
+    ]
+)
+"""The same columns, where every value has a place."""
+
 ARROW = pa.schema(
     [
         ("sex", pa.string()),
@@ -93,17 +107,17 @@ wild_values = {
 def position(attribute, value):
     """Return a value's place in the domain, or None, in the slowest and plainest way."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
+        return None if attribute.missing is None else attribute.position(attribute.missing)
     if isinstance(attribute, Binned):
         edges = attribute.edges
-        for place in range(attribute.size):
+        for place in range(len(edges) - 1):
             if edges[place] <= value < edges[place + 1]:
                 return place
-        return attribute.size - 1 if value == edges[-1] else None
+        return len(edges) - 2 if value == edges[-1] else None
     try:
         return attribute.position(value)
     except SchemaError:
-        return None
+        return None if attribute.other is None else attribute.position(attribute.other)
 
 
 def counted(schema, rows, sets, attributes=None):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from querysmasher.attributes import Cyclic, Ordinal
 from querysmasher.data.counting import Limits
 from querysmasher.data.sources import open_table
 from querysmasher.errors import (
@@ -23,6 +24,7 @@ from querysmasher.schema import Schema
 from tests.builders import PRIVATE
 from tests.data.mixed_table import (
     ARROW,
+    LENIENT,
     SCHEMA,
     SETS,
     arrow,
@@ -39,14 +41,14 @@ from tests.profiles import fewer
 TINY = Limits(read_rows=7, chunk_rows=10, keep_bytes=0, batch_cells=50)
 
 
-def assert_counts(table, expected, sets=SETS):
+def assert_counts(table, expected, sets=SETS, schema=SCHEMA):
     found = list(table.marginals(sets))
     assert len(found) == len(sets)
     for counts, reference, one in zip(found, expected, sets, strict=True):
         assert counts.dtype == np.int64
-        assert counts.shape == SCHEMA.shape(one)
+        assert counts.shape == schema.shape(one)
         assert np.array_equal(counts, reference), one
-    assert table.records() == expected[0]
+    assert table.records() == expected[sets.index(())]
 
 
 def test_clean_table(engine):
@@ -61,6 +63,20 @@ def test_drop(engine):
     expected = counted(SCHEMA, rows, SETS)
     assert 0 < expected[0] < len(rows)
     assert_counts(open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop"), expected)
+
+
+def test_missing_and_unlisted_values_that_have_a_place(engine):
+    rows = unclean_rows()
+    expected = counted(LENIENT, rows, SETS)
+    assert expected[0] == len(rows)
+    assert_counts(open_table(LENIENT, engine(rows), LENIENT.names), expected, schema=LENIENT)
+
+
+def test_an_ordered_attribute_with_a_value_for_missing_ones(engine):
+    kinds = [Ordinal("age", range(6), missing="missing"), Cyclic("hour", [2, 3, 0, 1], missing="missing")]
+    schema, sets = Schema(kinds), [("age", "hour"), ("hour",), ()]
+    table = open_table(schema, engine(unclean_rows()), schema.names, unknown="drop")
+    assert_counts(table, counted(schema, unclean_rows(), sets), sets, schema)
 
 
 def test_refuse_names_the_attribute(engine, request):

@@ -44,7 +44,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, title, description, unit, labels)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, other, title, description, unit, labels)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
@@ -71,12 +71,16 @@ MISTAKES = [
         "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once; list every possible value once",
     ),
     (
-        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "?"'),
-        "line 5: schema[0].missing: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = 3'),
+        "line 5: schema[0].missing: missing of attribute 'sex': expected one of its values, 'F', 'M', or a string, got 3",
     ),
     (
-        SMALL + '[data]\nmissing = {sex = "?"}',
-        "line 28: data.missing.sex: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+        SMALL.replace("range = [0, 9]", 'range = [0, 9]\nother = "other"'),
+        "line 10: schema[1].other: expected a categorical attribute, got ordinal 'age'",
+    ),
+    (
+        SMALL + "[data]\nmissing = {sex = 3}",
+        "line 28: data.missing.sex: missing of attribute 'sex': expected one of its values, 'F', 'M', or a string, got 3",
     ),
     (
         SMALL + '[data]\nmissing = {sexe = "F"}',

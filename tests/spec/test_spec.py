@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from datetime import date
 
@@ -245,6 +246,14 @@ def test_dates_and_stand_ins(tmp_path):
     assert spec.schema["income"].missing == "[0, 10)"
     assert spec.schema["sex"].missing is None
     assert spec.workload.schema == spec.schema
+    text = SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nother = "other"\nmissing = "missing"')
+    text = text.replace("edges = [0, 10, 25.5]", 'edges = [-inf, 0, 10, inf]\nmissing = "missing"')
+    beside = read(tmp_path, text + "[data]\nmissing = {age = -1}\n").schema
+    assert beside["sex"] == qs.Categorical("sex", ["F", "M"], other="other", missing="missing")
+    assert beside["income"] == qs.Binned(
+        "income", edges=[-math.inf, 0, 10, math.inf], missing="missing", unit=beside["income"].unit
+    )
+    assert beside["age"].values[-2:] == (9, -1)
     listed = read(tmp_path, SMALL.replace("range = [0, 9]", "values = [2024-02-28, 2024-02-29]"))
     assert listed.schema["age"].values == (date(2024, 2, 28), date(2024, 2, 29))
 

@@ -6,7 +6,9 @@ applies it to its distinct values; bins and consecutive integers are computed fo
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
 numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
 midnight, in their time zone if they have one; any other time of day matches no date. A missing value matches
-nothing, unless the attribute declares the value that missing ones count as.
+nothing, unless the attribute declares the value that missing ones count as. What matches no label counts as
+the attribute's value for others, if it declares one, whatever its kind. Such a value beside the labels is
+matched itself if a label is of its kind: a string among strings, but not among numbers.
 
 The rule depends on one value and the schema, never on the other records. One record can make a library store
 all values of a column in a wider type: integers as floats (one is missing), narrow floats as wide ones,
@@ -140,9 +142,11 @@ class Encoder:
             cls: next((kind for kind in (str, bool, date) if issubclass(cls, kind)), float)
             for cls in dict.fromkeys(map(type, labels))
         }
-        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values()}
+        listed = {kinds[type(label)] for label in labels[: self.attribute.listed]}
+        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values() if kind in listed}
         for index, label in enumerate(labels):
-            groups[kinds[type(label)]][label] = index
+            if kinds[type(label)] in listed:
+                groups[kinds[type(label)]][label] = index
         return groups
 
     @property
@@ -165,11 +169,12 @@ class Encoder:
             raise DataError(f"attribute {name!r}: two of its values are the same string in a CSV file")
         return {"": self.missing} | labels
 
-    @property
-    def stand_in(self) -> int | None:
-        """The index of the value that missing ones count as, if the attribute declares one."""
-        missing = self.attribute.missing
-        return None if missing is None else self.attribute.position(missing)
+    @cached_property
+    def stand_ins(self) -> dict[int, int]:
+        """The codes that count as a declared value, with the index of that value."""
+        codes = {"missing": (self.missing,), "other": (self.unknown, self.malformed)}
+        declared = {key: value for key in codes if (value := getattr(self.attribute, key)) is not None}
+        return {code: self.attribute.position(v) for key, v in declared.items() for code in codes[key]}
 
     @cached_property
     def integers(self) -> dict[int, int]:
@@ -266,10 +271,10 @@ class Encoder:
         return indexes.astype(self.dtype)
 
     def encode(self, column: Any) -> Code:
-        """Return the code of each value; a missing one counts as the declared value."""
+        """Return the code of each value; a missing or unlisted one counts as the declared value."""
         codes = self.codes(column)
-        if self.stand_in is not None:
-            codes[codes == self.missing] = self.stand_in
+        for code, index in self.stand_ins.items():
+            codes[codes == code] = index
         return codes
 
     def codes(self, column: Any) -> Code:
@@ -347,7 +352,8 @@ class Encoder:
         Labels that are far apart have no table.
         """
         days = {day.toordinal() - EPOCH: index for day, index in self.by_kind.get(date, {}).items()}
-        integers = self.integers if len(self.integers) == self.attribute.size else {}
+        labels_of_all_kinds = sum(map(len, self.by_kind.values()))
+        integers = self.integers if len(self.integers) == labels_of_all_kinds else {}
         tables: dict[type, tuple[int, Code]] = {}
         for kind, labels in ((date, days), (bool, self.by_kind.get(bool, {})), (float, integers)):
             start, end = min(labels, default=0) - 1, max(labels, default=0) + 1

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,15 @@ EXACT = 2**53
 """From here on, floats do not distinguish neighbouring integers."""
 
 
-stand_in = Field(default=None, description="one of the values, which missing ones count as")
+stand_in = Field(default=None, description="the value that missing ones count as: a listed one, or a string")
 name = Field(description="a name as a string", min_length=1)
 value_labels = Field(
     default=None, description="a list of strings, one per value, or a table of values and labels"
 )
+
+
+DECLARED = ("other", "missing")
+"""The keys that declare a value that others count as."""
 
 
 class Values(Section):
@@ -50,6 +54,9 @@ class Values(Section):
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
     )
     missing: str | int | float | bool | date | None = stand_in
+    other: str | int | float | bool | date | None = Field(
+        default=None, description="the value that unlisted ones count as: a listed one, or a string"
+    )
     title: str | None = words
     description: str | None = words
     unit: str | None = words
@@ -83,11 +90,14 @@ class Bins(Section):
 
 
 def _worded(entry: Values | Bins) -> Attribute:
-    """Return an attribute with its title, its labels, and the value that missing ones count as."""
+    """Return an attribute with its words, its labels, and the values that missing and other ones count as."""
     attribute, labels = entry.build(), entry.labels
-    if entry.missing is not None:
-        with within("missing"):
-            attribute = replace(attribute, missing=entry.missing)
+    for key in DECLARED:
+        if (value := getattr(entry, key, None)) is not None:
+            with within(key):
+                if key not in {field.name for field in fields(attribute)}:
+                    raise SchemaError(f"expected a categorical attribute, got {entry.kind} {entry.name!r}")
+                attribute = replace(attribute, **{key: value})
     with within("labels"):
         if isinstance(labels, dict):  # TOML's keys are strings
             by_text = dict(zip(attribute.labels, attribute.values, strict=True))
@@ -162,10 +172,11 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     means all integers from 0 to 99; for binned attributes the values are the edges. Lines about the same
     attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if all
     are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days). The word `text` in an optional
-    column `type` makes them strings. The optional columns `title`, `description`, `unit` and `label` are for
-    readers; labels are separated by semicolons, one per value. A JSON file has a list of objects with
-    `attribute`, `kind` and `values`, `range` or `edges`; `title`, `description` and `unit`; and `labels` as a
-    list or an object.
+    column `type` makes them strings. The optional columns `missing` and `other` declare the values that
+    missing and unlisted ones count as. The optional columns `title`, `description`, `unit` and `label` are
+    for readers; labels are separated by semicolons, one per value. A JSON file has a list of objects with
+    `attribute`, `kind` and `values`, `range` or `edges` (`"-inf"` and `"inf"` among them); `missing` and
+    `other`; `title`, `description` and `unit`; and `labels` as a list or an object.
     """
     path = Path(path)
     title = f"codebook {path.name}"
@@ -194,6 +205,9 @@ def _from_json(title: str, text: str) -> list[Any]:
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         msg = f"{title}: expected a list of objects with attribute, kind, and values, range or edges"
         raise SpecError(msg)
+    for table in tables:
+        if isinstance(table.get("edges"), list):  # JSON has no infinite numbers
+            table["edges"] = [float(e) if e in ("inf", "-inf") else e for e in table["edges"]]
     return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
 
 
@@ -220,21 +234,27 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     strings: list[str] = []
     labels: list[str] = []
     for here, line in lines:
-        for key in ("kind", *WORDS):
+        for key in ("kind", *DECLARED, *WORDS):
             if (said := line.get(key)) and table.setdefault(key, said) != said:
                 another = (
                     f"was {table[key]!r} before, got {said!r}" if key == "kind" else "had another one before"
                 )
                 raise SpecError(f"{here}: {key}: {name!r} {another}")
         parts = line["values"].split(";")
-        size = len(_values(parts, as_text))
+        size = len(_values(parts, as_text, table.get("kind") == "binned"))
         bins = size - (table.get("kind") == "binned")
         given = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
         if len(given) not in (size, bins):
             raise SpecError(f"{here}: label: expected {bins}, one per value, got {len(given)}")
         strings += parts
         labels += given + [""] * (size - len(given))
-    values, is_binned = _values(strings, as_text), table.setdefault("kind", "") == "binned"
+    is_binned = table.setdefault("kind", "") == "binned"
+    values = _values(strings, as_text, is_binned)
+    for key in DECLARED:
+        if key in table:
+            (table[key],) = _values(
+                [table[key]], as_text or not any(isinstance(v, int | float) for v in values)
+            )
     table["edges" if is_binned else "values"] = values
     if is_binned and any(labels):  # one label per bin, and one edge more
         table["labels"] = labels[: len(values) - 1]
@@ -246,8 +266,11 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     return table
 
 
-def _values(strings: list[str], as_text: bool) -> list[Label]:
-    """Return the values of the strings: numbers or dates if all are written so, else strings."""
+def _values(strings: list[str], as_text: bool, is_binned: bool = False) -> list[Label]:
+    """Return the values of the strings: numbers or dates if all are written so, else strings.
+
+    The edges of bins may be infinite.
+    """
     stripped = [text.strip() for text in strings]
     if as_text:
         return list(stripped)
@@ -259,7 +282,7 @@ def _values(strings: list[str], as_text: bool) -> list[Label]:
             numbers += run(int(span[1]), int(span[2]))
         elif _WHOLE.fullmatch(text):
             numbers.append(int(text))
-        elif _DECIMAL.fullmatch(text):
+        elif _DECIMAL.fullmatch(text) or (is_binned and text in ("inf", "-inf")):
             numbers.append(float(text))
         else:
             return list(stripped)

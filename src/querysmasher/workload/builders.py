@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.conditions import conditions
 from querysmasher.errors import (
     OutsideMeasuredSpaceError,
@@ -108,14 +108,26 @@ def queries(
 def affine(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
     """Return the queries `a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
     check_schema(schema)
-    return _joint(schema, (a, b), Affine(schema.shape((a, b))), weight)
+    return _joint(schema, (a, b), Affine(_indexed(schema, a, b)), weight)
 
 
 @explained("qs.abs_difference(schema, 'a', 'b')")
 def abs_difference(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
     """Return the queries `|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
     check_schema(schema)
-    return _joint(schema, (a, b), AbsDifference(schema.shape((a, b))), weight)
+    return _joint(schema, (a, b), AbsDifference(_indexed(schema, a, b)), weight)
+
+
+def _indexed(schema: Schema, *names: str) -> tuple[int, ...]:
+    """Return the shape of attributes to compare by index; refuse those with values beside the order."""
+    for name in names:
+        if schema[name].beside:
+            value = literal(schema[name].beside[0])
+            raise WorkloadError(
+                f"attributes: expected attributes whose values are all in order, got {name!r}, whose value "
+                f"{value} stands beside the others; write conditions, as in qs.where(schema, 'a + b <= 3')"
+            )
+    return schema.shape(names)
 
 
 @explained("qs.random_queries(schema, ('a', 'b'), 100)")
@@ -202,7 +214,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
     if family is None:
         family = attribute.natural_family
     if isinstance(family, str) and family in ONE_ATTRIBUTE:
-        return ONE_ATTRIBUTE[family]((attribute.size,))
+        return ONE_ATTRIBUTE[family].on(attribute)
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
             values = count(attribute.size, "value")

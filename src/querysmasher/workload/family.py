@@ -69,6 +69,11 @@ class Family:
     instead: ClassVar[Array | None] = None
     """Weights that replace the family's own, for planning; see `reweighted`."""
 
+    @classmethod
+    def on(cls, attribute: Attribute) -> Family:
+        """Return the family on all values of an attribute, if their number defines it."""
+        return cls((attribute.size,))
+
     @property
     def rows(self) -> int:
         """Number of queries in the family."""
