@@ -62,7 +62,7 @@ def matrix(rows, cells, seed, low=-2, high=3):
 @st.composite
 def attributes(draw, name, max_size=5):
     """An attribute of any kind, also with a single value, or with one beside the others."""
-    kind = draw(st.sampled_from([qs.Categorical, qs.Ordinal, qs.Ordinal, qs.Cyclic, qs.Binned]))
+    kind = draw(st.sampled_from([qs.Categorical, qs.Ordinal, qs.Number, qs.Cyclic, qs.Binned]))
     size = draw(st.integers(1, max_size))
     missing = draw(st.sampled_from([None, None, None, "missing"])) if size > 1 else None
     size -= missing is not None
@@ -70,6 +70,9 @@ def attributes(draw, name, max_size=5):
         return qs.Binned(name, edges=[10 * i for i in range(size + 1)], missing=missing)
     if kind is qs.Categorical:
         return qs.Categorical(name, [f"v{i}" for i in range(size)], missing=missing)
+    if kind is qs.Number and size > 1:
+        return qs.Number(name, 0, size - 1, missing=missing)
+    kind = qs.Ordinal if kind is qs.Number else kind
     return kind(name, range(size), missing=missing)
 
 

@@ -103,6 +103,57 @@ BESIDE = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "values"),
+    [
+        (qs.Number("x", 0, 3), (0, 1, 2, 3)),
+        (qs.Number("x", -1.0, 1), (-1, 0, 1)),
+        (qs.Number("x", 0, 0.3, step=0.1, missing="m"), (0.0, 0.1, 0.2, 0.3, "m")),
+        (qs.Number("x", 10, 20, step=5, outside="refuse"), (10, 15, 20)),
+    ],
+)
+def test_numbers_are_on_their_grid(attribute, values):
+    assert attribute.values == values
+    assert len({type(v) for v in values[:3]}) == 1
+    assert attribute_from_json(json.loads(json.dumps(attribute.to_json()))) == attribute
+    assert replace(attribute, title="Title") == attribute
+    assert eval(repr(attribute), {"Number": qs.Number}) == attribute  # noqa: S307
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, ["low of attribute 'x'", "got nothing", "qs.Number("]),
+        ({"low": 0}, ["high of attribute 'x'", "got nothing"]),
+        ({"low": 0, "high": "9"}, ["high of attribute 'x'", "got '9'"]),
+        ({"low": True, "high": 9}, ["low of attribute 'x'", "got True"]),
+        ({"low": 0, "high": math.inf}, ["high of attribute 'x'", "got inf"]),
+        ({"low": 5, "high": 5}, ["high of attribute 'x'", "above low = 5", "got 5"]),
+        ({"low": 0, "high": 9, "step": 0}, ["step of attribute 'x'", "above 0"]),
+        ({"low": 0, "high": 9, "step": 2}, ["high of attribute 'x'", "a multiple of step = 2", "write 10"]),
+        ({"low": 0, "high": 1_000_000}, ["step of attribute 'x'", "at most 1,000,000 values", "1,000,001"]),
+        ({"low": 0, "high": 9, "outside": "drop"}, ["outside of attribute 'x'", "clamp, refuse", "'drop'"]),
+        ({"low": 0, "high": 9, "missing": -1}, ["missing of attribute 'x'", "or a string", "got -1"]),
+    ],
+)
+def test_what_is_no_grid_is_refused(arguments, words, refuses):
+    with refuses(SchemaError, ValueError, *words):
+        qs.Number("x", **arguments)
+
+
+def test_pages_and_files_say_how_numbers_are_clamped(tmp_path):
+    schema = qs.Schema([qs.Number("income", 0, 2000, step=100, missing="none")])
+    plan = qs.plan(qs.all_kway(schema, 1), qs.zCDP(1.0))
+    release = qs.measure(plan, pd.DataFrame({"income": [-5.0, 149.0, 150.0, 9999.0, None]}))
+    clamped = "numbers below 0 count as 0, and above 2,000 as 2,000"
+    rounded = "numbers are rounded to the nearest of 0, 100, …, 2,000"
+    page = release.report(tmp_path / "page.html").read_text()
+    release.write(plan.workload, path := tmp_path / "answers.csv")
+    described = (path.parent / "datapackage.json").read_text()
+    for text in (page, described, release.mean("income").note, release.quantile("income", 0.5).note):
+        assert f"{clamped}; {rounded}" in text
+
+
 @pytest.mark.parametrize(("attribute", "values"), BESIDE)
 def test_values_beside_the_others_come_last_and_stay_there(attribute, values):
     assert attribute.values == values

@@ -152,7 +152,7 @@ def test_names_that_cannot_be_are_refused(name, refuses):
 
 
 def test_an_attribute_must_have_a_kind(refuses):
-    with refuses(SchemaError, ValueError, "Categorical, Ordinal, Binned or Cyclic"):
+    with refuses(SchemaError, ValueError, "Categorical, Ordinal, Binned, Number or Cyclic"):
         Attribute("x", [1])
     with refuses(SchemaError, ValueError, "kind", "'fuzzy'"):
         attribute_from_json({"kind": "fuzzy", "name": "x", "values": [1]})

@@ -10,7 +10,7 @@
     release = qs.measure(plan, table)               # the only step that reads data
     answers = release.answer(workload)              # consistent, unbiased, with standard errors
 
-- schema: `Schema` of `Categorical`, `Ordinal`, `Binned` and `Cyclic`
+- schema: `Schema` of `Categorical`, `Ordinal`, `Binned`, `Number` and `Cyclic`
 - queries: `marginals`, `all_kway`, `queries`, `where`, `ranges`, `hierarchy`, `affine`, `abs_difference`,
   `linear` and `random_queries` return a `Workload`, or a part of one
 - budgets: `ApproxDP`, `zCDP`, `GaussianDP`, `PrivacyCost`; a `Ledger` adds up what releases spend
@@ -31,7 +31,7 @@ from querysmasher.errors import UnknownNameError, suggestion
 __version__ = "0.2.0"
 
 _NAMES = {
-    "attributes": "Binned Categorical Cyclic Ordinal",
+    "attributes": "Binned Categorical Cyclic Number Ordinal",
     "comparison.compare": "Comparison compare",
     "comparison.person_bounds": "records_per_person",
     "data.check": "Check check",

@@ -3,6 +3,7 @@
 from querysmasher.attributes import Binned as Binned
 from querysmasher.attributes import Categorical as Categorical
 from querysmasher.attributes import Cyclic as Cyclic
+from querysmasher.attributes import Number as Number
 from querysmasher.attributes import Ordinal as Ordinal
 from querysmasher.comparison.compare import Comparison as Comparison
 from querysmasher.comparison.compare import compare as compare

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from querysmasher.errors import SchemaError, as_given, explained, nearest, some
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.errors import SchemaError, as_given, explained, nearest, not_one_of, some
 from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
 
@@ -75,6 +79,8 @@ def _invalid(name: str, why: str, what: str = "values") -> SchemaError:
     return SchemaError(f"{what} of attribute {name!r}: {why}")
 
 
+NUMBER = "qs.Number('income', 0, 200_000, step=100)"
+
 WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
 
@@ -83,7 +89,7 @@ WORDS = ("title", "description", "unit")
 class Attribute:
     """A discrete attribute: a name and its possible values, in order.
 
-    Use one of the four kinds: `Categorical`, `Ordinal`, `Binned`, `Cyclic`.
+    Use one of the kinds: `Categorical`, `Ordinal`, `Binned`, `Number`, `Cyclic`.
 
     Args:
         name: the name of the attribute, and of its column.
@@ -124,6 +130,8 @@ class Attribute:
     natural_family: ClassVar[str] = "identity"
     edges: ClassVar[Sequence[float] | None] = None
     """The edges of bins, or None if values are not bins of a number."""
+    is_computed: ClassVar[bool] = False
+    """Whether values are computed from numbers by `indexes`, rather than matched with a list."""
     other: ClassVar[Label | None] = None
     """The value that unlisted ones count as, if there is one."""
 
@@ -134,7 +142,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic")
+            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned, Number or Cyclic")
         if not isinstance(self.name, str) or not self.name:
             example = f"qs.{type(self).__name__}('age', …), the name first"
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
@@ -179,7 +187,7 @@ class Attribute:
         try:
             return self.values[self.position(checked_label(self.name, given))]
         except SchemaError:
-            kinds = () if self._is_computed else tuple({type(v) for v in self.values} - {bool})
+            kinds = () if self.is_computed else tuple({type(v) for v in self.values} - {bool})
             if isinstance(given, str) and given.strip():
                 return given
             if isinstance(given, kinds) and not isinstance(given, bool | str):
@@ -214,9 +222,14 @@ class Attribute:
         return len(self.values) - len(self.beside)
 
     @property
-    def _is_computed(self) -> bool:
-        """Whether the values are not a list of the user's."""
-        return self.edges is not None
+    def rules(self) -> tuple[str, ...]:
+        """What stands for values other than the listed ones, in words."""
+        stated = {"unlisted": self.other, "missing": self.missing}
+        return tuple(f"{what} values count as {v}" for what, v in stated.items() if v is not None)
+
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the index of the value of each number, or -1 where it has none."""
+        raise NotImplementedError
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -304,8 +317,7 @@ class Attribute:
         """Show the attribute in a notebook."""
         rows = [(key, value) for key in WORDS if (value := getattr(self, key)) is not None]
         rows += [("values", f"{self.size:,}: {preview(self.shown)}")]
-        rows += [] if self.other is None else [("other values count as", str(self.other))]
-        rows += [] if self.missing is None else [("missing values count as", str(self.missing))]
+        rows += [("rule", rule) for rule in self.rules]
         return notebook(f"{self.name} ({self.kind})", table(["", ""], rows))
 
     def to_json(self) -> dict[str, Any]:
@@ -367,6 +379,8 @@ class Binned(Attribute, family="prefix"):
     values: Sequence[Label] = field(init=False, default=())
     edges: Sequence[float] = ()  # type: ignore[misc]  # here it is a field
 
+    is_computed: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Check the edges and name the bins after them."""
         example = f"qs.Binned({self.name!r}, edges=[0, 10, 20])"
@@ -392,10 +406,13 @@ class Binned(Attribute, family="prefix"):
         object.__setattr__(self, "values", bins)
         super().__post_init__()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the first bin or the last one has no end."""
-        return math.inf in (-self.edges[0], self.edges[-1])
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the bin of each number, or -1 for one beyond the edges."""
+        edges = np.array(self.edges, dtype=float)
+        found = np.searchsorted(edges, numbers, side="right") - 1
+        found -= numbers == edges[-1]
+        found[found == len(edges) - 1] = -1
+        return found
 
     def exactly(self, name: str, index: int) -> str:
         """Return the condition that the number is in a bin, by its edges.
@@ -425,7 +442,107 @@ class Binned(Attribute, family="prefix"):
         return {"edges": [e if math.isfinite(e) else str(e) for e in self.edges]}
 
 
-KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
+MOST_VALUES = 1_000_000
+"""Maximum number of values of a `Number`."""
+
+EXACT = 2**53
+"""From here on, floats do not distinguish neighbouring integers."""
+
+OUTSIDE = ("clamp", "refuse")
+
+
+@explained("qs.Number('income', 0, 200_000, step=100)")
+@dataclass(frozen=True, repr=False)
+class Number(Attribute, family="prefix"):
+    """A number on a public grid, from the lowest value to the highest.
+
+    A number between two values counts as the nearest one, and halfway between them as the larger. A number
+    below the lowest value counts as that one, and above the highest as that: it is *clamped*. Everything
+    computed from the counts is about the numbers as clamped and rounded.
+
+    Args:
+        low: the lowest value.
+        high: the highest value, a multiple of `step` above the lowest.
+        step: the distance between values. There are at most a million values.
+        outside: "clamp", or "refuse" to treat numbers below the lowest or above the highest value as outside
+            the schema.
+
+    >>> income = Number("income", 0, 200_000, step=100, missing="missing")
+    >>> income
+    Number('income', 0, 200000, step=100, missing='missing')
+    >>> [income.values[i] for i in income.indexes([-5, 149, 150, 1e9])]
+    [0, 100, 200, 200000]
+    """
+
+    values: Sequence[Label] = field(init=False, default=())
+    low: float = math.nan
+    high: float = math.nan
+    step: float = field(default=1, kw_only=True)
+    outside: str = field(default="clamp", kw_only=True)
+
+    is_computed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the grid and compute its values."""
+        if self.outside not in OUTSIDE:
+            raise _invalid(self.name, not_one_of(OUTSIDE, self.outside), "outside")
+        for key in ("low", "high", "step"):
+            given = checked_label(self.name, getattr(self, key)) if self._is_given(key) else None
+            if given is None or isinstance(given, str | bool | date) or abs(given) >= EXACT:
+                got = as_given(getattr(self, key)) if self._is_given(key) else "nothing"
+                why = f"expected a number below 2^53 in absolute value, got {got}; write {NUMBER}"
+                raise _invalid(self.name, why, key)
+            object.__setattr__(self, key, given)
+        if self.high <= self.low:
+            raise _invalid(self.name, f"expected a number above low = {self.low}, got {self.high}", "high")
+        if self.step <= 0:
+            raise _invalid(self.name, f"expected a number above 0, got {self.step}", "step")
+        low, high, step = (Fraction(repr(given)) for given in (self.low, self.high, self.step))
+        steps = (high - low) / step
+        if steps >= MOST_VALUES:
+            why = f"expected one that makes at most {MOST_VALUES:,} values, got {self.step}, which makes "
+            raise _invalid(self.name, f"{why}{math.floor(steps) + 1:,}", "step")
+        if steps.denominator > 1:
+            nearest_high = float(low + math.ceil(steps) * step)
+            why = f"expected low = {self.low} plus a multiple of step = {self.step}, got {self.high}; write "
+            raise _invalid(self.name, f"{why}{nearest_high:.15g}", "high")
+        unit = math.lcm(low.denominator, step.denominator)
+        first, each = int(low * unit), int(step * unit)
+        grid = range(first, first + each * int(steps) + 1, each)
+        object.__setattr__(self, "values", [n / unit for n in grid] if unit > 1 else grid)
+        super().__post_init__()
+
+    def _is_given(self, key: str) -> bool:
+        given = getattr(self, key)
+        return not (isinstance(given, float) and math.isnan(given))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """How numbers are clamped and rounded, and what missing ones count as, in words."""
+        low, second, high = (self.values[i] for i in (0, 1, self.listed - 1))
+        ends = f"numbers below {low:,} count as {low:,}, and above {high:,} as {high:,}; "
+        rounded = f"numbers are rounded to the nearest of {low:,}, {second:,}, …, {high:,}"
+        return (f"{ends if self.outside == 'clamp' else ''}{rounded}", *super().rules)
+
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the index of the nearest value of each number, or -1 for one that is refused."""
+        given = np.asarray(numbers, dtype=float)
+        with np.errstate(invalid="ignore", over="ignore"):
+            steps = np.floor((given - self.low) / self.step + 0.5)
+            found = np.nan_to_num(np.clip(steps, 0, self.listed - 1)).astype(np.intp)
+            if self.outside == "refuse":
+                found[(given < self.low) | (given > self.high)] = -1
+        return found
+
+    def _stated(self) -> str:
+        outside = "" if self.outside == "clamp" else f", outside={self.outside!r}"
+        return f"{self.low}, {self.high}, step={self.step}{outside}"
+
+    def _domain(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("low", "high", "step", "outside")}
+
+
+KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Number, Cyclic)}
 
 
 def _few(values: Sequence[Label]) -> str:

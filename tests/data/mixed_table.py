@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from hypothesis import strategies as st
 
-from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
+from querysmasher.attributes import Binned, Categorical, Cyclic, Number, Ordinal
 from querysmasher.data.sources import open_table
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
@@ -47,6 +47,16 @@ LENIENT = Schema(
     ]
 )
 """The same columns, where every value has a place."""
+
+NUMBERS = Schema(
+    [
+        Number("age", 0, 6, step=2, missing="missing"),
+        Number("score", 0.5, 2, step=0.25, outside="refuse", missing="missing"),
+        Number("income", 0, 30, step=10, missing="missing"),
+        Number("hour", 1, 3, missing="missing"),
+    ]
+)
+"""Numbers clamped and rounded to grids."""
 
 ARROW = pa.schema(
     [
@@ -108,6 +118,12 @@ def position(attribute, value):
     """Return a value's place in the domain, or None, in the slowest and plainest way."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None if attribute.missing is None else attribute.position(attribute.missing)
+    if isinstance(attribute, Number):
+        listed = attribute.values[: attribute.listed]
+        if attribute.outside == "refuse" and not listed[0] <= value <= listed[-1]:
+            return None
+        clamped = min(max(value, listed[0]), listed[-1])
+        return max(range(len(listed)), key=lambda i: (-abs(listed[i] - clamped), i))
     if isinstance(attribute, Binned):
         edges = attribute.edges
         for place in range(len(edges) - 1):

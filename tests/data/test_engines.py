@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querysmasher.attributes import Cyclic, Ordinal
+from querysmasher.attributes import Cyclic, Number, Ordinal
 from querysmasher.data.counting import Limits
 from querysmasher.data.sources import open_table
 from querysmasher.errors import (
@@ -25,6 +25,7 @@ from tests.builders import PRIVATE
 from tests.data.mixed_table import (
     ARROW,
     LENIENT,
+    NUMBERS,
     SCHEMA,
     SETS,
     arrow,
@@ -70,6 +71,33 @@ def test_missing_and_unlisted_values_that_have_a_place(engine):
     expected = counted(LENIENT, rows, SETS)
     assert expected[0] == len(rows)
     assert_counts(open_table(LENIENT, engine(rows), LENIENT.names), expected, schema=LENIENT)
+
+
+def test_numbers_on_a_grid(engine):
+    sets = [(), ("age",), ("score", "hour"), ("income",)]
+    table = open_table(NUMBERS, engine(unclean_rows()), NUMBERS.names, unknown="drop")
+    expected = counted(NUMBERS, unclean_rows(), sets)
+    assert 0 < expected[0] < len(unclean_rows())  # one number is refused
+    assert_counts(table, expected, sets, NUMBERS)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(), st.integers(-(2**70), 2**70)), max_size=8), st.data())
+def test_every_number_has_the_nearest_value_of_a_grid(numbers, data):
+    low, steps = data.draw(st.integers(-5, 5)), data.draw(st.integers(1, 5))
+    step = data.draw(st.sampled_from([1, 2, 0.5, 0.125]))
+    outside = data.draw(st.sampled_from(["clamp", "refuse"]))
+    attribute = Number("x", low, low + steps * step, step=step, outside=outside, missing="missing")
+    schema = Schema([attribute])
+    rows = [{"x": number} for number in numbers]
+    expected = counted(schema, rows, [("x",), ()])
+    doubles = [None if number is None else float(number) for number in numbers]
+    for frame in (
+        pd.DataFrame({"x": pd.Series(numbers, dtype=object)}),
+        pa.table({"x": pa.array(doubles, pa.float64())}),
+        pa.table({"x": pa.array([None if n is None else repr(n) for n in doubles], pa.string())}),
+    ):
+        found = list(open_table(schema, frame, ["x"], unknown="drop").marginals([("x",), ()]))
+        assert [table.tolist() for table in found] == [table.tolist() for table in expected]
 
 
 def test_an_ordered_attribute_with_a_value_for_missing_ones(engine):

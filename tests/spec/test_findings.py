@@ -36,11 +36,11 @@ MISTAKES = [
     ),
     (
         SMALL.replace('"ordinal"', '"ordnal"'),
-        "line 8: schema[1].kind: expected one of categorical, ordinal, binned, cyclic, got 'ordnal'; did you mean 'ordinal'?",
+        "line 8: schema[1].kind: expected one of categorical, ordinal, binned, number, cyclic, got 'ordnal'; did you mean 'ordinal'?",
     ),
     (
         SMALL.replace('kind = "ordinal"\n', ""),
-        "line 6: schema[1].kind: missing; expected one of categorical, ordinal, binned, cyclic",
+        "line 6: schema[1].kind: missing; expected one of categorical, ordinal, binned, number, cyclic",
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),

@@ -254,6 +254,12 @@ def test_dates_and_stand_ins(tmp_path):
         "income", edges=[-math.inf, 0, 10, math.inf], missing="missing", unit=beside["income"].unit
     )
     assert beside["age"].values[-2:] == (9, -1)
+    text = SMALL.replace('"binned"\nedges = [0, 10, 25.5]', '"number"\nrange = [0, 50, 5]\nmissing = "none"')
+    income = qs.Number("income", 0, 50, step=5, missing="none")
+    assert read(tmp_path, text).schema["income"] == income
+    text = text.replace("50, 5]", '50]\noutside = "refuse"').replace('"none"', '"-"')
+    income = qs.Number("income", 0, 50, outside="refuse", missing="-")
+    assert read(tmp_path, text).schema["income"] == income
     listed = read(tmp_path, SMALL.replace("range = [0, 9]", "values = [2024-02-28, 2024-02-29]"))
     assert listed.schema["age"].values == (date(2024, 2, 28), date(2024, 2, 29))
 

@@ -1,7 +1,7 @@
 """From the values of a column to codes: the indexes of the values in the attribute's domain.
 
 `Encoder.code` states the rule for one value. A column (an Arrow array, Python objects, strings of a CSV file)
-applies it to its distinct values; bins and consecutive integers are computed for all values at once.
+applies it to its distinct values; bins, grids and consecutive integers are computed for all values at once.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
 numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
@@ -29,7 +29,6 @@ from __future__ import annotations
 import decimal
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -137,7 +136,7 @@ class Encoder:
     @cached_property
     def by_kind(self) -> dict[type, dict[Any, int]]:
         """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
-        labels = () if self.attribute.edges is not None else self.attribute.values
+        labels = () if self.attribute.is_computed else self.attribute.values
         kinds = {
             cls: next((kind for kind in (str, bool, date) if issubclass(cls, kind)), float)
             for cls in dict.fromkeys(map(type, labels))
@@ -249,23 +248,14 @@ class Encoder:
             return self.missing
         if not isinstance(value, int | float) or float not in self.kinds:
             return self.malformed
-        if self.attribute.edges is not None:
-            return self._bin(_as_float(value))
+        if self.attribute.is_computed:
+            return int(self.computed(np.array([_as_float(value)]))[0])
         index = self.integers.get(value) if isinstance(value, int) else None
         return self.floats.get(_as_float(value), self.unknown) if index is None else index
 
-    def _bin(self, value: float) -> int:
-        index = bisect_right(self._edges, value) - 1
-        return index - (value == self._edges[-1]) if index >= 0 else self.unknown
-
-    @cached_property
-    def _edges(self) -> list[float]:
-        return [float(edge) for edge in self.attribute.edges or ()]
-
-    def bins(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the bin of each number, as `code` does."""
-        indexes = np.searchsorted(self._edges, values, side="right") - 1  # beyond the edges: `unknown`, or -1
-        indexes -= values == self._edges[-1]
+    def computed(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the code of each number: its bin, or its value on a grid."""
+        indexes = self.attribute.indexes(values)
         indexes[indexes < 0] = self.unknown
         indexes[np.isnan(values)] = self.missing
         return indexes.astype(self.dtype)
@@ -330,8 +320,8 @@ class Encoder:
             return self._strings(column.cast(pa.large_string()).fill_null(""))
         if of is str:
             return self._learned(column.cast(pa.large_string()), "strings", self.code, self.strings)
-        if self.attribute.edges is not None and of is float:
-            return self.bins(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
+        if self.attribute.is_computed and of is float:
+            return self.computed(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
         if of is date or of is bool:
             column = days(column) if of is date else column.cast(pa.int8())
         if of not in self._tables or not types.is_integer(column.type) or types.is_uint64(column.type):
@@ -388,24 +378,24 @@ class Encoder:
 
     def _strings(self, column: Any, decimal: str = ".") -> Code:
         """Return the code of each string of a CSV file."""
-        if self.attribute.edges is not None:
-            return self._text_bins(column, decimal)
+        if self.attribute.is_computed:
+            return self._text_numbers(column, decimal)
         if self.reads_strings:
             return self._learned(column, decimal, lambda text: self.read(text, decimal), {})
         return self._learned(column, "fields", lambda _: self.unknown, self.labels)
 
-    def _text_bins(self, column: Any, decimal: str) -> Code:
-        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
+    def _text_numbers(self, column: Any, decimal: str) -> Code:
+        """Return the code of each number: column-wise, because most are distinct."""
         try:
             values = None if decimal != "." else column.cast(pa.float64())
         except pa.ArrowInvalid:  # its message quotes the string
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
-            return self.bins(np.asarray(values))
+            return self.computed(np.asarray(values))
         strings = pc.ascii_trim(column, characters=" ")
         formed = pc.match_substring_regex(strings, pattern=f"^{NUMBER.format(sign=re.escape(decimal))}$")
         plain = pc.replace_substring(strings, pattern=decimal, replacement=".")
-        codes = self.bins(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
+        codes = self.computed(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
         codes[~np.asarray(formed) & np.asarray(pc.not_equal(column, ""))] = self.malformed
         return codes
 

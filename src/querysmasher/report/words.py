@@ -14,6 +14,7 @@ KINDS = {
     "categorical": "unordered values",
     "ordinal": "ordered values",
     "binned": "number in ordered bins",
+    "number": "number on a grid",
     "cyclic": "values on a circle",
 }
 LETTERS = "xyzuvwst"
@@ -86,9 +87,7 @@ def schema_table(schema: Schema) -> Html:
     header = ["Attribute", "Kind", "Values", "Examples"]
     rows = [[a.name, KINDS[a.kind], f"{a.size:,}", preview(a.shown)] for a in schema]
     for row, attribute in zip(rows, schema, strict=True):
-        stated = {"unlisted": attribute.other, "missing": attribute.missing}
-        counted = [f"{what} values count as {v}" for what, v in stated.items() if v is not None]
-        row[-1] += f" ({'; '.join(counted)})" if counted else ""
+        row[-1] += f" ({'; '.join(attribute.rules)})" if attribute.rules else ""
     if any(a.heading != a.name for a in schema):
         header.insert(1, "Title")
         for row, attribute in zip(rows, schema, strict=True):

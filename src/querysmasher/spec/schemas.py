@@ -18,18 +18,22 @@ from typing import Any
 
 from pydantic import Field
 
-from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
+from querysmasher.attributes import (
+    EXACT,
+    KINDS,
+    MOST_VALUES,
+    OUTSIDE,
+    WORDS,
+    Attribute,
+    Binned,
+    Label,
+    Number,
+    literal,
+)
 from querysmasher.errors import FileError, SchemaError, SpecError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Location, shown, within
-from querysmasher.spec.sections import Section, words
-
-MAX_VALUES = 1_000_000
-"""Maximum number of values of a range: a longer one is probably a mistake."""
-
-EXACT = 2**53
-"""From here on, floats do not distinguish neighbouring integers."""
-
+from querysmasher.spec.sections import Section, choice, words
 
 stand_in = Field(default=None, description="the value that missing ones count as: a listed one, or a string")
 name = Field(description="a name as a string", min_length=1)
@@ -89,7 +93,29 @@ class Bins(Section):
             return Binned(self.name, edges=self.edges)
 
 
-def _worded(entry: Values | Bins) -> Attribute:
+class Grid(Section):
+    """A number on a grid."""
+
+    name: str = name
+    kind: str
+    range: list[int | float] = Field(
+        description="two or three numbers: lowest, highest, step", min_length=2, max_length=3
+    )
+    outside: str = choice(OUTSIDE, "clamp")
+    missing: str | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
+
+    def build(self) -> Attribute:
+        """Return the attribute, without titles and labels."""
+        low, high, step = (*self.range, 1)[:3]
+        with within("range"):
+            return Number(self.name, low, high, step=step, outside=self.outside)
+
+
+def _worded(entry: Values | Bins | Grid) -> Attribute:
     """Return an attribute with its words, its labels, and the values that missing and other ones count as."""
     attribute, labels = entry.build(), entry.labels
     for key in DECLARED:
@@ -107,7 +133,9 @@ def _worded(entry: Values | Bins) -> Attribute:
         return replace(attribute, value_labels=labels, **{key: getattr(entry, key) for key in WORDS})
 
 
-ATTRIBUTES: dict[str, type[Values | Bins]] = {kind: Bins if kind == "binned" else Values for kind in KINDS}
+MODELS: dict[str, type[Values | Bins | Grid]] = {"binned": Bins, "number": Grid}
+
+ATTRIBUTES = {kind: MODELS.get(kind, Values) for kind in KINDS}
 """The model of every kind of [[schema]] table."""
 
 
@@ -151,8 +179,8 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
     if step <= 0 or last < first:
         raise SchemaError(f"expected first <= last and a step above 0, got {given}")
     steps = (last - first) / step + 1e-9
-    if steps >= MAX_VALUES:
-        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}")
+    if steps >= MOST_VALUES:
+        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MOST_VALUES:,} allowed, got {given}")
     count = int(steps) + 1
     whole = all(float(number).is_integer() for number in given)
     return [int(first + i * step) if whole else first + i * step for i in range(count)]
@@ -169,7 +197,8 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     """Return the schema that a codebook describes.
 
     A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
-    means all integers from 0 to 99; for binned attributes the values are the edges. Lines about the same
+    means all integers from 0 to 99; for binned attributes the values are the edges, and for numbers the
+    lowest, the highest and, if it is not 1, the step. Lines about the same
     attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if all
     are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days). The word `text` in an optional
     column `type` makes them strings. The optional columns `missing` and `other` declare the values that
@@ -255,7 +284,7 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
             (table[key],) = _values(
                 [table[key]], as_text or not any(isinstance(v, int | float) for v in values)
             )
-    table["edges" if is_binned else "values"] = values
+    table[{"binned": "edges", "number": "range"}.get(table["kind"], "values")] = values
     if is_binned and any(labels):  # one label per bin, and one edge more
         table["labels"] = labels[: len(values) - 1]
     elif any(labels):

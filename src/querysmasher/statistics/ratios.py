@@ -20,7 +20,7 @@ from functools import reduce
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, Ordinal, literal
+from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
@@ -131,10 +131,10 @@ def numbers(attribute: Attribute) -> Array:
         return (edges[:-1] + edges[1:]) / 2
     listed = attribute.values[: attribute.listed]
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in listed)
-    if not isinstance(attribute, Ordinal) or not numeric:
+    if attribute.natural_family != "prefix" or not numeric:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
         raise WorkloadError(
-            f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
+            f"attribute: expected a number, a binned attribute, or an ordinal one with numbers as values; "
             f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
         )
     values = np.array(listed, dtype=float)
@@ -152,7 +152,8 @@ def notes(attribute: Attribute, *assumed: str) -> str:
     """Return what is assumed about an attribute, and which of its values a statistic leaves out."""
     beside = ", ".join(map(literal, attribute.beside))
     skipped = f"Records with {beside} in {attribute.name!r} are left out." if beside else ""
-    return " ".join(filter(None, [*assumed, skipped]))
+    clamped = f"In {attribute.name!r}, {attribute.rules[0]}." if attribute.kind == "number" else ""
+    return " ".join(filter(None, [*assumed, clamped, skipped]))
 
 
 def with_unit(attribute: Attribute) -> str:
