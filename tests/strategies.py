@@ -15,6 +15,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
+from querysmasher.workload.sum import Sum
 from querysmasher.workload.workload import Group, Target
 
 NAMES = ("b", "d", "a", "c")
@@ -102,7 +103,12 @@ def centres(draw, schema):
 @st.composite
 def families(draw, attribute):
     """A family for one attribute: named, given by rows, or a hierarchy."""
-    kind = draw(st.sampled_from([*ONE_ATTRIBUTE, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"]))
+    more = ["sum"] * (attribute.natural_family == "prefix" and attribute.listed > 1)
+    kind = draw(
+        st.sampled_from([*ONE_ATTRIBUTE, *more, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"])
+    )
+    if kind == "sum":
+        return Sum.on(attribute, draw(st.sampled_from([0, 0.5, -3])))
     if kind in ONE_ATTRIBUTE:
         return ONE_ATTRIBUTE[kind].on(attribute)
     if kind == "hierarchy":

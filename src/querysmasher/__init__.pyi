@@ -51,8 +51,10 @@ from querysmasher.workload.builders import affine as affine
 from querysmasher.workload.builders import all_kway as all_kway
 from querysmasher.workload.builders import linear as linear
 from querysmasher.workload.builders import marginals as marginals
+from querysmasher.workload.builders import means as means
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
+from querysmasher.workload.builders import sums as sums
 from querysmasher.workload.builders import where as where
 from querysmasher.workload.families import ranges as ranges
 from querysmasher.workload.hierarchy import hierarchy as hierarchy

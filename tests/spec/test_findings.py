@@ -9,7 +9,7 @@ from querysmasher.spec.findings import line_of
 from tests.builders import PRIVATE
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
-KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
+KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where, sums, means"
 TOP = "codebook, schema, workload, budget, data, plan, measure, output, estimate, about"
 HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
 
@@ -147,7 +147,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "all_kway"\nk = 2\nfamily = "prefx"'),
-        "line 28: workload[1].family: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+        "line 28: workload[1].family: expected one of identity, prefix, range, circular, sum, got 'prefx'; did you mean 'prefix'?",
     ),
     (
         entry('kind = "all_kway"\nk = 2\nfamily = {agee = "prefix"}'),
@@ -155,7 +155,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age = "prefx"}'),
-        "line 27: workload[1].families.age: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+        "line 27: workload[1].families.age: expected one of identity, prefix, range, circular, sum, got 'prefx'; did you mean 'prefix'?",
     ),
     (
         entry('kind = "queries"\nfamilies = {age = 3}'),

@@ -236,6 +236,35 @@ def test_a_byte_order_mark_does_not_matter(tmp_path):
     assert read(tmp_path, "\ufeff" + SMALL).schema == SCHEMA
 
 
+def test_sums_and_means(tmp_path):
+    entries = """
+[[workload]]
+kind = "sums"
+attribute = "income"
+by = "sex"
+around = 5.0
+weight = 2.0
+
+[[workload]]
+kind = "means"
+attribute = "age"
+by = ["sex", "hour"]
+within = 2.5
+size = 100.0
+
+[[workload]]
+kind = "queries"
+families = {income = "sum", sex = "identity"}
+"""
+    asked = read(tmp_path, SMALL + entries).workload.groups[-4:]
+    sums = qs.sums(SCHEMA, "income", by="sex", around=5, weight=2)
+    means = qs.means(SCHEMA, "age", by=["sex", "hour"], within=2.5, size=100)
+    plain = qs.queries(SCHEMA, income="sum", sex="identity")
+    assert asked == (sums + means + plain).groups
+    with pytest.raises(SpecError, match="size: expected a public number of records together with within"):
+        read(tmp_path, SMALL + entries.replace("size = 100.0\n", ""))
+
+
 def test_dates_and_stand_ins(tmp_path):
     text = SMALL.replace("range = [0, 9]", "range = [2024-02-28, 2024-03-03, 2]\nmissing = 2024-03-01")
     text = text.replace("edges = [0, 10, 25.5]", 'edges = [0, 10, 25.5]\nmissing = "[0, 10)"')

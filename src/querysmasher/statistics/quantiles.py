@@ -39,11 +39,11 @@ from querysmasher.statistics.ratios import (
     TOO_CLOSE,
     By,
     notes,
-    numbers,
     with_unit,
 )
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, family_on, select
 from querysmasher.workload.families import Identity, Intervals, Prefix
+from querysmasher.workload.sum import numbers
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
@@ -203,6 +203,8 @@ def _distribution(groups: Groups, attribute: str) -> tuple[Array, Array, Array, 
     """
     schema = groups.source.schema
     size, n = schema[attribute].size, schema[attribute].listed
+    single = RowFactor.of((ROWS,), (schema.position(attribute),), np.eye(1, size))
+    _ = groups.queries(single).answers  # refuses a number of which only sums were measured
     to_last = Intervals((size,), np.arange(size), np.maximum(np.arange(size), n - 1))
     answers = (
         groups.queries(family_on(schema, attribute, ROWS, family)).answers

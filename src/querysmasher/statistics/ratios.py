@@ -21,9 +21,10 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
-from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
+from querysmasher.errors import PredicateError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
+from querysmasher.workload.sum import numbers, on_all
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
@@ -119,35 +120,6 @@ def correlations(covariance: Array, x: Array, y: Array) -> Array:
     return np.clip(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0), -1, 1)
 
 
-def numbers(attribute: Attribute) -> Array:
-    """Return the number of each value in order: itself, or the mid-point of its bin."""
-    if attribute.edges is not None:
-        edges = np.array(attribute.edges, dtype=float)
-        if not np.isfinite(edges).all():
-            raise WorkloadError(
-                f"attribute: expected bins with an end, got {attribute.name!r}, which has an open-ended bin; "
-                "state a public cap as its edge instead of inf, or ask for counts"
-            )
-        return (edges[:-1] + edges[1:]) / 2
-    listed = attribute.values[: attribute.listed]
-    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in listed)
-    if attribute.natural_family != "prefix" or not numeric:
-        what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
-        raise WorkloadError(
-            f"attribute: expected a number, a binned attribute, or an ordinal one with numbers as values; "
-            f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
-        )
-    values = np.array(listed, dtype=float)
-    if not np.isfinite(values).all():
-        raise WorkloadError(f"attribute: {attribute.name!r} has a value that is not finite")
-    return values
-
-
-def on_all(attribute: Attribute, listed: Array) -> Array:
-    """Return one entry per value: those of the values in order, and 0 for the values beside them."""
-    return np.append(listed, np.zeros(len(attribute.beside)))
-
-
 def notes(attribute: Attribute, *assumed: str) -> str:
     """Return what is assumed about an attribute, and which of its values a statistic leaves out."""
     beside = ", ".join(map(literal, attribute.beside))
@@ -163,9 +135,10 @@ def with_unit(attribute: Attribute) -> str:
 
 @explained("release.mean('age', by='sex')")
 def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
-    """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
+    """Return the mean of a number, by group, among the records of a predicate.
 
-    Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
+    It uses what was measured: the sums that `sums` and `means` ask for, or a distribution. Records in a bin
+    count as its mid-point. The interval does not account for where records lie within bins.
     Intervals are Fieller's.
     """
     # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
@@ -181,9 +154,9 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
     return _per_record(groups, above, below, f"Mean of {with_unit(given)}", scale, shift, note)
 
 
-@explained("release.total_of('age', by='sex')")
+@explained("release.total('age', by='sex')")
 def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
-    """Return the sum of an ordinal or binned attribute over the records of each group.
+    """Return the sum of a number over the records of each group.
 
     Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
     """

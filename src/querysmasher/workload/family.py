@@ -120,6 +120,19 @@ class Family:
         return self.structure is Structure.VALUES and self.weights is None
 
     @property
+    def is_even(self) -> bool:
+        """Whether reversing the order of the values turns each query into its negative plus a constant.
+
+        Then no centre is better than the uniform one.
+        """
+        return False
+
+    @property
+    def units(self) -> float:
+        """The sum of the weights that users see: without those that only make queries comparable."""
+        return self.rows if self.weights is None else float(self.weights.sum())
+
+    @property
     def weights(self) -> Array | None:
         """Weights of the queries, or None if all are 1."""
         return getattr(self, "row_weights", None) if self.instead is None else self.instead

@@ -15,6 +15,7 @@ from querysmasher.workload.families import ONE_ATTRIBUTE, CircleBeside, Interval
 from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.sum import Sum
 from querysmasher.workload.workload import Group, Target, Workload
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ T = TypeVar("T")
 FAMILIES: ChainMap[str, type[Family]] = ChainMap(
     {
         cls.name: cls
-        for cls in (Affine, AbsDifference, RandomQueries, Rows, Intervals, CircleBeside, Hierarchy)
+        for cls in (Affine, AbsDifference, RandomQueries, Rows, Sum, Intervals, CircleBeside, Hierarchy)
     },
     cast("dict[str, type[Family]]", ONE_ATTRIBUTE),
 )
