@@ -15,6 +15,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
+from querysmasher.workload.sum import Sum
 from querysmasher.workload.workload import Group, Target
 
 NAMES = ("b", "d", "a", "c")
@@ -61,14 +62,19 @@ def matrix(rows, cells, seed, low=-2, high=3):
 
 @st.composite
 def attributes(draw, name, max_size=5):
-    """An attribute of any kind, also with a single value."""
-    kind = draw(st.sampled_from([qs.Categorical, qs.Ordinal, qs.Ordinal, qs.Cyclic, qs.Binned]))
+    """An attribute of any kind, also with a single value, or with one beside the others."""
+    kind = draw(st.sampled_from([qs.Categorical, qs.Ordinal, qs.Number, qs.Cyclic, qs.Binned]))
     size = draw(st.integers(1, max_size))
+    missing = draw(st.sampled_from([None, None, None, "missing"])) if size > 1 else None
+    size -= missing is not None
     if kind is qs.Binned:
-        return qs.Binned(name, edges=[10 * i for i in range(size + 1)])
+        return qs.Binned(name, edges=[10 * i for i in range(size + 1)], missing=missing)
     if kind is qs.Categorical:
-        return qs.Categorical(name, [f"v{i}" for i in range(size)])
-    return kind(name, range(size))
+        return qs.Categorical(name, [f"v{i}" for i in range(size)], missing=missing)
+    if kind is qs.Number and size > 1:
+        return qs.Number(name, 0, size - 1, missing=missing)
+    kind = qs.Ordinal if kind is qs.Number else kind
+    return kind(name, range(size), missing=missing)
 
 
 @st.composite
@@ -97,9 +103,14 @@ def centres(draw, schema):
 @st.composite
 def families(draw, attribute):
     """A family for one attribute: named, given by rows, or a hierarchy."""
-    kind = draw(st.sampled_from([*ONE_ATTRIBUTE, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"]))
+    more = ["sum"] * (attribute.natural_family == "prefix" and attribute.listed > 1)
+    kind = draw(
+        st.sampled_from([*ONE_ATTRIBUTE, *more, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"])
+    )
+    if kind == "sum":
+        return Sum.on(attribute, draw(st.sampled_from([0, 0.5, -3])))
     if kind in ONE_ATTRIBUTE:
-        return ONE_ATTRIBUTE[kind]((attribute.size,))
+        return ONE_ATTRIBUTE[kind].on(attribute)
     if kind == "hierarchy":
         groups = [i // 2 for i in range(attribute.size)]
         return qs.hierarchy(qs.Schema([attribute]), attribute.name, groups, leaves=draw(st.booleans()))

@@ -1,6 +1,8 @@
 """Dates as values, the value that stands for missing ones, and words for readers: titles, units, labels."""
 
 import json
+import math
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -83,10 +85,109 @@ def test_a_declared_value_stands_for_missing_ones(attribute, missing):
     assert attribute_from_json(json.loads(json.dumps(attribute.to_json()))) == attribute
 
 
-@pytest.mark.parametrize("missing", ["unknwon", 7, float("nan"), [1], date(2024, 3, 1)])
+@pytest.mark.parametrize("missing", ["", 7, float("nan"), [1], date(2024, 3, 1), True])
 def test_a_stand_in_that_is_no_value_is_refused(missing, refuses):
     with refuses(SchemaError, ValueError, "missing of attribute 'race'", "'A', 'B'", "got"):
         qs.Categorical("race", ["A", "B"], missing=missing)
+
+
+BESIDE = [
+    (qs.Categorical("x", ["A", "B"], other="other", missing="none"), ("A", "B", "other", "none")),
+    (qs.Categorical("x", ["A", "B"], other="rest", missing="rest"), ("A", "B", "rest")),
+    (qs.Categorical("x", ["A", "B"], other="B", missing="none"), ("A", "B", "none")),
+    (qs.Ordinal("x", range(3), missing="missing"), (0, 1, 2, "missing")),
+    (qs.Ordinal("x", range(3), missing=-9), (0, 1, 2, -9)),
+    (qs.Ordinal("x", DAYS, missing="missing"), (*DAYS, "missing")),
+    (qs.Cyclic("x", range(3), missing="missing"), (0, 1, 2, "missing")),
+    (qs.Binned("x", edges=[0, 10, math.inf], missing="missing"), ("[0, 10)", "[10, inf]", "missing")),
+]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "values"),
+    [
+        (qs.Number("x", 0, 3), (0, 1, 2, 3)),
+        (qs.Number("x", -1.0, 1), (-1, 0, 1)),
+        (qs.Number("x", 0, 0.3, step=0.1, missing="m"), (0.0, 0.1, 0.2, 0.3, "m")),
+        (qs.Number("x", 10, 20, step=5, outside="refuse"), (10, 15, 20)),
+    ],
+)
+def test_numbers_are_on_their_grid(attribute, values):
+    assert attribute.values == values
+    assert len({type(v) for v in values[:3]}) == 1
+    assert attribute_from_json(json.loads(json.dumps(attribute.to_json()))) == attribute
+    assert replace(attribute, title="Title") == attribute
+    assert eval(repr(attribute), {"Number": qs.Number}) == attribute  # noqa: S307
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, ["low of attribute 'x'", "got nothing", "qs.Number("]),
+        ({"low": 0}, ["high of attribute 'x'", "got nothing"]),
+        ({"low": 0, "high": "9"}, ["high of attribute 'x'", "got '9'"]),
+        ({"low": True, "high": 9}, ["low of attribute 'x'", "got True"]),
+        ({"low": 0, "high": math.inf}, ["high of attribute 'x'", "got inf"]),
+        ({"low": 5, "high": 5}, ["high of attribute 'x'", "above low = 5", "got 5"]),
+        ({"low": 0, "high": 9, "step": 0}, ["step of attribute 'x'", "above 0"]),
+        ({"low": 0, "high": 9, "step": 2}, ["high of attribute 'x'", "a multiple of step = 2", "write 10"]),
+        ({"low": 0, "high": 1_000_000}, ["step of attribute 'x'", "at most 1,000,000 values", "1,000,001"]),
+        ({"low": 0, "high": 9, "outside": "drop"}, ["outside of attribute 'x'", "clamp, refuse", "'drop'"]),
+        ({"low": 0, "high": 9, "missing": -1}, ["missing of attribute 'x'", "or a string", "got -1"]),
+    ],
+)
+def test_what_is_no_grid_is_refused(arguments, words, refuses):
+    with refuses(SchemaError, ValueError, *words):
+        qs.Number("x", **arguments)
+
+
+def test_pages_and_files_say_how_numbers_are_clamped(tmp_path):
+    schema = qs.Schema([qs.Number("income", 0, 2000, step=100, missing="none")])
+    plan = qs.plan(qs.all_kway(schema, 1), qs.zCDP(1.0))
+    release = qs.measure(plan, pd.DataFrame({"income": [-5.0, 149.0, 150.0, 9999.0, None]}))
+    clamped = "numbers below 0 count as 0, and above 2,000 as 2,000"
+    rounded = "numbers are rounded to the nearest of 0, 100, …, 2,000"
+    page = release.report(tmp_path / "page.html").read_text()
+    release.write(plan.workload, path := tmp_path / "answers.csv")
+    described = (path.parent / "datapackage.json").read_text()
+    for text in (page, described, release.mean("income").note, release.quantile("income", 0.5).note):
+        assert f"{clamped}; {rounded}" in text
+
+
+@pytest.mark.parametrize(("attribute", "values"), BESIDE)
+def test_values_beside_the_others_come_last_and_stay_there(attribute, values):
+    assert attribute.values == values
+    assert attribute.size == len(values) == attribute.listed + len(attribute.beside)
+    assert [attribute.position(v) for v in values] == list(range(len(values)))
+    again = attribute_from_json(json.loads(json.dumps(attribute.to_json(), allow_nan=False)))
+    assert again == attribute
+    assert again.beside == attribute.beside
+    named = replace(attribute, title="Title")
+    assert (named, named.values) == (attribute, values)
+    without = replace(attribute, missing=None)
+    assert without.values == values[: len(values) - (attribute.missing not in without.values)]
+
+
+def test_a_listed_value_is_not_one_beside_the_others():
+    listed, beside = qs.Ordinal("x", [1, 2, "m"], missing="m"), qs.Ordinal("x", [1, 2], missing="m")
+    assert listed.values == beside.values
+    assert (listed.beside, beside.beside) == ((), ("m",))
+    assert listed != beside
+    assert repr(beside) == "Ordinal('x', [1, 2], missing='m')"
+    assert repr(BESIDE[0][0]) == "Categorical('x', ['A', 'B'], other='other', missing='none')"
+
+
+def test_labels_of_values_beside_the_others():
+    for labels in (["one", "two"], ["one", "two", "unknown"], {1: "one", 2: "two", "m": "unknown"}):
+        attribute = qs.Ordinal("x", [1, 2], missing="m", value_labels=labels)
+        assert attribute.shown == ("one", "two", "m" if len(labels) == 2 else "unknown")
+
+
+def test_what_is_no_value_for_others_is_refused(refuses):
+    with refuses(SchemaError, ValueError, "other of attribute 'x'", "'A', or a string", "got 3"):
+        qs.Categorical("x", ["A"], other=3)
+    with pytest.raises(TypeError, match="other"):
+        qs.Ordinal("x", range(3), other="other")
 
 
 def test_a_schema_without_a_stand_in_is_stored_as_before():

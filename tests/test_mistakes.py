@@ -271,7 +271,11 @@ PYTHON = [
     ("release + release", "+: not defined for a Release and a Release", "Ledger"),
     ("release.answer(w)[private]", "answers[…]: expected an integer, got a DataFrame"),
     ("qs.verify(private)", "folder: expected the path of a release folder", "got a DataFrame"),
-    ("qs.Ordinal('a', [1, 2], missing=private)", "missing of attribute 'a': ", "1, 2, got a DataFrame"),
+    (
+        "qs.Ordinal('a', [1, 2], missing=private)",
+        "missing of attribute 'a': ",
+        "1, 2, or a string, got a DataFrame",
+    ),
     ("estimate.integers(3)", "integers: too many", "arguments: seed"),
 ]
 """What a user writes, and pieces of the message: the argument, what was given, and the remedy."""

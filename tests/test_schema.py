@@ -129,7 +129,9 @@ def test_values_that_cannot_be_are_refused(kind, values, word, refuses):
         ([1], "empty"),
         ([0, 0], "increasing"),
         ([0, 2, 1], "increasing"),
-        ([0, math.inf], "finite"),
+        ([-math.inf, math.inf], "finite"),
+        ([0, math.inf, math.inf], "finite"),
+        ([math.inf, 0], "finite"),
         ([0, math.nan], "NaN"),
         ([0, 10**400], "finite"),
         (["a", "b"], "finite numbers"),
@@ -150,7 +152,7 @@ def test_names_that_cannot_be_are_refused(name, refuses):
 
 
 def test_an_attribute_must_have_a_kind(refuses):
-    with refuses(SchemaError, ValueError, "Categorical, Ordinal, Binned or Cyclic"):
+    with refuses(SchemaError, ValueError, "Categorical, Ordinal, Binned, Number or Cyclic"):
         Attribute("x", [1])
     with refuses(SchemaError, ValueError, "kind", "'fuzzy'"):
         attribute_from_json({"kind": "fuzzy", "name": "x", "values": [1]})

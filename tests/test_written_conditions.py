@@ -1,5 +1,6 @@
 """Predicates on odd names and on dates, and queries written as predicates that read back the same."""
 
+import math
 import shutil
 import subprocess
 from datetime import date
@@ -120,6 +121,70 @@ def test_dates_in_lists_and_chains():
     unknown = qs.Schema([qs.Ordinal("day", [*DAYS, "unknown"], missing="unknown")])
     np.testing.assert_array_equal(row_of(unknown, "day == 'unknown'"), [0, 0, 0, 0, 1])
     np.testing.assert_array_equal(row_of(unknown, "day < '2024-03-01'"), [1, 1, 0, 0, 0])
+
+
+WITH_MISSING = qs.Schema(
+    [
+        qs.Ordinal("a", [3, 4, 7], missing="missing"),
+        qs.Binned("b", edges=[0, 5, math.inf], missing="missing"),
+        qs.Ordinal("c", ["low", "high"], missing="?"),
+        qs.Cyclic("d", [1, 2, 3], missing=-1),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("a >= 4", [0, 1, 1, 0]),
+        ("a < 4.5", [1, 1, 0, 0]),
+        ("not a >= 4", [1, 0, 0, 1]),
+        ("a != 4", [1, 0, 1, 1]),
+        ("a == 'missing'", [0, 0, 0, 1]),
+        ("a in [3, 'missing']", [1, 0, 0, 1]),
+        ("2 * a <= 8", [1, 1, 0, 0]),
+        ("b >= 0", [1, 1, 0]),
+        ("b >= 5", [0, 1, 0]),
+        ("b < 5", [1, 0, 0]),
+        ("b != 'missing'", [1, 1, 0]),
+        ("c >= 'low'", [1, 1, 0]),
+        ("d <= 2", [1, 1, 0, 0]),
+    ],
+)
+def test_values_beside_the_others_have_no_place_in_their_order(text, row):
+    name = next(name for name in WITH_MISSING.names if name in text.replace("in", "").split())
+    np.testing.assert_array_equal(row_of(qs.Schema([WITH_MISSING[name]]), text), row)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("c <= '?'", "'\\?' has no place in the order of 'c'"),
+        ("b <= 7", "one of its edges \\[0, 5\\], so that"),
+    ],
+)
+def test_comparisons_that_values_beside_the_others_do_not_allow(text, word):
+    with pytest.raises(PredicateError, match=word):
+        qs.where(WITH_MISSING, text)
+
+
+@pytest.mark.parametrize("name", WITH_MISSING.names)
+@pytest.mark.parametrize("family", ["identity", "prefix", "range", "circular"])
+def test_every_query_about_values_beside_the_others_is_stated_as_a_predicate(name, family):
+    schema = qs.Schema([WITH_MISSING[name]])
+    group = qs.queries(schema, {name: family}).groups[0]
+    for said in (group.predicates(schema), *[group.labels(schema)] * (family != "circular")):
+        stated = np.stack([row_of(schema, text) for text in said])
+        np.testing.assert_array_equal(stated, group.families[0].matrix())
+
+
+@pytest.mark.parametrize("edges", [[0, 5, math.inf], [-math.inf, 0, 5], [-math.inf, 5, math.inf]])
+@pytest.mark.parametrize("family", ["identity", "prefix", "range"])
+def test_every_query_about_open_ended_bins_is_stated_as_a_predicate(edges, family):
+    schema = qs.Schema([qs.Binned("b", edges=edges)])
+    group = qs.queries(schema, b=family).groups[0]
+    stated = np.stack([row_of(schema, text) for text in group.predicates(schema)])
+    np.testing.assert_array_equal(stated, group.families[0].matrix())
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@
     release = qs.measure(plan, table)               # the only step that reads data
     answers = release.answer(workload)              # consistent, unbiased, with standard errors
 
-- schema: `Schema` of `Categorical`, `Ordinal`, `Binned` and `Cyclic`
-- queries: `marginals`, `all_kway`, `queries`, `where`, `ranges`, `hierarchy`, `affine`, `abs_difference`,
-  `linear` and `random_queries` return a `Workload`, or a part of one
+- schema: `Schema` of `Categorical`, `Ordinal`, `Binned`, `Number` and `Cyclic`
+- queries: `marginals`, `all_kway`, `queries`, `sums`, `means`, `where`, `ranges`, `hierarchy`, `affine`,
+  `abs_difference`, `linear` and `random_queries` return a `Workload`, or a part of one
 - budgets: `ApproxDP`, `zCDP`, `GaussianDP`, `PrivacyCost`; a `Ledger` adds up what releases spend
 - planning, without data: `plan` and `least_budget` return a `Plan`; `compare` mechanisms (`Comparison`)
 - data: `check` shows the custodian what does not fit (`Check`); `measure` and `explore` return a `Release`;
@@ -31,7 +31,7 @@ from querysmasher.errors import UnknownNameError, suggestion
 __version__ = "0.2.0"
 
 _NAMES = {
-    "attributes": "Binned Categorical Cyclic Ordinal",
+    "attributes": "Binned Categorical Cyclic Number Ordinal",
     "comparison.compare": "Comparison compare",
     "comparison.person_bounds": "records_per_person",
     "data.check": "Check check",
@@ -53,7 +53,9 @@ _NAMES = {
     "release.release": "Release",
     "release.verify": "verify",
     "schema": "Schema",
-    "workload.builders": "abs_difference affine all_kway linear marginals queries random_queries where",
+    "workload.builders": (
+        "abs_difference affine all_kway linear marginals means queries random_queries sums where"
+    ),
     "workload.families": "ranges",
     "workload.hierarchy": "hierarchy",
     "workload.workload": "Workload",

@@ -3,6 +3,7 @@
 from querysmasher.attributes import Binned as Binned
 from querysmasher.attributes import Categorical as Categorical
 from querysmasher.attributes import Cyclic as Cyclic
+from querysmasher.attributes import Number as Number
 from querysmasher.attributes import Ordinal as Ordinal
 from querysmasher.comparison.compare import Comparison as Comparison
 from querysmasher.comparison.compare import compare as compare
@@ -50,8 +51,10 @@ from querysmasher.workload.builders import affine as affine
 from querysmasher.workload.builders import all_kway as all_kway
 from querysmasher.workload.builders import linear as linear
 from querysmasher.workload.builders import marginals as marginals
+from querysmasher.workload.builders import means as means
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
+from querysmasher.workload.builders import sums as sums
 from querysmasher.workload.builders import where as where
 from querysmasher.workload.families import ranges as ranges
 from querysmasher.workload.hierarchy import hierarchy as hierarchy

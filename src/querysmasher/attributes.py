@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from querysmasher.errors import SchemaError, as_given, explained, nearest, some
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.errors import SchemaError, as_given, explained, nearest, not_one_of, some
 from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
 
@@ -74,6 +79,8 @@ def _invalid(name: str, why: str, what: str = "values") -> SchemaError:
     return SchemaError(f"{what} of attribute {name!r}: {why}")
 
 
+NUMBER = "qs.Number('income', 0, 200_000, step=100)"
+
 WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
 
@@ -82,13 +89,13 @@ WORDS = ("title", "description", "unit")
 class Attribute:
     """A discrete attribute: a name and its possible values, in order.
 
-    Use one of the four kinds: `Categorical`, `Ordinal`, `Binned`, `Cyclic`.
+    Use one of the kinds: `Categorical`, `Ordinal`, `Binned`, `Number`, `Cyclic`.
 
     Args:
         name: the name of the attribute, and of its column.
         values: strings, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
-        missing: the value that missing ones count as. Like the rest of the schema it is public knowledge,
-            stated without looking at the data.
+        missing: the value that missing ones count as: one of `values`, or a further value that stands beside
+            them. Like the rest of the schema it is public knowledge, stated without looking at the data.
         title: a name for readers, such as "Age in years"; pages and files show it.
         description: what the attribute means.
         unit: the unit of numbers, such as "years".
@@ -97,8 +104,13 @@ class Attribute:
     Titles, descriptions, units and labels are words for readers: attributes that differ only in these are
     equal.
 
+    A value beside the others comes last. It has no place in their order and is no number: `age >= 18`, means
+    and quantiles leave it out.
+
     >>> Categorical("race", ["A", "B", "unknown"], missing="unknown")
     Categorical('race', ['A', 'B', 'unknown'], missing='unknown')
+    >>> Ordinal("age", range(100), missing="missing").values[-2:]
+    (99, 'missing')
     >>> Categorical("sex", [1, 2], value_labels={1: "Male", 2: "Female"}).shown
     ('Male', 'Female')
     """
@@ -110,12 +122,18 @@ class Attribute:
     description: str | None = field(default=None, kw_only=True, compare=False)
     unit: str | None = field(default=None, kw_only=True, compare=False)
     value_labels: Mapping[Any, str] | Sequence[str] | None = field(default=None, kw_only=True, compare=False)
+    beside: tuple[Label, ...] = field(default=(), kw_only=True)
+    """The last values, which stand beside the others: follows from `other` and `missing`."""
 
     kind: ClassVar[str] = ""
     ordered: ClassVar[bool] = False
     natural_family: ClassVar[str] = "identity"
     edges: ClassVar[Sequence[float] | None] = None
     """The edges of bins, or None if values are not bins of a number."""
+    is_computed: ClassVar[bool] = False
+    """Whether values are computed from numbers by `indexes`, rather than matched with a list."""
+    other: ClassVar[Label | None] = None
+    """The value that unlisted ones count as, if there is one."""
 
     def __init_subclass__(cls, family: str = "identity") -> None:
         """Name the kind after its class; its values are ordered unless its natural family is identity."""
@@ -124,7 +142,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic")
+            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned, Number or Cyclic")
         if not isinstance(self.name, str) or not self.name:
             example = f"qs.{type(self).__name__}('age', …), the name first"
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
@@ -135,7 +153,10 @@ class Attribute:
             write = f"write qs.{type(self).__name__}({self.name!r}, {example})"
             raise _invalid(self.name, f"expected a list of values, got {as_given(given)}; {write}")
         listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
-        object.__setattr__(self, "values", tuple(checked_label(self.name, v, listed) for v in self.values))
+        values = tuple(checked_label(self.name, v, listed) for v in self.values)
+        while self.beside and values and values[-1] in self.beside:  # of the attribute that this one replaces
+            values = values[:-1]
+        object.__setattr__(self, "values", values)
         if not self.values:
             raise _invalid(self.name, "the domain is empty; list at least one value")
         if len(set(self.values)) != len(self.values):
@@ -145,13 +166,14 @@ class Attribute:
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
             raise _invalid(self.name, f"{literal(both[0])} is given both as a date and as a string")
-        if self.missing is not None:
-            try:
-                declared = self.values[self.position(checked_label(self.name, self.missing))]
-            except SchemaError:
-                why = f"expected one of its values, {some(self.literals)}, got {_shown(self.missing)}"
-                raise _invalid(self.name, why, "missing") from None
-            object.__setattr__(self, "missing", declared)
+        declared = {
+            key: self._declared(key) for key in ("other", "missing") if getattr(self, key) is not None
+        }
+        beside = tuple(dict.fromkeys(v for v in declared.values() if v not in self._positions))
+        for key, value in (*declared.items(), ("beside", beside), ("values", values + beside)):
+            object.__setattr__(self, key, value)
+        for key in ("_positions", "literals"):
+            vars(self).pop(key, None)  # of the values without those beside them
         for key in WORDS:
             words = getattr(self, key)
             if words is not None and not (isinstance(words, str) and words.strip()):
@@ -159,14 +181,29 @@ class Attribute:
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
 
+    def _declared(self, key: str) -> Label:
+        """Return the value that `other` or `missing` declares: one of the values, or one of its own."""
+        given = getattr(self, key)
+        try:
+            return self.values[self.position(checked_label(self.name, given))]
+        except SchemaError:
+            kinds = () if self.is_computed else tuple({type(v) for v in self.values} - {bool})
+            if isinstance(given, str) and given.strip():
+                return given
+            if isinstance(given, kinds) and not isinstance(given, bool | str):
+                with suppress(SchemaError):
+                    return checked_label(self.name, given)
+            why = f"expected one of its values, {some(self.literals)}, or a string, got {_shown(given)}"
+            raise _invalid(self.name, why, key) from None
+
     def _labelled(self, given: object) -> tuple[str, ...]:
         """Return a label for every value; a value that a mapping leaves out is its own label."""
-        labels = list(self.labels)
+        labels, size = list(self.labels), self.size
         if isinstance(given, Mapping):
             for value, label in given.items():
                 labels[self.position(checked_label(self.name, value))] = label
-        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
-            labels = list(given)
+        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) in (size, self.listed):
+            labels[: len(given)] = given
         else:
             why = f"expected a mapping from values to labels, or a list of {count(self.size, 'label')}"
             raise _invalid(self.name, why, "value_labels")
@@ -178,6 +215,21 @@ class Attribute:
     def size(self) -> int:
         """Number of values of the attribute."""
         return len(self.values)
+
+    @property
+    def listed(self) -> int:
+        """Number of values in order, before those that stand beside them."""
+        return len(self.values) - len(self.beside)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """What stands for values other than the listed ones, in words."""
+        stated = {"unlisted": self.other, "missing": self.missing}
+        return tuple(f"{what} values count as {v}" for what, v in stated.items() if v is not None)
+
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the index of the value of each number, or -1 where it has none."""
+        raise NotImplementedError
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -206,11 +258,29 @@ class Attribute:
 
     def up_to(self, name: str, last: int) -> str:
         """Return the condition that an ordered attribute has one of its first values."""
-        return f"{name} <= {self.literals[last]}"
+        return self._or_beside(name, self._up_to(name, min(last, self.listed - 1)), last)
 
     def between(self, name: str, first: int, last: int) -> str:
         """Return the condition that an ordered attribute has a value from one to another."""
+        if first >= self.listed:
+            return self.exactly(name, first) if first == last else self._among(name, first, last)
+        return self._or_beside(name, self._between(name, first, min(last, self.listed - 1)), last)
+
+    def _up_to(self, name: str, last: int) -> str:
+        """Return what `up_to` does for values that are in order."""
+        return f"{name} <= {self.literals[last]}"
+
+    def _between(self, name: str, first: int, last: int) -> str:
+        """Return what `between` does for values that are in order."""
         return f"{self.literals[first]} <= {name} <= {self.literals[last]}"
+
+    def _or_beside(self, name: str, condition: str, last: int) -> str:
+        """Return a condition, or that the attribute has a value beside the others up to `last`."""
+        more = "" if last < self.listed else f" or {self.between(name, self.listed, last)}"
+        return f"({condition}{more})" if more else condition
+
+    def _among(self, name: str, first: int, last: int) -> str:
+        return f"{name} in [{', '.join(self.literals[first : last + 1])}]"
 
     @cached_property
     def _positions(self) -> dict[Label, int]:
@@ -235,15 +305,19 @@ class Attribute:
 
     def __repr__(self) -> str:
         """Show the name and some values."""
-        missing = "" if self.missing is None else f", missing={literal(self.missing)}"
-        stated = f"[{_few(self.values)}]" if self.edges is None else f"edges=[{_few(self.edges)}]"
-        return f"{type(self).__name__}({self.name!r}, {stated}{missing})"
+        given = {key: getattr(self, key) for key in ("other", "missing")}
+        more = "".join(f", {key}={literal(value)}" for key, value in given.items() if value is not None)
+        return f"{type(self).__name__}({self.name!r}, {self._stated()}{more})"
+
+    def _stated(self) -> str:
+        """Return what states the values."""
+        return f"[{_few(self.values[: self.listed])}]"
 
     def _repr_html_(self) -> str:
         """Show the attribute in a notebook."""
         rows = [(key, value) for key in WORDS if (value := getattr(self, key)) is not None]
         rows += [("values", f"{self.size:,}: {preview(self.shown)}")]
-        rows += [] if self.missing is None else [("missing values count as", str(self.missing))]
+        rows += [("rule", rule) for rule in self.rules]
         return notebook(f"{self.name} ({self.kind})", table(["", ""], rows))
 
     def to_json(self) -> dict[str, Any]:
@@ -251,19 +325,31 @@ class Attribute:
         given = {
             "kind": self.kind,
             "name": self.name,
-            "values": [*map(plain, self.values)] if self.edges is None else None,
-            "edges": None if self.edges is None else list(self.edges),
+            **self._domain(),
+            "other": None if self.other is None else plain(self.other),
             "missing": None if self.missing is None else plain(self.missing),
             **{key: getattr(self, key) for key in WORDS},
             "value_labels": None if self.value_labels is None else list(self.value_labels),
         }
         return {key: value for key, value in given.items() if value is not None}
 
+    def _domain(self) -> dict[str, Any]:
+        """Return what states the values, as plain data."""
+        return {"values": [*map(plain, self.values[: self.listed])]}
+
 
 @explained("qs.Categorical('sex', ['F', 'M'])")
 @dataclass(frozen=True, repr=False)
 class Categorical(Attribute):
-    """Values without an order: sex, region, occupation."""
+    """Values without an order: sex, region, occupation.
+
+    `other` is the value that all unlisted ones count as: one of `values`, or a further one.
+
+    >>> Categorical("airport", ["JFK", "LGA"], other="other", missing="missing").values
+    ('JFK', 'LGA', 'other', 'missing')
+    """
+
+    other: Label | None = field(default=None, kw_only=True)  # type: ignore[misc]  # here it is a field
 
 
 @explained("qs.Ordinal('age', range(100))")
@@ -283,7 +369,8 @@ class Cyclic(Attribute, family="circular"):
 class Binned(Attribute, family="prefix"):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
-    A bin contains its left edge but not its right edge; the last bin contains both.
+    A bin contains its left edge but not its right edge; the last bin contains both. The first edge may be
+    `-inf` and the last one `inf`. Means over such open-ended bins are refused.
 
     >>> Binned("income", edges=[0, 10, 25]).labels
     ('[0, 10)', '[10, 25]')
@@ -292,6 +379,8 @@ class Binned(Attribute, family="prefix"):
     values: Sequence[Label] = field(init=False, default=())
     edges: Sequence[float] = ()  # type: ignore[misc]  # here it is a field
 
+    is_computed: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Check the edges and name the bins after them."""
         example = f"qs.Binned({self.name!r}, edges=[0, 10, 20])"
@@ -299,10 +388,15 @@ class Binned(Attribute, family="prefix"):
             why = f"expected a list of numbers, got {as_given(self.edges)}; write {example}"
             raise _invalid(self.name, why, "edges")
         edges = tuple(checked_label(self.name, e) for e in self.edges)
-        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
-            raise _invalid(self.name, f"expected finite numbers, got {list(edges)!r}", "edges")
+        inner = edges[edges[:1] == (-math.inf,) : len(edges) - (edges[-1:] == (math.inf,))]
+        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in inner):
+            why = f"expected finite numbers, between -inf and inf if the ends are open, got {list(edges)!r}"
+            raise _invalid(self.name, why, "edges")
         if len(edges) < 2:
             why = f"the domain is empty; give at least two edges, as in {example}"
+            raise _invalid(self.name, why, "edges")
+        if not inner:
+            why = f"expected at least one finite number, got {list(edges)!r}"
             raise _invalid(self.name, why, "edges")
         if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
             raise _invalid(self.name, f"expected increasing numbers, got {list(edges)!r}", "edges")
@@ -312,24 +406,143 @@ class Binned(Attribute, family="prefix"):
         object.__setattr__(self, "values", bins)
         super().__post_init__()
 
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the bin of each number, or -1 for one beyond the edges."""
+        edges = np.array(self.edges, dtype=float)
+        found = np.searchsorted(edges, numbers, side="right") - 1
+        found -= numbers == edges[-1]
+        found[found == len(edges) - 1] = -1
+        return found
+
     def exactly(self, name: str, index: int) -> str:
         """Return the condition that the number is in a bin, by its edges.
 
         >>> Binned("income", edges=[0, 10, 25]).exactly("income", 0)
         '0 <= income < 10'
         """
-        return self.between(name, index, index)
+        return self._between(name, index, index) if index < self.listed else super().exactly(name, index)
 
-    def up_to(self, name: str, last: int) -> str:
-        """Return the condition that the number is in one of the first bins."""
-        return f"{name} {'<=' if last == self.size - 1 else '<'} {self.edges[last + 1]}"
+    def _up_to(self, name: str, last: int) -> str:
+        if self.edges[last + 1] == math.inf:
+            return self._between(name, 0, last)
+        return f"{name} {'<=' if last == self.listed - 1 else '<'} {self.edges[last + 1]}"
 
-    def between(self, name: str, first: int, last: int) -> str:
-        """Return the condition that the number is in a bin from one to another."""
-        return f"{self.edges[first]} <= {self.up_to(name, last)}"
+    def _between(self, name: str, first: int, last: int) -> str:
+        low, high = self.edges[first], self.edges[last + 1]
+        if math.isfinite(low):
+            return f"{low} <= {self._up_to(name, last)}" if math.isfinite(high) else f"{name} >= {low}"
+        if math.isfinite(high):
+            return self._up_to(name, last)
+        return f"({name} < {self.edges[1]} or {name} >= {self.edges[1]})"
+
+    def _stated(self) -> str:
+        return f"edges=[{_few(self.edges)}]"
+
+    def _domain(self) -> dict[str, Any]:
+        return {"edges": [e if math.isfinite(e) else str(e) for e in self.edges]}
 
 
-KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
+MOST_VALUES = 1_000_000
+"""Maximum number of values of a `Number`."""
+
+EXACT = 2**53
+"""From here on, floats do not distinguish neighbouring integers."""
+
+OUTSIDE = ("clamp", "refuse")
+
+
+@explained("qs.Number('income', 0, 200_000, step=100)")
+@dataclass(frozen=True, repr=False)
+class Number(Attribute, family="prefix"):
+    """A number on a public grid, from the lowest value to the highest.
+
+    A number between two values counts as the nearest one, and halfway between them as the larger. A number
+    below the lowest value counts as that one, and above the highest as that: it is *clamped*. Everything
+    computed from the counts is about the numbers as clamped and rounded.
+
+    Args:
+        low: the lowest value.
+        high: the highest value, a multiple of `step` above the lowest.
+        step: the distance between values. There are at most a million values.
+        outside: "clamp", or "refuse" to treat numbers below the lowest or above the highest value as outside
+            the schema.
+
+    >>> income = Number("income", 0, 200_000, step=100, missing="missing")
+    >>> income
+    Number('income', 0, 200000, step=100, missing='missing')
+    >>> [income.values[i] for i in income.indexes([-5, 149, 150, 1e9])]
+    [0, 100, 200, 200000]
+    """
+
+    values: Sequence[Label] = field(init=False, default=())
+    low: float = math.nan
+    high: float = math.nan
+    step: float = field(default=1, kw_only=True)
+    outside: str = field(default="clamp", kw_only=True)
+
+    is_computed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the grid and compute its values."""
+        if self.outside not in OUTSIDE:
+            raise _invalid(self.name, not_one_of(OUTSIDE, self.outside), "outside")
+        for key in ("low", "high", "step"):
+            given = checked_label(self.name, getattr(self, key)) if self._is_given(key) else None
+            if given is None or isinstance(given, str | bool | date) or abs(given) >= EXACT:
+                got = as_given(getattr(self, key)) if self._is_given(key) else "nothing"
+                why = f"expected a number below 2^53 in absolute value, got {got}; write {NUMBER}"
+                raise _invalid(self.name, why, key)
+            object.__setattr__(self, key, given)
+        if self.high <= self.low:
+            raise _invalid(self.name, f"expected a number above low = {self.low}, got {self.high}", "high")
+        if self.step <= 0:
+            raise _invalid(self.name, f"expected a number above 0, got {self.step}", "step")
+        low, high, step = (Fraction(repr(given)) for given in (self.low, self.high, self.step))
+        steps = (high - low) / step
+        if steps >= MOST_VALUES:
+            why = f"expected one that makes at most {MOST_VALUES:,} values, got {self.step}, which makes "
+            raise _invalid(self.name, f"{why}{math.floor(steps) + 1:,}", "step")
+        if steps.denominator > 1:
+            nearest_high = float(low + math.ceil(steps) * step)
+            why = f"expected low = {self.low} plus a multiple of step = {self.step}, got {self.high}; write "
+            raise _invalid(self.name, f"{why}{nearest_high:.15g}", "high")
+        unit = math.lcm(low.denominator, step.denominator)
+        first, each = int(low * unit), int(step * unit)
+        grid = range(first, first + each * int(steps) + 1, each)
+        object.__setattr__(self, "values", [n / unit for n in grid] if unit > 1 else grid)
+        super().__post_init__()
+
+    def _is_given(self, key: str) -> bool:
+        given = getattr(self, key)
+        return not (isinstance(given, float) and math.isnan(given))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """How numbers are clamped and rounded, and what missing ones count as, in words."""
+        low, second, high = (self.values[i] for i in (0, 1, self.listed - 1))
+        ends = f"numbers below {low:,} count as {low:,}, and above {high:,} as {high:,}; "
+        rounded = f"numbers are rounded to the nearest of {low:,}, {second:,}, …, {high:,}"
+        return (f"{ends if self.outside == 'clamp' else ''}{rounded}", *super().rules)
+
+    def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the index of the nearest value of each number, or -1 for one that is refused."""
+        given = np.asarray(numbers, dtype=float)
+        with np.errstate(invalid="ignore", over="ignore"):
+            steps = np.floor((given - self.low) / self.step + 0.5)
+            found = np.nan_to_num(np.clip(steps, 0, self.listed - 1)).astype(np.intp)
+            if self.outside == "refuse":
+                found[(given < self.low) | (given > self.high)] = -1
+        return found
+
+    def _stated(self) -> str:
+        outside = "" if self.outside == "clamp" else f", outside={self.outside!r}"
+        return f"{self.low}, {self.high}, step={self.step}{outside}"
+
+    def _domain(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("low", "high", "step", "outside")}
+
+
+KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Number, Cyclic)}
 
 
 def _few(values: Sequence[Label]) -> str:
@@ -352,6 +565,9 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
         raise SchemaError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if isinstance(fields.get("values"), list):
         fields["values"] = [*map(from_plain, fields["values"])]
-    if "missing" in fields:
-        fields["missing"] = from_plain(fields["missing"])
+    if isinstance(fields.get("edges"), list):  # JSON has no infinite numbers
+        fields["edges"] = [float(e) if e in ("inf", "-inf") else e for e in fields["edges"]]
+    for key in ("other", "missing"):
+        if key in fields:
+            fields[key] = from_plain(fields[key])
     return KINDS[kind](**fields)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError, as_given, nearest
 from querysmasher.formatting import written_name
 
@@ -323,7 +323,7 @@ class _Reader:
 
     def date(self, attribute: Attribute, value: Any) -> Any:
         """Return the date of an ISO string for an attribute of dates; other values unchanged."""
-        dates = any(isinstance(v, date) for v in attribute.values)
+        dates = any(isinstance(v, date) for v in attribute.values[: attribute.listed])
         if not dates or not isinstance(value, str) or value in attribute.values:
             return value
         with suppress(ValueError):
@@ -353,13 +353,25 @@ class _Reader:
                 f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in, as in {example}"
             )
         if binned:
-            return axes, apply(cells, self.edge_position(attribute, sign, value))
-        value = self.date(attribute, value)
-        kinds = {type(v) if isinstance(v, str | date) else float for v in (*attribute.values, value)}
-        increasing = len(kinds) == 1 and all(map(operator.lt, attribute.values, attribute.values[1:]))
+            edge = self.edge_position(attribute, sign, value)
+            return axes, self.in_order(attribute, apply(cells[: attribute.listed], edge))
+        value, values = self.date(attribute, value), attribute.values[: attribute.listed]
+        kinds = {type(v) if isinstance(v, str | date) else float for v in (*values, value)}
+        increasing = len(kinds) == 1 and all(map(operator.lt, values, values[1:]))
         if increasing and str not in kinds:
-            return axes, apply(np.array(attribute.values), value)
-        return axes, apply(cells, self.value_position(attribute, value))
+            cells, position = np.array(values), value
+        else:
+            position = self.value_position(attribute, value)
+            if position >= attribute.listed:
+                raise self.error(
+                    f"{literal(value)} has no place in the order of {attribute.name!r}; use == or in"
+                )
+        return axes, self.in_order(attribute, apply(cells[: attribute.listed], position))
+
+    @staticmethod
+    def in_order(attribute: Attribute, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask over all values from one over those in order; none beside these satisfies it."""
+        return np.append(mask, np.zeros(len(attribute.beside), dtype=bool))
 
     def edge_position(self, attribute: Attribute, sign: str, value: float) -> int:
         """Return the bin that starts at `value`; bins cannot be split; the last contains its right edge."""
@@ -368,18 +380,22 @@ class _Reader:
             return edges.index(value)
         if value == edges[-1] and sign in ("<=", ">"):
             return len(edges) - 1
+        inner = [edge for edge in edges[:-1] if math.isfinite(edge)]
+        last = f", or <= or > with its last edge {edges[-1]}" if math.isfinite(edges[-1]) else ""
         raise self.error(
-            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
-            f"its last edge {edges[-1]}, so that no bin is split"
+            f"{attribute.name!r} is binned: use < or >= with one of its edges {inner}{last}, so that no bin "
+            "is split"
         )
 
     def number(self, node: ast.expr) -> tuple[tuple[int, ...], NDArray[Any]]:
         """Return the value of an arithmetic expression in every cell of its attributes."""
         attribute = self.attribute(node)
         if attribute is not None:
-            if any(isinstance(v, str | date) for v in attribute.values):
+            values = attribute.values[: attribute.listed]
+            if any(isinstance(v, str | date) for v in values):
                 raise self.error(f"{attribute.name!r} has values that are not numbers")
-            return (self.positions[attribute.name],), np.array(attribute.values, dtype=float)
+            beside = np.full(len(attribute.beside), np.nan)  # neither below nor above any number
+            return (self.positions[attribute.name],), np.append(np.array(values, dtype=float), beside)
         if _is_value(node):
             value = self.constant(node)
             if isinstance(value, str):

@@ -64,7 +64,8 @@ class Schema(Explained):
         wrong = [attribute for attribute in attributes if not isinstance(attribute, Attribute)]
         if wrong or isinstance(given, Attribute):
             got = f"a list with {as_given(wrong[0])}" if isinstance(given, list | tuple) else as_given(given)
-            msg = f"attributes: expected a list of Categorical, Ordinal, Binned and Cyclic, got {got}; write "
+            kinds = "Categorical, Ordinal, Binned, Number and Cyclic"
+            msg = f"attributes: expected a list of {kinds}, got {got}; write "
             raise SchemaError(f"{msg}{EXAMPLE}; the values are public knowledge, never read from a table")
         names = [a.name for a in attributes]
         if len(set(names)) != len(names):

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from hypothesis import strategies as st
 
-from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
+from querysmasher.attributes import Binned, Categorical, Cyclic, Number, Ordinal
 from querysmasher.data.sources import open_table
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
@@ -33,6 +33,30 @@ SCHEMA = Schema(
     ]
 )
 SETS = [tuple(one) for k in range(4) for one in combinations(SCHEMA.names, k)] + [("level", "sex", "age")]
+
+LENIENT = Schema(
+    [
+        Categorical("sex", ["F", "M"], other="other", missing="missing"),
+        Categorical("post code", ["01", "1", "2"], other="2", missing="none"),
+        Categorical("age", range(6), other="other", missing=-7),
+        Categorical("score", [0.5, 1.0, 2.25], other="odd", missing="odd"),
+        Categorical("member", [True, False], missing="missing"),
+        Binned("income", edges=[-math.inf, 0, 10, 25.5, math.inf], missing="missing"),
+        Categorical("hour", [2, 3, 0, 1], other="other", missing="missing"),
+        Categorical("level", ["low", "mid"], other="other", missing="low"),
+    ]
+)
+"""The same columns, where every value has a place."""
+
+NUMBERS = Schema(
+    [
+        Number("age", 0, 6, step=2, missing="missing"),
+        Number("score", 0.5, 2, step=0.25, outside="refuse", missing="missing"),
+        Number("income", 0, 30, step=10, missing="missing"),
+        Number("hour", 1, 3, missing="missing"),
+    ]
+)
+"""Numbers clamped and rounded to grids."""
 
 ARROW = pa.schema(
     [
@@ -93,17 +117,23 @@ wild_values = {
 def position(attribute, value):
     """Return a value's place in the domain, or None, in the slowest and plainest way."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
+        return None if attribute.missing is None else attribute.position(attribute.missing)
+    if isinstance(attribute, Number):
+        listed = attribute.values[: attribute.listed]
+        if attribute.outside == "refuse" and not listed[0] <= value <= listed[-1]:
+            return None
+        clamped = min(max(value, listed[0]), listed[-1])
+        return max(range(len(listed)), key=lambda i: (-abs(listed[i] - clamped), i))
     if isinstance(attribute, Binned):
         edges = attribute.edges
-        for place in range(attribute.size):
+        for place in range(len(edges) - 1):
             if edges[place] <= value < edges[place + 1]:
                 return place
-        return attribute.size - 1 if value == edges[-1] else None
+        return len(edges) - 2 if value == edges[-1] else None
     try:
         return attribute.position(value)
     except SchemaError:
-        return None
+        return None if attribute.other is None else attribute.position(attribute.other)
 
 
 def counted(schema, rows, sets, attributes=None):

@@ -148,6 +148,17 @@ def test_a_stand_in_for_missing_values_is_told():
     assert found.bad_records == 0
 
 
+def test_a_value_for_unlisted_ones_is_told():
+    schema = qs.Schema([qs.Categorical("race", ["A"], other="other")])
+    found = check(schema, pa.table({"race": ["A", "B", "B", "C"]}))
+    assert found.ok
+    assert found["race"].ok
+    assert found["race"].cells()[3:] == ("3 as 'other'", "'B' × 2, 'C' × 1")
+    found = check(schema, pa.table({"race": ["A", "B", None]}))
+    assert not found.ok
+    assert found.bad_records == 1
+
+
 def test_values_are_shown_as_they_are_but_no_longer_and_without_control_characters():
     column = [" F", "\x1b[31mred", "x" * 500, "X", "X"]
     found = check(SCHEMA, pa.table({"sex": column}), ["sex"])

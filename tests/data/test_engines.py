@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from querysmasher.attributes import Cyclic, Number, Ordinal
 from querysmasher.data.counting import Limits
 from querysmasher.data.sources import open_table
 from querysmasher.errors import (
@@ -23,6 +24,8 @@ from querysmasher.schema import Schema
 from tests.builders import PRIVATE
 from tests.data.mixed_table import (
     ARROW,
+    LENIENT,
+    NUMBERS,
     SCHEMA,
     SETS,
     arrow,
@@ -39,14 +42,14 @@ from tests.profiles import fewer
 TINY = Limits(read_rows=7, chunk_rows=10, keep_bytes=0, batch_cells=50)
 
 
-def assert_counts(table, expected, sets=SETS):
+def assert_counts(table, expected, sets=SETS, schema=SCHEMA):
     found = list(table.marginals(sets))
     assert len(found) == len(sets)
     for counts, reference, one in zip(found, expected, sets, strict=True):
         assert counts.dtype == np.int64
-        assert counts.shape == SCHEMA.shape(one)
+        assert counts.shape == schema.shape(one)
         assert np.array_equal(counts, reference), one
-    assert table.records() == expected[0]
+    assert table.records() == expected[sets.index(())]
 
 
 def test_clean_table(engine):
@@ -61,6 +64,47 @@ def test_drop(engine):
     expected = counted(SCHEMA, rows, SETS)
     assert 0 < expected[0] < len(rows)
     assert_counts(open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop"), expected)
+
+
+def test_missing_and_unlisted_values_that_have_a_place(engine):
+    rows = unclean_rows()
+    expected = counted(LENIENT, rows, SETS)
+    assert expected[0] == len(rows)
+    assert_counts(open_table(LENIENT, engine(rows), LENIENT.names), expected, schema=LENIENT)
+
+
+def test_numbers_on_a_grid(engine):
+    sets = [(), ("age",), ("score", "hour"), ("income",)]
+    table = open_table(NUMBERS, engine(unclean_rows()), NUMBERS.names, unknown="drop")
+    expected = counted(NUMBERS, unclean_rows(), sets)
+    assert 0 < expected[0] < len(unclean_rows())  # one number is refused
+    assert_counts(table, expected, sets, NUMBERS)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(), st.integers(-(2**70), 2**70)), max_size=8), st.data())
+def test_every_number_has_the_nearest_value_of_a_grid(numbers, data):
+    low, steps = data.draw(st.integers(-5, 5)), data.draw(st.integers(1, 5))
+    step = data.draw(st.sampled_from([1, 2, 0.5, 0.125]))
+    outside = data.draw(st.sampled_from(["clamp", "refuse"]))
+    attribute = Number("x", low, low + steps * step, step=step, outside=outside, missing="missing")
+    schema = Schema([attribute])
+    rows = [{"x": number} for number in numbers]
+    expected = counted(schema, rows, [("x",), ()])
+    doubles = [None if number is None else float(number) for number in numbers]
+    for frame in (
+        pd.DataFrame({"x": pd.Series(numbers, dtype=object)}),
+        pa.table({"x": pa.array(doubles, pa.float64())}),
+        pa.table({"x": pa.array([None if n is None else repr(n) for n in doubles], pa.string())}),
+    ):
+        found = list(open_table(schema, frame, ["x"], unknown="drop").marginals([("x",), ()]))
+        assert [table.tolist() for table in found] == [table.tolist() for table in expected]
+
+
+def test_an_ordered_attribute_with_a_value_for_missing_ones(engine):
+    kinds = [Ordinal("age", range(6), missing="missing"), Cyclic("hour", [2, 3, 0, 1], missing="missing")]
+    schema, sets = Schema(kinds), [("age", "hour"), ("hour",), ()]
+    table = open_table(schema, engine(unclean_rows()), schema.names, unknown="drop")
+    assert_counts(table, counted(schema, unclean_rows(), sets), sets, schema)
 
 
 def test_refuse_names_the_attribute(engine, request):

@@ -81,6 +81,25 @@ def test_records_of_every_kind_of_attribute_can_be_measured_again():
     assert qs.measure(plan, frame, seed=1).plan.schema == schema
 
 
+def test_values_beside_the_others_and_open_ended_bins_can_be_measured_again():
+    schema = qs.Schema(
+        [
+            qs.Ordinal("age", [1, 2], missing="missing"),
+            qs.Categorical("sex", ["F"], other="other", missing="missing"),
+            qs.Binned("income", edges=[-np.inf, 0, 10, np.inf], missing="missing"),
+        ]
+    )
+    plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1e6))
+    table = pa.table({"age": [1, 2, None] * 40, "sex": ["F", None, "X"] * 40, "income": [-5, 50, None] * 40})
+    release = qs.measure(plan, table, seed=0)
+    frame = release.estimate().microdata(120, seed=0).to_frame()
+    assert set(frame["age"].to_pylist()) == {1, 2, None}
+    assert set(frame["sex"].to_pylist()) == {"F", "other", None}
+    assert set(frame["income"].to_pylist()) == {0.0, 10.0, None}
+    again = qs.measure(plan, frame, seed=1)
+    np.testing.assert_allclose(again.marginal("age", "sex"), release.marginal("age", "sex"), atol=1)
+
+
 def test_no_records_and_invalid_numbers():
     estimate = estimated(20_000, BUDGET)
     assert len(estimate.microdata(0).to_frame()) == 0

@@ -36,7 +36,10 @@ def frame(schema, counts):
     places = np.repeat(np.arange(counts.size), counts.ravel())
     columns = np.unravel_index(places, counts.shape)
     return pd.DataFrame(
-        {a.name: [a.values[i] for i in column] for a, column in zip(schema, columns, strict=True)}
+        {
+            a.name: [None if i >= a.listed else a.values[i] for i in column]
+            for a, column in zip(schema, columns, strict=True)
+        }
     )
 
 

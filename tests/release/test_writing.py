@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import math
 import sys
 
 import numpy as np
@@ -66,6 +67,27 @@ def test_what_is_written_is_what_is_answered(release, tmp_path, monkeypatch, bat
     assert [row["query"] for row in table.to_pylist()] == list(WORKLOAD.predicates())
     assert set(table["flag"].to_pylist()) == {"<=2%", ">2%", "suppressed"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["datapackage.json", "x.parquet"]
+
+
+def test_values_beside_the_others_and_open_ends_have_no_ends(tmp_path):
+    schema = qs.Schema(
+        [
+            qs.Ordinal("age", [3, 4], missing="missing"),
+            qs.Binned("income", edges=[-math.inf, 0, math.inf], missing="missing"),
+        ]
+    )
+    workload = qs.queries(schema, age="range") + qs.queries(schema, income="identity")
+    plan = qs.plan(workload, qs.zCDP(1.0))
+    release = qs.measure(plan, pa.table({"age": [3, None], "income": [1.0, None]}), seed=0)
+    for ending in (".parquet", ".csv", ".json"):
+        release.write(workload, tmp_path / f"x{ending}")
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    ages = [(row["age"], row["age_from"], row["age_to"]) for row in rows[:6]]
+    assert ages[:3] == [("3", 3, 3), ("3..4", 3, 4), ("3..missing", None, None)]
+    assert ages[3:] == [("4", 4, 4), ("4..missing", None, None), ("missing", None, None)]
+    incomes = [(row["income"], row["income_from"], row["income_to"]) for row in rows[6:]]
+    assert incomes == [("[-inf, 0)", None, 0), ("[0, inf]", 0, None), ("missing", None, None)]
+    assert "Infinity" not in (tmp_path / "x.json").read_text()
 
 
 @pytest.mark.slow

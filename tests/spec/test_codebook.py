@@ -74,8 +74,8 @@ def test_a_spec_may_name_one(tmp_path):
         ("b.csv", "attribute,kind,values\n,ordinal,1\n", "line 2: attribute: missing"),
         (
             "b.csv",
-            "attribute,kind,values\na,number,1;2\n",
-            "[0].kind: expected one of categorical, ordinal, binned, cyclic, got 'number'",
+            "attribute,kind,values\na,fuzzy,1;2\n",
+            "[0].kind: expected one of categorical, ordinal, binned, number, cyclic, got 'fuzzy'",
         ),
         (
             "b.csv",
@@ -136,3 +136,25 @@ def test_dates(tmp_path):
     assert schema["text"].values == ("2024-01-01", "2024-12-25")
     assert schema["no"].values == ("2024-02-30", "2024-01-01")
     assert schema["mixed"].values == ("2024-01-01", "unknown")
+
+
+def test_values_beside_the_others_and_open_ended_bins(tmp_path):
+    (tmp_path / "b.csv").write_text(
+        "attribute,kind,values,missing,other\n"
+        "dest,categorical,JFK;LGA,none,other\n"
+        "age,ordinal,0..9,-9,\n"
+        "zip,categorical,1;2,-9,\n"
+        "delay,binned,-inf;0;10;inf,missing,\n"
+        "income,number,0;1000;10,missing,\n"
+    )
+    (tmp_path / "b.json").write_text(
+        '[{"attribute": "delay", "kind": "binned", "edges": ["-inf", 0, 10, "inf"], "missing": "missing"}]'
+    )
+    schema = read_codebook(tmp_path / "b.csv")
+    assert schema["dest"] == qs.Categorical("dest", ["JFK", "LGA"], other="other", missing="none")
+    assert schema["age"] == qs.Ordinal("age", range(10), missing=-9)
+    assert schema["income"] == qs.Number("income", 0, 1000, step=10, missing="missing")
+    assert schema["zip"] == qs.Categorical("zip", [1, 2], missing=-9)
+    delay = qs.Binned("delay", edges=[float("-inf"), 0, 10, float("inf")], missing="missing")
+    assert schema["delay"] == delay
+    assert read_codebook(tmp_path / "b.json")["delay"] == delay

@@ -9,7 +9,7 @@ from querysmasher.spec.findings import line_of
 from tests.builders import PRIVATE
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
-KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
+KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where, sums, means"
 TOP = "codebook, schema, workload, budget, data, plan, measure, output, estimate, about"
 HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
 
@@ -36,15 +36,15 @@ MISTAKES = [
     ),
     (
         SMALL.replace('"ordinal"', '"ordnal"'),
-        "line 8: schema[1].kind: expected one of categorical, ordinal, binned, cyclic, got 'ordnal'; did you mean 'ordinal'?",
+        "line 8: schema[1].kind: expected one of categorical, ordinal, binned, number, cyclic, got 'ordnal'; did you mean 'ordinal'?",
     ),
     (
         SMALL.replace('kind = "ordinal"\n', ""),
-        "line 6: schema[1].kind: missing; expected one of categorical, ordinal, binned, cyclic",
+        "line 6: schema[1].kind: missing; expected one of categorical, ordinal, binned, number, cyclic",
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, title, description, unit, labels)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, other, title, description, unit, labels)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
@@ -71,12 +71,16 @@ MISTAKES = [
         "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once; list every possible value once",
     ),
     (
-        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "?"'),
-        "line 5: schema[0].missing: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = 3'),
+        "line 5: schema[0].missing: missing of attribute 'sex': expected one of its values, 'F', 'M', or a string, got 3",
     ),
     (
-        SMALL + '[data]\nmissing = {sex = "?"}',
-        "line 28: data.missing.sex: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+        SMALL.replace("range = [0, 9]", 'range = [0, 9]\nother = "other"'),
+        "line 10: schema[1].other: expected a categorical attribute, got ordinal 'age'",
+    ),
+    (
+        SMALL + "[data]\nmissing = {sex = 3}",
+        "line 28: data.missing.sex: missing of attribute 'sex': expected one of its values, 'F', 'M', or a string, got 3",
     ),
     (
         SMALL + '[data]\nmissing = {sexe = "F"}',
@@ -143,7 +147,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "all_kway"\nk = 2\nfamily = "prefx"'),
-        "line 28: workload[1].family: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+        "line 28: workload[1].family: expected one of identity, prefix, range, circular, sum, got 'prefx'; did you mean 'prefix'?",
     ),
     (
         entry('kind = "all_kway"\nk = 2\nfamily = {agee = "prefix"}'),
@@ -151,7 +155,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age = "prefx"}'),
-        "line 27: workload[1].families.age: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+        "line 27: workload[1].families.age: expected one of identity, prefix, range, circular, sum, got 'prefx'; did you mean 'prefix'?",
     ),
     (
         entry('kind = "queries"\nfamilies = {age = 3}'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from datetime import date
 
@@ -235,6 +236,35 @@ def test_a_byte_order_mark_does_not_matter(tmp_path):
     assert read(tmp_path, "\ufeff" + SMALL).schema == SCHEMA
 
 
+def test_sums_and_means(tmp_path):
+    entries = """
+[[workload]]
+kind = "sums"
+attribute = "income"
+by = "sex"
+around = 5.0
+weight = 2.0
+
+[[workload]]
+kind = "means"
+attribute = "age"
+by = ["sex", "hour"]
+within = 2.5
+size = 100.0
+
+[[workload]]
+kind = "queries"
+families = {income = "sum", sex = "identity"}
+"""
+    asked = read(tmp_path, SMALL + entries).workload.groups[-4:]
+    sums = qs.sums(SCHEMA, "income", by="sex", around=5, weight=2)
+    means = qs.means(SCHEMA, "age", by=["sex", "hour"], within=2.5, size=100)
+    plain = qs.queries(SCHEMA, income="sum", sex="identity")
+    assert asked == (sums + means + plain).groups
+    with pytest.raises(SpecError, match="size: expected a public number of records together with within"):
+        read(tmp_path, SMALL + entries.replace("size = 100.0\n", ""))
+
+
 def test_dates_and_stand_ins(tmp_path):
     text = SMALL.replace("range = [0, 9]", "range = [2024-02-28, 2024-03-03, 2]\nmissing = 2024-03-01")
     text = text.replace("edges = [0, 10, 25.5]", 'edges = [0, 10, 25.5]\nmissing = "[0, 10)"')
@@ -245,6 +275,20 @@ def test_dates_and_stand_ins(tmp_path):
     assert spec.schema["income"].missing == "[0, 10)"
     assert spec.schema["sex"].missing is None
     assert spec.workload.schema == spec.schema
+    text = SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nother = "other"\nmissing = "missing"')
+    text = text.replace("edges = [0, 10, 25.5]", 'edges = [-inf, 0, 10, inf]\nmissing = "missing"')
+    beside = read(tmp_path, text + "[data]\nmissing = {age = -1}\n").schema
+    assert beside["sex"] == qs.Categorical("sex", ["F", "M"], other="other", missing="missing")
+    assert beside["income"] == qs.Binned(
+        "income", edges=[-math.inf, 0, 10, math.inf], missing="missing", unit=beside["income"].unit
+    )
+    assert beside["age"].values[-2:] == (9, -1)
+    text = SMALL.replace('"binned"\nedges = [0, 10, 25.5]', '"number"\nrange = [0, 50, 5]\nmissing = "none"')
+    income = qs.Number("income", 0, 50, step=5, missing="none")
+    assert read(tmp_path, text).schema["income"] == income
+    text = text.replace("50, 5]", '50]\noutside = "refuse"').replace('"none"', '"-"')
+    income = qs.Number("income", 0, 50, outside="refuse", missing="-")
+    assert read(tmp_path, text).schema["income"] == income
     listed = read(tmp_path, SMALL.replace("range = [0, 9]", "values = [2024-02-28, 2024-02-29]"))
     assert listed.schema["age"].values == (date(2024, 2, 28), date(2024, 2, 29))
 

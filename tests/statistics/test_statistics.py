@@ -33,6 +33,43 @@ AGE = np.array([20.0, 30, 45, 70])
 INCOME = np.array([5.0, 20, 65])
 
 
+@fewer(25)
+@given(st.data())
+def test_values_beside_the_others_are_no_numbers(data):
+    """Statistics of a table with missing values are those of the table without these records."""
+    kinds = {
+        "age": lambda missing: qs.Ordinal("age", [20, 30, 45], missing=missing),
+        "income": lambda missing: qs.Binned("income", edges=[0, 10, 30, 100], missing=missing),
+    }
+    name = data.draw(st.sampled_from(sorted(kinds)))
+    sex = qs.Categorical("sex", ["F", "M"])
+    whole, known = (qs.Schema([sex, kinds[name](missing)]) for missing in ("missing", None))
+    counts = data.draw(integer_arrays((2, 4), 30, 90))
+    ours = Dense(whole, counts, np.eye(8))
+    theirs = Dense(known, counts[:, :3], np.eye(6))
+    for ask in (
+        lambda release: release.mean(name, by="sex"),
+        lambda release: release.total_of(name, by="sex"),
+        lambda release: release.quantile(name, [0.2, 0.5], by="sex"),
+    ):
+        found, expected = ask(ours), ask(theirs)
+        np.testing.assert_allclose(found.values, expected.values)
+        np.testing.assert_allclose(found.std, expected.std)
+        np.testing.assert_allclose(found.interval(), expected.interval())
+        np.testing.assert_allclose(found.covariance(), expected.covariance(), atol=1e-9)
+        assert found.note.endswith(f"Records with 'missing' in {name!r} are left out.")
+        assert expected.note in found.note
+
+
+@pytest.mark.parametrize("edges", [[0, 10, np.inf], [-np.inf, 0, 10]])
+def test_open_ended_bins_have_no_mean(edges, refuses):
+    schema = qs.Schema([qs.Binned("income", edges=edges)])
+    release = exact(schema, np.array([5, 5]))
+    for ask in (release.mean, release.total_of, lambda name: release.quantile(name, 0.5)):
+        with refuses(WorkloadError, ValueError, "'income'", "open-ended bin", "public cap"):
+            ask("income")
+
+
 @st.composite
 def dense(draw):
     """Counts well above their noise, whose covariance is anything."""

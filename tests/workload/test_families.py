@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
 from querysmasher.workload import family as module
-from querysmasher.workload.families import Circular, Identity, Prefix, Range, by_length
+from querysmasher.workload.families import CircleBeside, Circular, Identity, Prefix, Range, by_length
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
 from querysmasher.workload.registry import family_from_json, workload_from_data, workload_to_data
 from tests.profiles import fewer
@@ -46,6 +46,29 @@ def test_rows_of_named_families_are_their_definition(family, n):
 def test_closed_form_grams_equal_the_written_out_ones(family, n):
     W = family((n,)).matrix()
     np.testing.assert_array_equal(family((n,)).gram(), W.T @ W)
+
+
+@given(st.integers(1, 6), st.integers(1, 3), st.data())
+def test_circular_ranges_beside_further_values(around, beside, data):
+    family = CircleBeside((around + beside,), around)
+    queries = [*by_definition(Circular, around), *({around + i} for i in range(beside))]
+    W = np.array([[float(value in query) for value in range(around + beside)] for query in queries])
+    np.testing.assert_array_equal(family.matrix(), W)
+    np.testing.assert_array_equal(family.gram(), W.T @ W)
+    weights = data.draw(integer_arrays((len(W),), 1, 9)).astype(float)
+    np.testing.assert_allclose(family.weighted_gram(weights), (W.T * weights) @ W)
+    table = data.draw(integer_arrays((around + beside, 2), 0, 9))
+    np.testing.assert_array_equal(family.answers(table), W @ table)
+    values = data.draw(integer_arrays((len(W), 2), -3, 3)).astype(float)
+    np.testing.assert_allclose(family.spread(values), W.T @ values)
+    assert family_from_json(family.to_json()) == family
+
+
+def test_values_beside_the_others_have_no_index_to_compare(refuses):
+    schema = qs.Schema([qs.Ordinal("a", range(3)), qs.Ordinal("b", range(3), missing="missing")])
+    for compared in (qs.affine, qs.abs_difference):
+        with refuses(WorkloadError, ValueError, "'b'", "'missing' stands beside the others", "qs.where"):
+            compared(schema, "a", "b")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -65,19 +65,23 @@ class ColumnCheck:
     """The most frequent values outside the domain, with their frequencies."""
     more_values: int
     """Number of further distinct values outside the domain."""
+    other: str = ""
+    """The value that those outside the domain count as, if the schema declares one."""
 
     @property
     def ok(self) -> bool:
         """Whether every value fits."""
-        return not self.problem and not self.unmatched and not (self.missing and not self.stand_in)
+        fits = not (self.missing and not self.stand_in) and not (self.unmatched and not self.other)
+        return not self.problem and fits
 
     def cells(self) -> tuple[str, ...]:
         """Return the column as strings, under `HEAD`."""
         shown = [f"{value} × {times:,}" for value, times in self.values]
         more = [count(self.more_values, "other value")] if self.more_values else []
         missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
+        unmatched = f"{self.unmatched:,}" + (f" as {self.other}" if self.unmatched and self.other else "")
         wrong = "; ".join(filter(None, [self.problem, self.hint, ", ".join(shown + more)]))
-        return (self.name, self.type or "-", missing, f"{self.unmatched:,}", wrong)
+        return (self.name, self.type or "-", missing, unmatched, wrong)
 
 
 @dataclass(frozen=True, repr=False)
@@ -290,6 +294,7 @@ def _column(attribute: Attribute, tally: Tally, problem: str) -> ColumnCheck:
         numbers["unmatched"],
         tuple(frequent[:MOST_SHOWN]),
         max(0, len(frequent) - MOST_SHOWN),
+        "" if attribute.other is None else literal(attribute.other),
     )
 
 
@@ -329,8 +334,7 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
         bad = np.zeros(batch.num_rows, dtype=bool)
         for name, encoder in rows.encoders.items():
             codes = _inspect(encoder, batch.column(name), findings[name])
-            stand_in = encoder.stand_in is not None
-            bad |= (codes >= encoder.unknown) & ~((codes == encoder.missing) & stand_in)
+            bad |= (codes >= encoder.unknown) & ~np.isin(codes, list(encoder.stand_ins))
         nobody = np.zeros_like(bad)
         if rows.person is not None:
             names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)

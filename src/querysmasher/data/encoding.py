@@ -1,12 +1,14 @@
 """From the values of a column to codes: the indexes of the values in the attribute's domain.
 
 `Encoder.code` states the rule for one value. A column (an Arrow array, Python objects, strings of a CSV file)
-applies it to its distinct values; bins and consecutive integers are computed for all values at once.
+applies it to its distinct values; bins, grids and consecutive integers are computed for all values at once.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
 numbers of any width: 3 and 3.0 are the same. A date matches dates and its ISO string, and timestamps at its
 midnight, in their time zone if they have one; any other time of day matches no date. A missing value matches
-nothing, unless the attribute declares the value that missing ones count as.
+nothing, unless the attribute declares the value that missing ones count as. What matches no label counts as
+the attribute's value for others, if it declares one, whatever its kind. Such a value beside the labels is
+matched itself if a label is of its kind: a string among strings, but not among numbers.
 
 The rule depends on one value and the schema, never on the other records. One record can make a library store
 all values of a column in a wider type: integers as floats (one is missing), narrow floats as wide ones,
@@ -27,7 +29,6 @@ from __future__ import annotations
 import decimal
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -135,14 +136,16 @@ class Encoder:
     @cached_property
     def by_kind(self) -> dict[type, dict[Any, int]]:
         """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
-        labels = () if self.attribute.edges is not None else self.attribute.values
+        labels = () if self.attribute.is_computed else self.attribute.values
         kinds = {
             cls: next((kind for kind in (str, bool, date) if issubclass(cls, kind)), float)
             for cls in dict.fromkeys(map(type, labels))
         }
-        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values()}
+        listed = {kinds[type(label)] for label in labels[: self.attribute.listed]}
+        groups: dict[type, dict[Any, int]] = {kind: {} for kind in kinds.values() if kind in listed}
         for index, label in enumerate(labels):
-            groups[kinds[type(label)]][label] = index
+            if kinds[type(label)] in listed:
+                groups[kinds[type(label)]][label] = index
         return groups
 
     @property
@@ -165,11 +168,12 @@ class Encoder:
             raise DataError(f"attribute {name!r}: two of its values are the same string in a CSV file")
         return {"": self.missing} | labels
 
-    @property
-    def stand_in(self) -> int | None:
-        """The index of the value that missing ones count as, if the attribute declares one."""
-        missing = self.attribute.missing
-        return None if missing is None else self.attribute.position(missing)
+    @cached_property
+    def stand_ins(self) -> dict[int, int]:
+        """The codes that count as a declared value, with the index of that value."""
+        codes = {"missing": (self.missing,), "other": (self.unknown, self.malformed)}
+        declared = {key: value for key in codes if (value := getattr(self.attribute, key)) is not None}
+        return {code: self.attribute.position(v) for key, v in declared.items() for code in codes[key]}
 
     @cached_property
     def integers(self) -> dict[int, int]:
@@ -244,32 +248,23 @@ class Encoder:
             return self.missing
         if not isinstance(value, int | float) or float not in self.kinds:
             return self.malformed
-        if self.attribute.edges is not None:
-            return self._bin(_as_float(value))
+        if self.attribute.is_computed:
+            return int(self.computed(np.array([_as_float(value)]))[0])
         index = self.integers.get(value) if isinstance(value, int) else None
         return self.floats.get(_as_float(value), self.unknown) if index is None else index
 
-    def _bin(self, value: float) -> int:
-        index = bisect_right(self._edges, value) - 1
-        return index - (value == self._edges[-1]) if index >= 0 else self.unknown
-
-    @cached_property
-    def _edges(self) -> list[float]:
-        return [float(edge) for edge in self.attribute.edges or ()]
-
-    def bins(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the bin of each number, as `code` does."""
-        indexes = np.searchsorted(self._edges, values, side="right") - 1  # beyond the edges: `unknown`, or -1
-        indexes -= values == self._edges[-1]
+    def computed(self, values: NDArray[np.float64]) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the code of each number: its bin, or its value on a grid."""
+        indexes = self.attribute.indexes(values)
         indexes[indexes < 0] = self.unknown
         indexes[np.isnan(values)] = self.missing
         return indexes.astype(self.dtype)
 
     def encode(self, column: Any) -> Code:
-        """Return the code of each value; a missing one counts as the declared value."""
+        """Return the code of each value; a missing or unlisted one counts as the declared value."""
         codes = self.codes(column)
-        if self.stand_in is not None:
-            codes[codes == self.missing] = self.stand_in
+        for code, index in self.stand_ins.items():
+            codes[codes == code] = index
         return codes
 
     def codes(self, column: Any) -> Code:
@@ -325,8 +320,8 @@ class Encoder:
             return self._strings(column.cast(pa.large_string()).fill_null(""))
         if of is str:
             return self._learned(column.cast(pa.large_string()), "strings", self.code, self.strings)
-        if self.attribute.edges is not None and of is float:
-            return self.bins(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
+        if self.attribute.is_computed and of is float:
+            return self.computed(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
         if of is date or of is bool:
             column = days(column) if of is date else column.cast(pa.int8())
         if of not in self._tables or not types.is_integer(column.type) or types.is_uint64(column.type):
@@ -347,7 +342,8 @@ class Encoder:
         Labels that are far apart have no table.
         """
         days = {day.toordinal() - EPOCH: index for day, index in self.by_kind.get(date, {}).items()}
-        integers = self.integers if len(self.integers) == self.attribute.size else {}
+        labels_of_all_kinds = sum(map(len, self.by_kind.values()))
+        integers = self.integers if len(self.integers) == labels_of_all_kinds else {}
         tables: dict[type, tuple[int, Code]] = {}
         for kind, labels in ((date, days), (bool, self.by_kind.get(bool, {})), (float, integers)):
             start, end = min(labels, default=0) - 1, max(labels, default=0) + 1
@@ -382,24 +378,24 @@ class Encoder:
 
     def _strings(self, column: Any, decimal: str = ".") -> Code:
         """Return the code of each string of a CSV file."""
-        if self.attribute.edges is not None:
-            return self._text_bins(column, decimal)
+        if self.attribute.is_computed:
+            return self._text_numbers(column, decimal)
         if self.reads_strings:
             return self._learned(column, decimal, lambda text: self.read(text, decimal), {})
         return self._learned(column, "fields", lambda _: self.unknown, self.labels)
 
-    def _text_bins(self, column: Any, decimal: str) -> Code:
-        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
+    def _text_numbers(self, column: Any, decimal: str) -> Code:
+        """Return the code of each number: column-wise, because most are distinct."""
         try:
             values = None if decimal != "." else column.cast(pa.float64())
         except pa.ArrowInvalid:  # its message quotes the string
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
-            return self.bins(np.asarray(values))
+            return self.computed(np.asarray(values))
         strings = pc.ascii_trim(column, characters=" ")
         formed = pc.match_substring_regex(strings, pattern=f"^{NUMBER.format(sign=re.escape(decimal))}$")
         plain = pc.replace_substring(strings, pattern=decimal, replacement=".")
-        codes = self.bins(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
+        codes = self.computed(np.asarray(pc.if_else(formed, plain, "nan").cast(pa.float64())))
         codes[~np.asarray(formed) & np.asarray(pc.not_equal(column, ""))] = self.malformed
         return codes
 

@@ -67,7 +67,8 @@ class Microdata:
     """Synthetic records, drawn from an estimate so that their low-order tables follow it.
 
     They do not describe real people. Iterating yields Arrow tables, one block after the other, in constant
-    memory: always the same ones. The columns are the attributes; a binned one has the middle of its bin.
+    memory: always the same ones. The columns are the attributes; a binned one has the middle of its bin, or
+    the edge of an open-ended one. The value of missing ones, if it stands beside the others, is null.
     """
 
     model: Model
@@ -215,9 +216,13 @@ class Microdata:
 
 def _values(attribute: Attribute, safe: Callable[[str], str] = str) -> Any:
     """Return the values of an attribute as they stand in records."""
-    if attribute.edges is not None:
-        return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
-    kind = value_type(attribute.values)
-    if kind == pa.string():
-        return pa.array([safe(str(value)) for value in attribute.values], kind)
-    return pa.array(list(attribute.values), kind)
+    values: list[Any] = list(attribute.values[: attribute.listed])
+    if attribute.edges is not None:  # an open-ended bin has no middle, but an edge
+        ends = (
+            (b, b) if a == -math.inf else (a, a) if b == math.inf else (a, b)
+            for a, b in pairwise(attribute.edges)
+        )
+        values = [(a + b) / 2 for a, b in ends]
+    values += [None if value == attribute.missing else value for value in attribute.beside]
+    kind = value_type([value for value in values if value is not None])
+    return pa.array([safe(str(v)) if kind == pa.string() and v is not None else v for v in values], kind)

@@ -36,6 +36,7 @@ from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.splitting import without_lines
 from querysmasher.planning.solvers.bounds import GAIN
 from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_point
 from querysmasher.planning.solvers.optimum import is_circulant_gram
@@ -68,6 +69,7 @@ class CentreSearch:
 
 def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     """Return the best centres found for a workload and a unit of privacy."""
+    workload = without_lines(workload, _even(workload))
     families = {family.key: family for group in workload for family in group.families}
     alike = {key: _looks_alike(family) for key, family in families.items()}
     if all(alike.values()):
@@ -76,6 +78,14 @@ def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
         model = _Model(workload, unit)
         model.search(alike)
     return CentreSearch(tuple(model.axes[role] for role in model.role_of), model.is_exact)
+
+
+def _even(workload: Workload) -> tuple[int, ...]:
+    """Return the attributes of many values for which the uniform centre is best: all families are even."""
+    parts = [part for group in workload for part in group.parts()]
+    many = [a for a, size in enumerate(workload.schema.sizes) if size > limits().light_cells]
+    on = {a: [f for names, f in parts if workload.schema.names[a] in names] for a in many}
+    return tuple(a for a, families in on.items() if families and all(f.is_even for f in families))
 
 
 def _looks_alike(family: Family) -> bool:

@@ -8,12 +8,14 @@ value, or all values up to one (`kind` says so), this is that value, in its own 
 values, the column is text: `30`, `30..40` for a range, the name of a group of a hierarchy, a list of values,
 or `(query)` if it depends on other attributes; and `age_from` and `age_to` hold the first and the last value,
 in their own type. If the first comes after the last, the range goes around a circle. Bins have these columns
-always; they hold edges, as numbers. Attributes without an order have none. `age_label` holds what readers
-see, if values have labels.
+always; they hold edges, as numbers. Attributes without an order have none. A value beside the others, such as
+that of missing ones, has no place in their order: both columns are null where it counts, and so is the open
+end of a bin. `age_label` holds what readers see, if values have labels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, ClassVar
@@ -124,8 +126,16 @@ class AttributeColumns:
         if attribute.value_labels is not None:
             roles[LABEL] = WORD
         if attribute.edges is not None:
-            edges = pa.array(attribute.edges, value_type(attribute.edges))
+            finite = [edge if math.isfinite(edge) else None for edge in attribute.edges]
+            edges = pa.array(finite, value_type([edge for edge in finite if edge is not None]))
             self._first, self._last = edges[:-1], edges[1:]
+        elif attribute.beside:
+            listed = attribute.values[: attribute.listed]
+            first_kind = value_type(listed)
+            self._first = self._last = pa.array(
+                map(safe, attribute.labels[: attribute.listed]) if first_kind == pa.string() else listed,
+                first_kind,
+            )
         else:
             self._first = self._last = self._values
         if attribute.edges is not None or (attribute.ordered and not self.single):
@@ -154,9 +164,10 @@ class AttributeColumns:
         if role in (FROM, TO):  # null for a query that does not count a range of values
             if spans is None:
                 return pa.nulls(family.rows, kind)
-            ends = spans[:, 0 if role == FROM else 1]
+            ends, listed = spans[:, 0 if role == FROM else 1], self.attribute.listed
+            without = (spans < 0).any(axis=1) | (spans >= listed).any(axis=1)
             taken = (self._first if role == FROM else self._last).take(
-                pa.array(np.maximum(ends, 0), mask=ends < 0)
+                pa.array(np.clip(ends, 0, listed - 1), mask=without)
             )
             return taken.dictionary_encode() if kind == WORD else taken
         if kind != WORD:

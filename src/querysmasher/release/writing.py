@@ -255,7 +255,10 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
         return {"title": f"{title}, label", "description": "The value as readers see it."}
     said = (attribute.description or "").strip()
     said += "" if not said or said.endswith((".", "!", "?", "…")) else "."
-    said = f"{said} {SINGLE if columns.single else SEVERAL}".lstrip()
+    rules = "; ".join(attribute.rules)
+    said = " ".join(
+        filter(None, [said, SINGLE if columns.single else SEVERAL, rules and f"In the data, {rules}."])
+    )
     words = {"title": attribute.title, "description": said, **unit}
     given = {key: word for key, word in words.items() if word is not None}
     if attribute.value_labels is None:

@@ -14,6 +14,7 @@ KINDS = {
     "categorical": "unordered values",
     "ordinal": "ordered values",
     "binned": "number in ordered bins",
+    "number": "number on a grid",
     "cyclic": "values on a circle",
 }
 LETTERS = "xyzuvwst"
@@ -86,8 +87,7 @@ def schema_table(schema: Schema) -> Html:
     header = ["Attribute", "Kind", "Values", "Examples"]
     rows = [[a.name, KINDS[a.kind], f"{a.size:,}", preview(a.shown)] for a in schema]
     for row, attribute in zip(rows, schema, strict=True):
-        if attribute.missing is not None:
-            row[-1] += f" (missing values count as {attribute.missing})"
+        row[-1] += f" ({'; '.join(attribute.rules)})" if attribute.rules else ""
     if any(a.heading != a.name for a in schema):
         header.insert(1, "Title")
         for row, attribute in zip(rows, schema, strict=True):

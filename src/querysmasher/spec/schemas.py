@@ -11,31 +11,39 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
+from querysmasher.attributes import (
+    EXACT,
+    KINDS,
+    MOST_VALUES,
+    OUTSIDE,
+    WORDS,
+    Attribute,
+    Binned,
+    Label,
+    Number,
+    literal,
+)
 from querysmasher.errors import FileError, SchemaError, SpecError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Location, shown, within
-from querysmasher.spec.sections import Section, words
+from querysmasher.spec.sections import Section, choice, words
 
-MAX_VALUES = 1_000_000
-"""Maximum number of values of a range: a longer one is probably a mistake."""
-
-EXACT = 2**53
-"""From here on, floats do not distinguish neighbouring integers."""
-
-
-stand_in = Field(default=None, description="one of the values, which missing ones count as")
+stand_in = Field(default=None, description="the value that missing ones count as: a listed one, or a string")
 name = Field(description="a name as a string", min_length=1)
 value_labels = Field(
     default=None, description="a list of strings, one per value, or a table of values and labels"
 )
+
+
+DECLARED = ("other", "missing")
+"""The keys that declare a value that others count as."""
 
 
 class Values(Section):
@@ -50,6 +58,9 @@ class Values(Section):
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
     )
     missing: str | int | float | bool | date | None = stand_in
+    other: str | int | float | bool | date | None = Field(
+        default=None, description="the value that unlisted ones count as: a listed one, or a string"
+    )
     title: str | None = words
     description: str | None = words
     unit: str | None = words
@@ -82,12 +93,37 @@ class Bins(Section):
             return Binned(self.name, edges=self.edges)
 
 
-def _worded(entry: Values | Bins) -> Attribute:
-    """Return an attribute with its title, its labels, and the value that missing ones count as."""
+class Grid(Section):
+    """A number on a grid."""
+
+    name: str = name
+    kind: str
+    range: list[int | float] = Field(
+        description="two or three numbers: lowest, highest, step", min_length=2, max_length=3
+    )
+    outside: str = choice(OUTSIDE, "clamp")
+    missing: str | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
+
+    def build(self) -> Attribute:
+        """Return the attribute, without titles and labels."""
+        low, high, step = (*self.range, 1)[:3]
+        with within("range"):
+            return Number(self.name, low, high, step=step, outside=self.outside)
+
+
+def _worded(entry: Values | Bins | Grid) -> Attribute:
+    """Return an attribute with its words, its labels, and the values that missing and other ones count as."""
     attribute, labels = entry.build(), entry.labels
-    if entry.missing is not None:
-        with within("missing"):
-            attribute = replace(attribute, missing=entry.missing)
+    for key in DECLARED:
+        if (value := getattr(entry, key, None)) is not None:
+            with within(key):
+                if key not in {field.name for field in fields(attribute)}:
+                    raise SchemaError(f"expected a categorical attribute, got {entry.kind} {entry.name!r}")
+                attribute = replace(attribute, **{key: value})
     with within("labels"):
         if isinstance(labels, dict):  # TOML's keys are strings
             by_text = dict(zip(attribute.labels, attribute.values, strict=True))
@@ -97,7 +133,9 @@ def _worded(entry: Values | Bins) -> Attribute:
         return replace(attribute, value_labels=labels, **{key: getattr(entry, key) for key in WORDS})
 
 
-ATTRIBUTES: dict[str, type[Values | Bins]] = {kind: Bins if kind == "binned" else Values for kind in KINDS}
+MODELS: dict[str, type[Values | Bins | Grid]] = {"binned": Bins, "number": Grid}
+
+ATTRIBUTES = {kind: MODELS.get(kind, Values) for kind in KINDS}
 """The model of every kind of [[schema]] table."""
 
 
@@ -141,8 +179,8 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
     if step <= 0 or last < first:
         raise SchemaError(f"expected first <= last and a step above 0, got {given}")
     steps = (last - first) / step + 1e-9
-    if steps >= MAX_VALUES:
-        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}")
+    if steps >= MOST_VALUES:
+        raise SchemaError(f"{steps + 1:,.0f} values are more than the {MOST_VALUES:,} allowed, got {given}")
     count = int(steps) + 1
     whole = all(float(number).is_integer() for number in given)
     return [int(first + i * step) if whole else first + i * step for i in range(count)]
@@ -159,13 +197,15 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     """Return the schema that a codebook describes.
 
     A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
-    means all integers from 0 to 99; for binned attributes the values are the edges. Lines about the same
+    means all integers from 0 to 99; for binned attributes the values are the edges, and for numbers the
+    lowest, the highest and, if it is not 1, the step. Lines about the same
     attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if all
     are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days). The word `text` in an optional
-    column `type` makes them strings. The optional columns `title`, `description`, `unit` and `label` are for
-    readers; labels are separated by semicolons, one per value. A JSON file has a list of objects with
-    `attribute`, `kind` and `values`, `range` or `edges`; `title`, `description` and `unit`; and `labels` as a
-    list or an object.
+    column `type` makes them strings. The optional columns `missing` and `other` declare the values that
+    missing and unlisted ones count as. The optional columns `title`, `description`, `unit` and `label` are
+    for readers; labels are separated by semicolons, one per value. A JSON file has a list of objects with
+    `attribute`, `kind` and `values`, `range` or `edges` (`"-inf"` and `"inf"` among them); `missing` and
+    `other`; `title`, `description` and `unit`; and `labels` as a list or an object.
     """
     path = Path(path)
     title = f"codebook {path.name}"
@@ -194,6 +234,9 @@ def _from_json(title: str, text: str) -> list[Any]:
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         msg = f"{title}: expected a list of objects with attribute, kind, and values, range or edges"
         raise SpecError(msg)
+    for table in tables:
+        if isinstance(table.get("edges"), list):  # JSON has no infinite numbers
+            table["edges"] = [float(e) if e in ("inf", "-inf") else e for e in table["edges"]]
     return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
 
 
@@ -220,22 +263,28 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     strings: list[str] = []
     labels: list[str] = []
     for here, line in lines:
-        for key in ("kind", *WORDS):
+        for key in ("kind", *DECLARED, *WORDS):
             if (said := line.get(key)) and table.setdefault(key, said) != said:
                 another = (
                     f"was {table[key]!r} before, got {said!r}" if key == "kind" else "had another one before"
                 )
                 raise SpecError(f"{here}: {key}: {name!r} {another}")
         parts = line["values"].split(";")
-        size = len(_values(parts, as_text))
+        size = len(_values(parts, as_text, table.get("kind") == "binned"))
         bins = size - (table.get("kind") == "binned")
         given = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
         if len(given) not in (size, bins):
             raise SpecError(f"{here}: label: expected {bins}, one per value, got {len(given)}")
         strings += parts
         labels += given + [""] * (size - len(given))
-    values, is_binned = _values(strings, as_text), table.setdefault("kind", "") == "binned"
-    table["edges" if is_binned else "values"] = values
+    is_binned = table.setdefault("kind", "") == "binned"
+    values = _values(strings, as_text, is_binned)
+    for key in DECLARED:
+        if key in table:
+            (table[key],) = _values(
+                [table[key]], as_text or not any(isinstance(v, int | float) for v in values)
+            )
+    table[{"binned": "edges", "number": "range"}.get(table["kind"], "values")] = values
     if is_binned and any(labels):  # one label per bin, and one edge more
         table["labels"] = labels[: len(values) - 1]
     elif any(labels):
@@ -246,8 +295,11 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     return table
 
 
-def _values(strings: list[str], as_text: bool) -> list[Label]:
-    """Return the values of the strings: numbers or dates if all are written so, else strings."""
+def _values(strings: list[str], as_text: bool, is_binned: bool = False) -> list[Label]:
+    """Return the values of the strings: numbers or dates if all are written so, else strings.
+
+    The edges of bins may be infinite.
+    """
     stripped = [text.strip() for text in strings]
     if as_text:
         return list(stripped)
@@ -259,7 +311,7 @@ def _values(strings: list[str], as_text: bool) -> list[Label]:
             numbers += run(int(span[1]), int(span[2]))
         elif _WHOLE.fullmatch(text):
             numbers.append(int(text))
-        elif _DECIMAL.fullmatch(text):
+        elif _DECIMAL.fullmatch(text) or (is_binned and text in ("inf", "-inf")):
             numbers.append(float(text))
         else:
             return list(stripped)

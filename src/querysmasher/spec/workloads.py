@@ -23,6 +23,7 @@ from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, LocatedError, not_one_of, shown, within, written
 from querysmasher.spec.sections import Section, amount, choice, path, positive
 from querysmasher.workload.builders import (
+    NAMED,
     FamilyLike,
     abs_difference,
     affine,
@@ -30,11 +31,13 @@ from querysmasher.workload.builders import (
     family_for,
     linear,
     marginals,
+    means,
     queries,
     random_queries,
+    sums,
     where,
 )
-from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
+from querysmasher.workload.families import Intervals
 from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
 from querysmasher.workload.workload import WEIGHINGS, Workload
@@ -115,6 +118,28 @@ class Pair(Queries):
         return builder(schema, a, b, self.weight)
 
 
+class Sums(Queries):
+    """Sums of a number by group."""
+
+    attribute: str = Field(description="the name of a number")
+    by: str | list[str] | None = Field(default=None, description="a name of an attribute, or a list of names")
+    around: float | None = Field(default=None, description="a number", allow_inf_nan=False)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
+        return sums(schema, self.attribute, self.by, around=self.around or 0.0, weight=self.weight)
+
+
+class Means(Sums):
+    """What makes means by group accurate."""
+
+    within: float | None = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
+    size: float | None = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002
+        about: dict[str, Any] = {"around": self.around, "within": self.within, "size": self.size}
+        return means(schema, self.attribute, self.by, weight=self.weight, **about)
+
+
 class Random(Queries):
     """Random counting queries."""
 
@@ -169,6 +194,8 @@ WORKLOADS: dict[str, type[Queries]] = {
     "random_queries": Random,
     "linear": Linear,
     "where": Where,
+    "sums": Sums,
+    "means": Means,
 }
 """Every kind of [[workload]] table, with its keys and how its queries are built."""
 
@@ -210,8 +237,8 @@ def build_entries(
 
 def _named(given: str) -> str:
     """Return the name of a family; refuse one that does not exist."""
-    if given not in ONE_ATTRIBUTE:
-        raise WorkloadError(not_one_of(ONE_ATTRIBUTE, given))
+    if given not in NAMED:
+        raise WorkloadError(not_one_of(NAMED, given))
     return given
 
 

@@ -166,6 +166,7 @@ class Statistical(AnswerSource):
     table = table
     mean = mean
     total_of = total_of
+    total = total_of
     share = share
     ratio = ratio
     difference = difference

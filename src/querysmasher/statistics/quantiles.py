@@ -38,11 +38,12 @@ from querysmasher.statistics.ratios import (
     ROUNDING,
     TOO_CLOSE,
     By,
-    numbers,
+    notes,
     with_unit,
 )
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, family_on, select
 from querysmasher.workload.families import Identity, Intervals, Prefix
+from querysmasher.workload.sum import numbers
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
@@ -171,7 +172,9 @@ def quantile(  # noqa: D417 - a method of the release
     def linear() -> LinearErrors:
         x = np.nan_to_num(values, nan=points[0]).reshape(-1, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
-        return _errors_at(groups, attribute, inside - p[:, None], std)
+        rows = np.zeros((*inside.shape[:-1], given.size))
+        rows[..., : given.listed] = inside - p[:, None]
+        return _errors_at(groups, attribute, rows, std)
 
     how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
     return Figures(
@@ -179,7 +182,7 @@ def quantile(  # noqa: D417 - a method of the release
         columns,
         values,
         std,
-        f"{how} {STD}",
+        notes(given, how, STD),
         linear=linear,
         ends=crossings.interval,
         trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
@@ -199,12 +202,15 @@ def _distribution(groups: Groups, attribute: str) -> tuple[Array, Array, Array, 
     are ranges, whose variances are known without writing any query out.
     """
     schema = groups.source.schema
-    n = schema[attribute].size
-    (F, v), (_, value), (_, rest) = (
+    size, n = schema[attribute].size, schema[attribute].listed
+    single = RowFactor.of((ROWS,), (schema.position(attribute),), np.eye(1, size))
+    _ = groups.queries(single).answers  # refuses a number of which only sums were measured
+    to_last = Intervals((size,), np.arange(size), np.maximum(np.arange(size), n - 1))
+    answers = (
         groups.queries(family_on(schema, attribute, ROWS, family)).answers
-        for family in (Prefix((n,)), Identity((n,)), Intervals((n,), np.arange(n), np.full(n, n - 1)))
+        for family in (Prefix((size,)), Identity((size,)), to_last)
     )
-    F, v, value, rest = (array.reshape(n, -1) for array in (F, v, value, rest))
+    (F, v), (_, value), (_, rest) = ([a.reshape(size, -1)[:n] for a in pair] for pair in answers)
     v, value, above = v**2, value**2, np.concatenate([rest[1:] ** 2, np.zeros_like(v[:1])])
     return F, v, (v[:-1] + v[1:] - value[1:]) / 2, (v + v[-1:] - above) / 2
 

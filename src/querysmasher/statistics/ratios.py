@@ -20,10 +20,11 @@ from functools import reduce
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, Ordinal
-from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
+from querysmasher.attributes import Attribute, literal
+from querysmasher.errors import PredicateError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
+from querysmasher.workload.sum import numbers, on_all
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
@@ -119,22 +120,12 @@ def correlations(covariance: Array, x: Array, y: Array) -> Array:
     return np.clip(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0), -1, 1)
 
 
-def numbers(attribute: Attribute) -> Array:
-    """Return the number of each value: itself, or the mid-point of its bin."""
-    if attribute.edges is not None:
-        edges = np.array(attribute.edges, dtype=float)
-        return (edges[:-1] + edges[1:]) / 2
-    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in attribute.values)
-    if not isinstance(attribute, Ordinal) or not numeric:
-        what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
-        raise WorkloadError(
-            f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
-            f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
-        )
-    values = np.array(attribute.values, dtype=float)
-    if not np.isfinite(values).all():
-        raise WorkloadError(f"attribute: {attribute.name!r} has a value that is not finite")
-    return values
+def notes(attribute: Attribute, *assumed: str) -> str:
+    """Return what is assumed about an attribute, and which of its values a statistic leaves out."""
+    beside = ", ".join(map(literal, attribute.beside))
+    skipped = f"Records with {beside} in {attribute.name!r} are left out." if beside else ""
+    clamped = f"In {attribute.name!r}, {attribute.rules[0]}." if attribute.kind == "number" else ""
+    return " ".join(filter(None, [*assumed, clamped, skipped]))
 
 
 def with_unit(attribute: Attribute) -> str:
@@ -144,9 +135,10 @@ def with_unit(attribute: Attribute) -> str:
 
 @explained("release.mean('age', by='sex')")
 def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
-    """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
+    """Return the mean of a number, by group, among the records of a predicate.
 
-    Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
+    It uses what was measured: the sums that `sums` and `means` ask for, or a distribution. Records in a bin
+    count as its mid-point. The interval does not account for where records lie within bins.
     Intervals are Fieller's.
     """
     # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
@@ -156,14 +148,15 @@ def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | No
     groups = Groups(source, by, where, attribute)
     shift = float(values.max() + values.min()) / 2
     scale = float(values.max() - values.min()) / 2 or 1.0
-    above = RowFactor.of((), (source.schema.position(attribute),), (values - shift) / scale)
-    note = MIDPOINTS if given.edges is not None else ""
-    return _per_record(groups, above, f"Mean of {with_unit(given)}", scale, shift, note)
+    rows = (on_all(given, row) for row in ((values - shift) / scale, np.ones(len(values))))
+    above, below = (RowFactor.of((), (source.schema.position(attribute),), row) for row in rows)
+    note = notes(given, MIDPOINTS if given.edges is not None else "")
+    return _per_record(groups, above, below, f"Mean of {with_unit(given)}", scale, shift, note)
 
 
-@explained("release.total_of('age', by='sex')")
+@explained("release.total('age', by='sex')")
 def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
-    """Return the sum of an ordinal or binned attribute over the records of each group.
+    """Return the sum of a number over the records of each group.
 
     Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
     """
@@ -171,9 +164,9 @@ def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str 
     values = numbers(given)
     groups = Groups(source, by, where, attribute)
     scale = float(np.abs(values).max()) or 1.0
-    rows = RowFactor.of((ROWS,), (source.schema.position(attribute),), values[None] / scale)
+    rows = RowFactor.of((ROWS,), (source.schema.position(attribute),), on_all(given, values)[None] / scale)
     title = f"Total of {with_unit(given)}{groups.words}"
-    note = MIDPOINTS if given.edges is not None else ""
+    note = notes(given, MIDPOINTS if given.edges is not None else "")
     return groups.queries(rows).figures(slice(None), title, groups.columns(), note, scale)
 
 
@@ -186,14 +179,22 @@ def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = 
         raise PredicateError(
             f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
         )
-    return _per_record(groups, reduce(RowFactor.times, conditions), f"Share of {predicate.strip()}")
+    above = reduce(RowFactor.times, conditions)
+    below = RowFactor.of((), above.positions, np.ones_like(above.rows))
+    return _per_record(groups, above, below, f"Share of {predicate.strip()}")
 
 
 def _per_record(
-    groups: Groups, above: RowFactor, what: str, scale: float = 1.0, shift: float = 0.0, note: str = ""
+    groups: Groups,
+    above: RowFactor,
+    below: RowFactor,
+    what: str,
+    scale: float = 1.0,
+    shift: float = 0.0,
+    note: str = "",
 ) -> Figures:
-    """Return shift + scale × N / D: N sums `above` over the records of each group, and D counts them."""
-    N, D = above.rows, np.ones_like(above.rows)
+    """Return shift + scale × N / D: the sums of `above` and of `below` over the records of each group."""
+    N, D = above.rows, below.rows
     each, both = (
         groups.queries(RowFactor.of((ROWS,), above.positions, np.stack(rows))) for rows in ([N, D], [N + D])
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.conditions import conditions
 from querysmasher.errors import (
     OutsideMeasuredSpaceError,
@@ -28,11 +29,15 @@ from querysmasher.errors import (
 from querysmasher.formatting import count
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
+from querysmasher.workload.family import Family, Structure, check_schema, check_weights, checked_weight
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.sum import Sum, middle, on_all
 from querysmasher.workload.workload import Group, Workload
 
 FamilyLike = str | Family | ArrayLike | None
+
+NAMED: Mapping[str, type[Family]] = ChainMap({Sum.name: Sum}, cast("dict[str, type[Family]]", ONE_ATTRIBUTE))
+"""The families that users name."""
 
 
 @explained("qs.marginals(schema, [1, 2])")
@@ -56,7 +61,7 @@ def all_kway(
 ) -> Workload:
     """Return the products of one family per attribute, on all sets of k attributes.
 
-    `family` is "identity", "prefix", "range" or "circular" for all, or a mapping from attributes to
+    `family` is "identity", "prefix", "range", "circular" or "sum" for all, or a mapping from attributes to
     families, or None: the family then depends on the kind of attribute (identity for categorical, prefix for
     ordinal and binned, circular for cyclic). The same holds for attributes that a mapping leaves out.
     """
@@ -104,18 +109,110 @@ def queries(
     return Workload(schema, (Group(tuple(merged), chosen, checked_weight(weight)),))
 
 
+@explained("qs.sums(schema, 'income', by=['region'])")
+def sums(
+    schema: Schema,
+    attribute: str,
+    by: str | Sequence[str] | None = None,
+    *,
+    around: float = 0.0,
+    weight: float = 1.0,
+) -> Workload:
+    """Return the sums of a number over the records of every group, each number less `around`.
+
+    With default weights, an error of a sum counts relative to the largest number that a record adds to it, as
+    an error of a count counts relative to one record. So neither drowns the other.
+
+    >>> from querysmasher import Number
+    >>> schema = Schema([Number("income", 0, 200_000, step=100), Ordinal("region", range(3))])
+    >>> list(sums(schema, "income", by="region").labels())[0]
+    'sum of income and region == 0'
+    """
+    check_schema(schema)
+    return queries(schema, {attribute: Sum.on(schema[attribute], around)} | _groups(by), weight=weight)
+
+
+MEAN_WEIGHT = 0.25
+"""Weight of the counts beside the sums of `means`: as if means were half a range's half from the middle."""
+
+
+@explained("qs.means(schema, 'income', by=['region'])")
+def means(
+    schema: Schema,
+    attribute: str,
+    by: str | Sequence[str] | None = None,
+    *,
+    around: float | None = None,
+    within: float | None = None,
+    size: float | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """Return what makes the means of a number by group accurate: sums around a public number, and counts.
+
+    A sum of numbers less the middle of their range has half the sensitivity of their sum, or less. The mean
+    follows from it and the count: `release.mean(attribute, by=by)`.
+
+    Args:
+        schema: the schema.
+        attribute: the number.
+        by: the attributes that form groups.
+        around: the public number that is subtracted; by default the middle of the range.
+        within: the largest standard error of the means of groups of `size` records.
+        size: a public number of records. Larger groups have smaller errors, and smaller groups larger ones.
+        weight: the weight of the sums; the counts have a quarter of it.
+
+    >>> from querysmasher import Number
+    >>> schema = Schema([Number("income", 0, 200_000, step=100), Ordinal("region", range(3))])
+    >>> means(schema, "income", by="region")
+    Workload(6 queries in 2 groups: 1 on 1 attribute, 1 on 2 attributes)
+    """
+    check_schema(schema)
+    number = schema[attribute]
+    centre = middle(number) if around is None else around
+    family, groups = Sum.on(number, centre), _groups(by)
+    known = {attribute: Rows((number.size,), on_all(number, np.ones(number.listed))[None])}
+    counts = (known if number.beside else {}) | groups
+    sums_of = queries(schema, {attribute: family} | groups, weight=weight)
+    counts_of = queries(schema, counts, weight=MEAN_WEIGHT * checked_weight(weight))
+    if (within is None) != (size is None):
+        raise WorkloadError("size: expected a public number of records together with within, or neither")
+    if within is not None and size is not None:
+        reach = float(np.abs(family.array).max())  # so far is a mean from the centre, at most
+        check_weights("size", size)
+        sums_of, counts_of = sums_of.within(within * size / 2), counts_of.within(within * size / (2 * reach))
+    return sums_of + counts_of
+
+
+def _groups(by: str | Sequence[str] | None) -> dict[str, FamilyLike]:
+    """Return the single values of grouping attributes as families."""
+    names = () if by is None else _names(by)
+    return dict.fromkeys(names, "identity")
+
+
 @explained("qs.affine(schema, 'a', 'b')")
 def affine(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
     """Return the queries `a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
     check_schema(schema)
-    return _joint(schema, (a, b), Affine(schema.shape((a, b))), weight)
+    return _joint(schema, (a, b), Affine(_indexed(schema, a, b)), weight)
 
 
 @explained("qs.abs_difference(schema, 'a', 'b')")
 def abs_difference(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
     """Return the queries `|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
     check_schema(schema)
-    return _joint(schema, (a, b), AbsDifference(schema.shape((a, b))), weight)
+    return _joint(schema, (a, b), AbsDifference(_indexed(schema, a, b)), weight)
+
+
+def _indexed(schema: Schema, *names: str) -> tuple[int, ...]:
+    """Return the shape of attributes to compare by index; refuse those with values beside the order."""
+    for name in names:
+        if schema[name].beside:
+            value = literal(schema[name].beside[0])
+            raise WorkloadError(
+                f"attributes: expected attributes whose values are all in order, got {name!r}, whose value "
+                f"{value} stands beside the others; write conditions, as in qs.where(schema, 'a + b <= 3')"
+            )
+    return schema.shape(names)
 
 
 @explained("qs.random_queries(schema, ('a', 'b'), 100)")
@@ -201,15 +298,15 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
     here = f"family of attribute {attribute.name!r}"
     if family is None:
         family = attribute.natural_family
-    if isinstance(family, str) and family in ONE_ATTRIBUTE:
-        return ONE_ATTRIBUTE[family]((attribute.size,))
+    if isinstance(family, str) and family in NAMED:
+        return NAMED[family].on(attribute)
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
             values = count(attribute.size, "value")
             raise WorkloadError(f"{here}: made for shape {family.shape}, but the attribute has {values}")
         return family
     if isinstance(family, str) or not isinstance(family, Iterable):
-        msg = f"{here}: {not_one_of([*ONE_ATTRIBUTE, 'or a matrix of rows'], family)}"
+        msg = f"{here}: {not_one_of([*NAMED, 'or a matrix of rows'], family)}"
         values = count(attribute.size, "value")
         write = f"write {attribute.natural_family!r}, or one list per query, over its {values}"
         raise WorkloadError(msg if isinstance(family, str) else f"{msg}; {write}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, explained
-from querysmasher.fields import floats, integers
+from querysmasher.fields import floats, integers, whole
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Indexes, Structure, check_schema, optional, row_weights
@@ -166,6 +166,12 @@ class Circular(_OneAttribute):
     def rows(self) -> int:
         return self.cells * self.cells
 
+    @classmethod
+    def on(cls, attribute: Attribute) -> Family:
+        """Return the family on the values of an attribute; those beside the circle are counted one by one."""
+        made = cls((attribute.listed,))
+        return CircleBeside((attribute.size,), attribute.listed) if attribute.beside else made
+
     def drawn(self, generator: np.random.Generator, numbers: Indexes) -> Array:  # noqa: ARG002
         return _rows_of(*self._spans_of(numbers), self.cells)
 
@@ -195,6 +201,72 @@ class Circular(_OneAttribute):
             a.exactly(a.name, first) if first == last else f"{a.name} in {v[first]} .. {v[last]}"
             for first, last in self._ends()
         ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CircleBeside(Family):
+    """Circular ranges of the first values, and the count of each value that stands beside the circle."""
+
+    around: int
+    """Number of values on the circle."""
+
+    name: ClassVar[str] = "circular beside"
+    counts: ClassVar[str] = f"{Circular.counts}; and the records with each value beside these"
+    axes: ClassVar[int | None] = 1
+    closed_form: ClassVar[bool] = True
+    readers: ClassVar = {"around": partial(whole, low=1)}
+
+    @cached_property
+    def _parts(self) -> tuple[Circular, Identity]:
+        return Circular((self.around,)), Identity((self.cells - self.around,))
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self._parts)
+
+    def _matrix(self) -> Array:
+        return self._joined([part.matrix() for part in self._parts])
+
+    def gram(self) -> Array:
+        return self.weighted_gram(self.query_weights())
+
+    def weighted_gram(self, weights: Array) -> Array:
+        circle, beside = self._parts
+        pieces = np.split(weights, [circle.rows])
+        return self._joined([p.weighted_gram(w) for p, w in zip((circle, beside), pieces, strict=True)])
+
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        """Return two matrices as the blocks of a diagonal."""
+        around, beside = parts
+        joined = np.zeros((len(around) + len(beside), self.cells))
+        joined[: len(around), : self.around], joined[len(around) :, self.around :] = around, beside
+        return joined
+
+    def answers(self, table: Array) -> Array:
+        circle, _ = self._parts
+        return np.concatenate([circle.answers(table[: self.around]), table[self.around :]])
+
+    def spread(self, values: Array) -> Array:
+        circle, _ = self._parts
+        return np.concatenate([circle.spread(values[: circle.rows]), values[circle.rows :]])
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        return [*self._parts[0].labels(attributes), *self._beside(attributes[0], attributes[0].name)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        name = written_name(attributes[0].name)
+        return [*self._parts[0].predicates(attributes), *self._beside(attributes[0], name)]
+
+    def _beside(self, attribute: Attribute, name: str) -> list[str]:
+        return [attribute.exactly(name, index) for index in range(self.around, self.cells)]
+
+    def ends(self) -> Indexes:
+        beside = np.arange(self.around, self.cells)
+        return np.concatenate([np.stack(self._parts[0].spans(), axis=1), np.stack([beside, beside], axis=1)])
+
+    def __str__(self) -> str:
+        """Name the family as users do."""
+        return Circular.name
 
 
 def _by_length_only(weights: Array, n: int) -> bool:

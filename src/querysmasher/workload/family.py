@@ -69,6 +69,11 @@ class Family:
     instead: ClassVar[Array | None] = None
     """Weights that replace the family's own, for planning; see `reweighted`."""
 
+    @classmethod
+    def on(cls, attribute: Attribute) -> Family:
+        """Return the family on all values of an attribute, if their number defines it."""
+        return cls((attribute.size,))
+
     @property
     def rows(self) -> int:
         """Number of queries in the family."""
@@ -113,6 +118,19 @@ class Family:
     def looks_alike(self) -> bool:
         """Whether the queries are known to look the same from every value."""
         return self.structure is Structure.VALUES and self.weights is None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether reversing the order of the values turns each query into its negative plus a constant.
+
+        Then no centre is better than the uniform one.
+        """
+        return False
+
+    @property
+    def units(self) -> float:
+        """The sum of the weights that users see: without those that only make queries comparable."""
+        return self.rows if self.weights is None else float(self.weights.sum())
 
     @property
     def weights(self) -> Array | None:

@@ -322,19 +322,20 @@ def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[A
 
 def _prefixes(attribute: Attribute, length: int, here: str) -> list[str]:
     """Return the first characters of every value, a code."""
-    strings = attribute.labels
+    strings = attribute.labels[: attribute.listed]
     most = max(map(len, strings))
     if not 0 <= length < most:
         raise WorkloadError(
             f"{here}: expected groups, or a number of characters from 0 to {most - 1}, as codes have at most "
             f"{most}, got {length}"
         )
-    if not all(isinstance(v, str) for v in attribute.values) and len(set(map(len, strings))) > 1:
+    codes = attribute.values[: attribute.listed]
+    if not all(isinstance(v, str) for v in codes) and len(set(map(len, strings))) > 1:
         raise WorkloadError(
             f"{here}: the first {length} characters of numbers of different lengths are no groups: leading "
             "zeros are lost; write the codes as strings"
         )
-    return [text[:length] for text in strings]
+    return [text[:length] for text in strings] + [*attribute.labels[attribute.listed :]]
 
 
 _RANGE = re.compile(r"(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})")

@@ -11,16 +11,20 @@ import numpy as np
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import cut, floats, items, text
 from querysmasher.schema import Schema
-from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
+from querysmasher.workload.families import ONE_ATTRIBUTE, CircleBeside, Intervals
 from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
+from querysmasher.workload.sum import Sum
 from querysmasher.workload.workload import Group, Target, Workload
 
 T = TypeVar("T")
 
 FAMILIES: ChainMap[str, type[Family]] = ChainMap(
-    {cls.name: cls for cls in (Affine, AbsDifference, RandomQueries, Rows, Intervals, Hierarchy)},
+    {
+        cls.name: cls
+        for cls in (Affine, AbsDifference, RandomQueries, Rows, Sum, Intervals, CircleBeside, Hierarchy)
+    },
     cast("dict[str, type[Family]]", ONE_ATTRIBUTE),
 )
 """Kinds of families by name, as in files. A new kind needs a file and a name here, or in

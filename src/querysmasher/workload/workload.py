@@ -108,7 +108,7 @@ class Group:
     @property
     def inner_weight(self) -> float:
         """The sum of the weights inside the families: the number of queries, unless rows have weights."""
-        return math.prod(f.rows if f.weights is None else float(f.weights.sum()) for f in self.families)
+        return math.prod(f.units for f in self.families)
 
     def weighted(self, weight: float) -> Group:
         """Return the group with another weight."""

@@ -90,7 +90,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | N
         return False
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
-    rows = sum(family.rows for family in families if not is_implicit(family))
+    rows = sum(family.rows for family in families if not is_implicit(family) and not family.is_even)
     if any(family.structure is Structure.TREE for family in families):
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
