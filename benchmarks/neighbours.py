@@ -51,7 +51,7 @@ def tables(quick):
         "processor time relative to the plan for adding or removing a record.",
         ("workload", "add or remove", "replace", "replace / (√2 add)", "certified gap", "seconds", "times"),
         "the error of replacing is at most √2 times that of adding or removing to 1.5%, where queries tie "
-        "attributes to 16%, and planning takes at most 0.3 seconds or twice as long",
+        "attributes to 20%, and planning takes at most 0.3 seconds or twice as long",
     )
     for name, make in cells(quick):
         workload = make()
@@ -62,7 +62,7 @@ def tables(quick):
         console.log(name, *row, f"{after:.2f}", f"{after / before:.1f}", highlight=False)
         table.add(name, *row, f"{after:.2f}", f"{after / before:.1f}")
         tied = name.endswith(("affine", "abs", "random", "mixed"))
-        table.check(ratio <= (1.16 if tied else 1.015), f"{name}: {ratio:.4f} × √2")
+        table.check(ratio <= (1.2 if tied else 1.015), f"{name}: {ratio:.4f} × √2")
         table.check(after <= max(LONGER * before, 0.3), f"{name}: {after / before:.1f} times as long")
     return table
 

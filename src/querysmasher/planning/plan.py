@@ -253,18 +253,20 @@ class Plan(Explained):
     def limit(self) -> Limit:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
-        The limit is available for add/remove neighbours. A plan of least mean error, without targets, that
-        measures all queries whole already contains it. For other plans it is computed from a product
-        distribution, for up to about 4,000 measured numbers or 200,000 cells, in up to a few minutes. If it
-        is not available, the result says why.
+        A plan of least mean error, without targets, that measures all queries whole already contains it. For
+        other plans it is available for add/remove neighbours, and computed from a product distribution, for
+        up to about 4,000 measured numbers or 200,000 cells, in up to a few minutes. If it is not available,
+        the result says why.
         """
-        if self.budget.unit.total_is_public:
-            return Limit(None, None, "it is known for add/remove neighbours only")
         large = any(is_line(s.strategy) for s in self.solutions)
         alone = large and len({a for m in self.measured for a in m.attributes}) == 1
         whole = len(self.whole) == len(self.workload.groups) and len(self.measured) == 1
-        if (alone or whole) and self.objective == "mean" and not self.workload.has_targets:
+        public = self.budget.unit.total_is_public
+        if (whole or (alone and not public)) and self.objective == "mean" and not self.workload.has_targets:
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)  # certified for any mechanism
+        if public:
+            why = "where a record is replaced, it is known only for plans that measure all queries whole"
+            return Limit(None, None, why)
         size, most = dimension(self.workload), limits().limit_dimension
         bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

@@ -50,8 +50,8 @@ WRITTEN_OUT = 10_000_000
 MOST_CELLS = 3_000
 """Maximum number of cells of a strategy of which the products of all columns are kept."""
 
-MOST_COLUMNS = 20_000
-"""Maximum number of columns of a strategy of which all products are computed."""
+MOST_WORK = 5e10
+"""Maximum of rows × columns² of a strategy of which all products are computed."""
 
 MOST_STATES = 100_000
 """Maximum number of combinations of states."""
@@ -75,7 +75,7 @@ class Products:
         """Return the products of the columns of a matrix; the longest has the length² `squared`, if given."""
         squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max()) or 1.0
         count = matrix.shape[1]
-        if count > MOST_COLUMNS:
+        if matrix.size * count > MOST_WORK:
             return cls.bounded(-1.0)
         if count <= MOST_CELLS:
             gram = matrix.T @ matrix / squared

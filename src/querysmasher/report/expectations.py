@@ -293,7 +293,7 @@ def optimum(plan: Plan) -> str:
     # the bound of a single line or tree holds for the attribute and its total together
     alone = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
     alone &= any(is_line(solution.strategy) for solution in plan.solutions)
-    if (is_whole or alone) and not plan.budget.unit.total_is_public:
+    if is_whole or (alone and not plan.budget.unit.total_is_public):
         return "the best possible matrix mechanism"
     return "the best possible plan of this kind"
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.pairs import MOST_COLUMNS, Products
+from querysmasher.privacy.pairs import MOST_WORK, Products
 
 Integers = NDArray[np.int64]
 
@@ -74,7 +74,7 @@ class Factor(Stored, ABC):
 
     def column_products(self) -> Products:
         """Return the products of the columns, relative to the longest, or bounds on them (`pairs`)."""
-        if self.cells > MOST_COLUMNS:
+        if self.rows * self.cells**2 > MOST_WORK:
             return Products.bounded(-1.0)
         return Products.of(self.written_out(), float(self.squared_column()))
 
