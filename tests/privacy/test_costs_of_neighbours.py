@@ -7,6 +7,7 @@ the measuring code itself on both tables.
 import dataclasses
 import functools
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.privacy import accounting
+from querysmasher.errors import PlanError
+from querysmasher.privacy import accounting, pairs
 from querysmasher.privacy.accounting import privacy_cost
+from tests.planning.drawn import drawn
+from tests.privacy.brute_force import changes, largest, weighted_grams
 from tests.privacy.small import BASE, SMALL, WORKLOADS
 from tests.profiles import fewer
 from tests.release.tables import CLASSES, random_counts, released, squared_change, units, whole
@@ -133,3 +137,22 @@ def test_random_neighbours_of_every_class_of_queries(name, neighbours, r, seed):
     other = np.maximum(other, 0)
     found = squared_change(released(plan, table), released(plan, other))
     assert found <= privacy_cost(plan) <= Fraction(plan.budget.privacy_cost)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(25))
+def test_random_plans_cost_what_the_worst_pair_of_cells_costs(seed, monkeypatch):
+    """Exactly where cells are few; where they are treated as many, no less."""
+    workload, _ = drawn(seed)
+    few = math.prod(workload.schema.sizes) <= 12
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one", records_per_person=1 + seed % 2 if few else 1)
+    try:
+        plan = whole(qs.plan(workload, budget))
+    except PlanError as error:
+        assert "nothing to measure" in str(error)  # noqa: PT017 - only if all follows from the public total
+        return
+    grams, scale = weighted_grams(plan)
+    exact = Fraction(largest(sum(grams), changes(len(grams[0]), budget)), scale)
+    assert exact <= privacy_cost(plan) <= min(1, exact * (1 + Fraction(1, 2**24)))
+    monkeypatch.setattr(pairs, "WRITTEN_OUT", -1)
+    assert exact <= privacy_cost(plan)
