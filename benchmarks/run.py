@@ -32,6 +32,7 @@ SECTIONS = {
     "worst_tables": ["worst_tables.worst_tables"],
     "million": ["million.million", "million.implicit", "million.measured"],
     "trees": ["trees.trees", "trees.drill"],
+    "redistricting": ["redistricting.redistricting", "redistricting.measured"],
     "cliffs": ["cliffs.cliffs"],
     "coverage": ["coverage.coverage"],
     "estimates": ["estimates.estimates", "sums.sums"],

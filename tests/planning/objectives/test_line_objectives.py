@@ -117,3 +117,14 @@ def test_the_largest_errors_of_uneven_trees_are_nearly_least():
     assert plan.gap < 0.01
     assert reference.worst / (1 + reference.gap) <= plan.worst <= 1.005 * reference.worst
     assert plan.worst / (1 + plan.gap) <= reference.worst * (1 + 1e-6)
+
+
+@pytest.mark.slow
+def test_the_least_budget_of_a_hierarchy_too_large_to_write_out():
+    """All its levels are one family, of more queries than values."""
+    schema = qs.Schema.of(a=21_000, b=2)
+    levels = [np.arange(21_000) // size for size in (5_250, 70)]
+    workload = qs.queries(schema, a=qs.hierarchy(schema, "a", *levels), b="identity").within(5)
+    plan = qs.least_budget(workload)
+    assert plan.gap < 0.01
+    assert 1 - 1e-2 <= plan.worst <= 1 + 1e-6

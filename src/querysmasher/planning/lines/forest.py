@@ -29,9 +29,6 @@ from querysmasher.planning.solvers.bounds import tree_bound
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.workload.family import Structure
 
-NEAR = 1e-4
-"""Fraction of its bound within which the root of a loss is best."""
-
 
 def solve_tree(groups: Nested) -> LineSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy.
@@ -43,12 +40,12 @@ def solve_tree(groups: Nested) -> LineSolution:
     scale, measured = float(groups.weights.max()), groups
     tree, node_of = merge_alike(groups.nodes, groups.weights / scale)
     precisions, slopes, loss = best_precisions(tree)
-    enough = math.sqrt(loss) / (1 + NEAR)
+    enough = math.sqrt(loss) / (1 + 1e-4)
     bound = tree_bound(tree, slopes, enough)
     if bound < enough:
         measured = graduated(groups)
         tree, node_of = merge_alike(measured.nodes, measured.weights / scale)
-        precisions, slopes, loss = best_precisions(tree, NEAR / 10)
+        precisions, slopes, loss = best_precisions(tree, 1e-5)
     strategy = TreeStrategy(measured.leaf_of, measured.nodes.parents, precisions[node_of])
     return LineSolution(strategy, scale * loss, scale * min(loss, bound**2))
 

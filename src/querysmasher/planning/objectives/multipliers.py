@@ -156,15 +156,14 @@ class Multipliers:
                     sums[scope] += slope * np.moveaxis(tensor, axis, 0).reshape(-1, len(others)) @ others
         return sums
 
-    def stepped(
-        self, by_group: Array, by_row: Sequence[Array], floor: float, most: float = MOST_RATE
-    ) -> Multipliers:
+    def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float, *, slowly: bool) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
         Ratios of rows are relative to their mean, weighted by the cubes of standard errors: small errors
-        hardly count. `floor` is the least multiplier, as a fraction of the average; `most` the largest
-        exponent.
+        hardly count. `floor` is the least multiplier, as a fraction of the average. If `slowly`, the powers
+        of ratios do not exceed the first ones.
         """
+        most = FIRST_RATE if slowly else MOST_RATE
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0], most)
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]

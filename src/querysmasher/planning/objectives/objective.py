@@ -38,6 +38,7 @@ from querysmasher.planning.solution import LEAST, Certificate, Solution
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Target, Workload
 
 INSUFFICIENT = ("refuse", "scale")
@@ -68,11 +69,13 @@ def check_objective(objective: object, insufficient: object) -> None:
 
 
 def check_written_out(workload: Workload, lines: Sequence[int]) -> None:
-    """Refuse families that are too large to write out; on `lines`, only those of more queries than values."""
+    """Refuse families that are too large to write out; on `lines`, hierarchies and few queries may be."""
     named, most = {workload.schema.names[attribute] for attribute in lines}, limits()
     for names, family in (part for group in workload for part in group.parts()):
         on_line = not named.isdisjoint(names)
-        if family.fits_memory or (on_line and family.rows <= family.cells):
+        if family.fits_memory or (
+            on_line and (family.rows <= family.cells or family.structure is Structure.TREE)
+        ):
             continue
         allowed = "families that can be written out"
         if family.cells > most.axis_values and family.rows > most.large_worst_queries:

@@ -25,8 +25,6 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.multipliers import (
-    FIRST_RATE,
-    MOST_RATE,
     MOST_STEP,
     Multipliers,
     Scopes,
@@ -233,8 +231,7 @@ class Search:
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
         slopes = table.slopes(by_column, weights)
         floor = self._floor * goal * min(1.0, 3 / (1 + self._weight))
-        by_row, most = multipliers.row_slopes(table, slopes), FIRST_RATE if falls else MOST_RATE
-        moved = multipliers.stepped(by_group, by_row, floor, most)
+        moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor, slowly=falls)
         return self._of_best_sum(moved, trial)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
