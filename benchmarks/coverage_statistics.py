@@ -47,37 +47,42 @@ STATISTICS = {
     "percentages of rows": lambda r: r.table("sex", "region", percent="row", totals=False),
     "percentages of columns": lambda r: r.table("sex", "region", percent="column", totals=False),
     "percentages of the total": lambda r: r.table("sex", "region", percent="total", totals=False),
-    "mean income by region": lambda r: r.mean("income", by="region"),
+    "mean income by region": lambda r: r.mean("income", by="region", assume="midpoint"),
     "mean age by sex": lambda r: r.mean("age", by="sex"),
-    "total income by region": lambda r: r.total_of("income", by="region"),
+    "total income by region": lambda r: r.total_of("income", by="region", assume="midpoint"),
     "share of high incomes by region": lambda r: r.share("income >= 60", by="region"),
     "share of the old by sex": lambda r: r.share("age >= 60", by="sex"),
     "share of the old among women": lambda r: r.share("age >= 60", of="sex == 'F'"),
     "ratios of counts": lambda r: r.ratio(*pairs(r)),
     "differences of counts": lambda r: r.difference(*pairs(r)),
     "mean incomes of regions less that of all": lambda r: r.difference(
-        r.mean("income", by="region"), r.mean("income")
+        r.mean("income", by="region", assume="midpoint"), r.mean("income", assume="midpoint")
     ),
     "mean incomes of regions over that of all": lambda r: r.ratio(
-        r.mean("income", by="region"), r.mean("income")
+        r.mean("income", by="region", assume="midpoint"), r.mean("income", assume="midpoint")
     ),
     "shares of regions less that of all": lambda r: r.difference(
         r.share("income >= 60", by="region"), r.share("income >= 60")
     ),
-    "quantiles of income by region": lambda r: r.quantile("income", DECILES, by="region"),
+    "quantiles of income by region": lambda r: r.quantile("income", DECILES, by="region", assume="midpoint"),
     "median incomes of regions less that of all": lambda r: r.difference(
-        r.quantile("income", 0.5, by="region"), r.quantile("income", 0.5)
+        r.quantile("income", 0.5, by="region", assume="midpoint"),
+        r.quantile("income", 0.5, assume="midpoint"),
     ),
     "90% over 10% quantiles by sex": lambda r: r.ratio(
-        r.quantile("income", 0.9, by="sex"), r.quantile("income", 0.1, by="sex")
+        r.quantile("income", 0.9, by="sex", assume="midpoint"),
+        r.quantile("income", 0.1, by="sex", assume="midpoint"),
     ),
     # in the small region, tails are below their noise (howto/statistics.md)
     "90% over 10% quantiles by region (tails)": lambda r: r.ratio(
-        r.quantile("income", 0.9, by="region"), r.quantile("income", 0.1, by="region")
+        r.quantile("income", 0.9, by="region", assume="midpoint"),
+        r.quantile("income", 0.1, by="region", assume="midpoint"),
     ),
     "quantiles of age by sex (steps)": lambda r: r.quantile("age", [0.1, 0.5, 0.9], by="sex"),
-    "mean income of a tiny group": lambda r: r.mean("income", where="rare == 'yes'"),
-    "median income of a tiny group": lambda r: r.quantile("income", 0.5, where="rare == 'yes'"),
+    "mean income of a tiny group": lambda r: r.mean("income", where="rare == 'yes'", assume="midpoint"),
+    "median income of a tiny group": lambda r: r.quantile(
+        "income", 0.5, where="rare == 'yes'", assume="midpoint"
+    ),
 }
 TOGETHER = (
     "counts, 2 × 3 with totals",

@@ -126,7 +126,10 @@ CASES = {
         lambda r: r.mean("age", by="sex"),
         lambda x: by_sex(x, AGE[:, None]) / by_sex(x, np.ones((4, 3))),
     ),
-    "mean of bins": (lambda r: r.mean("income"), lambda x: np.array([by_sex(x, INCOME).sum() / x.sum()])),
+    "mean of bins": (
+        lambda r: r.mean("income", assume="midpoint"),
+        lambda x: np.array([by_sex(x, INCOME).sum() / x.sum()]),
+    ),
     "mean among the old": (
         lambda r: r.mean("age", by=["sex"], where="age >= 45 and income >= 10"),
         lambda x: by_sex(x, AGE[:, None] * OLD * RICH) / by_sex(x, OLD * RICH),
@@ -465,27 +468,86 @@ def test_unreliable_where_the_denominator_is_near_zero():
     assert nobody.to_frame().to_pylist()[0]["value"] is None
 
 
-def test_figures_from_bins_say_that_intervals_do_not_cover_where_records_lie():
-    """Records at the lower ends of their bins: no interval covers their mean, total or median."""
+def pay_in_bins():
+    """Records at the lower ends of their bins."""
     schema = qs.Schema([qs.Binned("pay", edges=[0, 10, 20, 30]), qs.Ordinal("age", range(3))])
     people = {"pay": [0.0, 10.0, 20.0] * 3000, "age": [0, 1, 2] * 3000}
     plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.5))
-    release = qs.measure(plan, pa.table(people), seed=1)
+    return qs.measure(plan, pa.table(people), seed=1)
+
+
+FROM_BINS = [
+    (lambda r, a: r.mean("pay", assume=a), 10),
+    (lambda r, a: r.total("pay", assume=a), 90_000),
+    (lambda r, a: r.quantile("pay", 0.5, assume=a), 10),
+    (lambda r, a: r.quantile("pay", 0.5, bins="midpoints", assume=a), 10),
+    (lambda r, a: r.mean("pay", by="age", assume=a), [0, 10, 20]),
+]
+
+
+@pytest.mark.parametrize(("ask", "truth"), FROM_BINS)
+def test_intervals_of_figures_from_bins_cover_where_records_lie(ask, truth):
+    release = pay_in_bins()
+    found, assumed = ask(release, None), ask(release, "midpoint")
+    np.testing.assert_array_equal(found.values, assumed.values)
+    np.testing.assert_array_equal(found.std, assumed.std)
+    low, high = found.interval(0.99)
+    assert ((low <= truth) & (truth <= high)).all()
+    assert (found.low <= found.values).all()
+    assert (found.values <= found.high).all()
+    assert "Intervals cover the noise, and any places of the records within their bins." in repr(found)
+    frame = found.to_frame("pandas", 0.99)
+    np.testing.assert_allclose(frame[["low", "high"]].to_numpy().T, [low.ravel(), high.ravel()])
+    np.testing.assert_array_equal(assumed.low, assumed.high)
+    with pytest.raises(WorkloadError, match="assume: expected 'midpoint' or None, got 'even'"):
+        ask(release, "even")
+
+
+@pytest.mark.parametrize("sign", ["difference", "ratio"])
+def test_contrasts_of_figures_from_bins_are_extreme_at_the_ends_of_bins(sign):
+    release = pay_in_bins()
+    mean, median = release.mean("pay", where="age > 0"), release.quantile("pay", 0.5)
+    contrast = getattr(release, sign)(mean, median)
+    of = {"difference": np.subtract, "ratio": np.divide}[sign]
+    ends = [of(a, b) for a in (mean.low, mean.high) for b in (median.low, median.high)]
+    np.testing.assert_allclose([contrast.low, contrast.high], [np.min(ends, axis=0), np.max(ends, axis=0)])
+    low, high = contrast.interval()
+    assert low < contrast.low < contrast.values < contrast.high < high
+    assert contrast[0].value == contrast.values[0]
+    assert contrast.take([0]).interval() == (low, high)
+    noise = getattr(release, sign)(
+        *(
+            release.mean("pay", where="age > 0", assume="midpoint"),
+            release.quantile("pay", 0.5, assume="midpoint"),
+        )
+    )
+    np.testing.assert_allclose(noise.std, contrast.std)
+    assert noise.interval()[1] < high
+
+
+def test_measured_sums_of_mid_points_have_the_widest_bin_as_bound():
+    schema = qs.Schema([qs.Binned("pay", edges=[0, 10, 40, 50]), qs.Ordinal("age", range(3))])
+    plan = qs.plan(qs.means(schema, "pay", by="age"), qs.zCDP(0.5))
+    table = pa.table({"pay": [0.0, 10.0, 40.0] * 3000, "age": [0, 1, 2] * 3000})
+    found = qs.measure(plan, table, seed=1).mean("pay", by="age")
+    np.testing.assert_allclose(found.high - found.low, 30)
+    np.testing.assert_allclose((found.high + found.low) / 2, found.values)
+
+
+def test_figures_that_assume_mid_points_say_that_intervals_do_not_cover_where_records_lie():
+    """Records at the lower ends of their bins: no interval covers their mean, total or median."""
+    release = pay_in_bins()
     words = (
         "Intervals cover the noise, not this assumption: the figure of the records themselves can lie outside"
     )
-    for found, truth in (
-        (release.mean("pay"), 10),
-        (release.total_of("pay"), 90_000),
-        (release.quantile("pay", 0.5), 10),
-        (release.quantile("pay", 0.5, bins="midpoints"), 10),
-        (release.mean("pay", by="age"), [0, 10, 20]),
-    ):
+    for ask, truth in FROM_BINS:
+        found = ask(release, "midpoint")
         low, high = found.interval(0.99)
         assert ((low > truth) | (high < truth)).all()
         assert words in found.note
         assert words in repr(found)
-    assert words in release.difference(release.mean("pay"), release.quantile("pay", 0.5)).note
+    means = release.mean("pay", assume="midpoint")
+    assert words in release.difference(means, release.quantile("pay", 0.5)).note
     for found, truth in (
         (release.mean("age"), 1),
         (release.quantile("age", 0.5), 1),

@@ -13,7 +13,9 @@ Fieller's of a ratio.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -55,7 +57,12 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
             `quantile`, `table` or `difference` of this release, or one entry of such a result.
         b: the same, with as many figures as a, or a single figure.
     """
-    title, columns, left, right, correlation, note = _operands(source, a, b, "Difference", "-")
+    return _contrast(source, a, b, "Difference", "-", _difference)
+
+
+def _difference(
+    title: str, columns: tuple[Column, ...], left: Figures, right: Figures, correlation: Array, note: str
+) -> Figures:
     return Figures(
         title,
         columns,
@@ -71,20 +78,33 @@ def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa
 @explained("release.ratio('age < 18', 'age >= 65')")
 def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
-    return ratios_of(*_operands(source, a, b, "Ratio", "/"))
+    return _contrast(source, a, b, "Ratio", "/", ratios_of)
 
 
-def _operands(
-    source: AnswerSource, a: Operand, b: Operand, what: str, sign: str
-) -> tuple[str, tuple[Column, ...], Figures, Figures, Array, str]:
-    """Return title, columns, one figure of a and of b for each contrast, their correlations, and a note."""
+Contrasting = Callable[[str, tuple[Column, ...], Figures, Figures, Array, str], Figures]
+"""Returns contrasts of figures, from title, columns, both figures, their correlations, and a note."""
+
+
+def _contrast(
+    source: AnswerSource, a: Operand, b: Operand, what: str, sign: str, contrasting: Contrasting
+) -> Figures:
+    """Return one contrast for each figure of a, also for extreme places of the records within bins.
+
+    A difference, or a ratio whose denominator does not change its sign, is extreme at these.
+    """
     left, right = _figures(source, "a", a), _figures(source, "b", b)
     left, right = left.take(range(len(left))), right.take(_matched(left, right))
     title = f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
     note = " ".join(filter(None, dict.fromkeys([left.note, right.note])))
-    covariance = np.diagonal(left.errors.covariance(right.errors))
-    correlation = correlations(covariance, left.std, right.std)
-    return title, _columns(a, b, left, right), left, right, correlation, note
+    columns = _columns(a, b, left, right)
+
+    def contrast(x: Figures, y: Figures) -> Figures:
+        covariance = np.diagonal(x.errors.covariance(y.errors))
+        return contrasting(title, columns, x, y, correlations(covariance, x.std, y.std), note)
+
+    several = left.corners or right.corners
+    pairs = product(left.corners or (left,), right.corners or (right,)) if several else ()
+    return replace(contrast(left, right), corners=tuple(contrast(*pair) for pair in pairs))
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -158,9 +178,8 @@ class Statistical(AnswerSource):
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
-    interval accounts for the noise: it covers the figure computed from the exact counts of the counted
-    records (`Release.counted`). For means, totals and quantiles of a binned attribute these are counts of
-    bins, and the figure of the records themselves can lie outside the interval.
+    interval covers the figure of the counted records (`Release.counted`): it accounts for the noise and, for
+    means, totals and quantiles of a binned attribute, for any places of the records within their bins.
     """
 
     table = table

@@ -180,7 +180,11 @@ class Figure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Figures:
-    """Figures of one statistic. Intervals account for noise: they cover the figure of the counted records."""
+    """Figures of one statistic. Intervals cover the figure of the counted records.
+
+    They account for the noise and, if only the bins of a number are known, for where records lie in these:
+    `low` and `high` are the figure without noise if all records lie at the lower or upper ends of their bins.
+    """
 
     title: str
     columns: tuple[Column, ...]
@@ -196,6 +200,18 @@ class Figures:
     """Whether intervals and standard errors of each figure hold, if that needs more than a finite value."""
     number: Callable[[float, float], str] = field(default=figure, kw_only=True)
     """Returns a value as text, given its standard error."""
+    corners: tuple[Figures, ...] = field(default=(), kw_only=True)
+    """The same figures for extreme places of the records within bins; none if places do not matter."""
+
+    @property
+    def low(self) -> Array:
+        """The least value for any places of records within bins; the noise is not accounted for."""
+        return np.min([part.low for part in self.corners], axis=0) if self.corners else self.values
+
+    @property
+    def high(self) -> Array:
+        """The largest value for any places of records within bins; the noise is not accounted for."""
+        return np.max([part.high for part in self.corners], axis=0) if self.corners else self.values
 
     @cached_property
     def errors(self) -> LinearErrors:
@@ -243,6 +259,9 @@ class Figures:
 
     def reaching(self, reach: float) -> tuple[Array, Array]:
         """Return the ends of intervals that reach `reach` standard errors."""
+        if self.corners:
+            low, high = zip(*(part.reaching(reach) for part in self.corners), strict=True)
+            return np.min(low, axis=0), np.max(high, axis=0)
         if self.ends is not None:
             return self.ends(reach)
         return self.values - reach * self.std, self.values + reach * self.std
@@ -263,6 +282,7 @@ class Figures:
             linear=lambda: self.errors.take(chosen),
             ends=ends,
             trusted=self.reliable.ravel()[chosen],
+            corners=tuple(part.take(chosen) for part in self.corners),
         )
 
     def to_frame(

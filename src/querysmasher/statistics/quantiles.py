@@ -24,6 +24,7 @@ of the distribution function. Correlations do not depend on f.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from querysmasher.statistics.ratios import (
     TOO_CLOSE,
     By,
     notes,
+    places,
     with_unit,
 )
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, family_on, select
@@ -138,6 +140,7 @@ def quantile(  # noqa: D417 - a method of the release
     *,
     where: str | None = None,
     bins: str = "interpolation",
+    assume: str | None = None,
 ) -> Figures:
     """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
 
@@ -146,8 +149,9 @@ def quantile(  # noqa: D417 - a method of the release
         probabilities: one probability or several.
         by: grouping attributes.
         where: a predicate.
-        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points. The
-            interval accounts only for the noise, not for either assumption.
+        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+        assume: by default the interval covers any places of the records within their bins; with "midpoint"
+            it covers the noise only, under the assumption of `bins`.
     """
     given = source.schema[attribute]
     p = _checked(probabilities)
@@ -160,9 +164,10 @@ def quantile(  # noqa: D417 - a method of the release
     continuous = given.edges is not None and bins == "interpolation"
     points = np.array(given.edges, dtype=float) if continuous else middles
     F, variances, between, with_D = _distribution(groups, attribute)
+    note, anywhere = places(given, INTERPOLATED if continuous else MIDPOINTS, assume)
     crossings = Crossings(F, variances, between, with_D, p, points, continuous)
     low, high = crossings.interval(1.0)
-    values = np.where(F[-1].repeat(len(p)) > 0, crossings.estimate(), np.nan)
+    values = _known(crossings, F, p)
     columns = (
         *groups.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * F.shape[1]),
@@ -176,18 +181,28 @@ def quantile(  # noqa: D417 - a method of the release
         rows[..., : given.listed] = inside - p[:, None]
         return _errors_at(groups, attribute, rows, std)
 
-    how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
-    return Figures(
+    figures = Figures(
         f"Quantiles of {with_unit(given)}{groups.words}",
         columns,
         values,
         std,
-        notes(given, how, STD),
+        notes(given, note or SEPARATE, STD),
         linear=linear,
         ends=crossings.interval,
         trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
         number=figure if continuous else _plain,
     )
+    if not anywhere:
+        return figures
+    edges = np.array(given.edges, dtype=float)
+    ends = (Crossings(F, variances, between, with_D, p, e, continuous=False) for e in (edges[:-1], edges[1:]))
+    corners = (replace(figures, values=_known(c, F, p), ends=c.interval) for c in ends)
+    return replace(figures, corners=tuple(corners))
+
+
+def _known(crossings: Crossings, F: Array, p: Array) -> Array:
+    """Return the estimates; NaN in groups without records."""
+    return np.where(F[-1].repeat(len(p)) > 0, crossings.estimate(), np.nan)
 
 
 def _plain(value: float, std: float) -> str:

@@ -14,14 +14,21 @@ errors of zero is marked as unreliable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
-from querysmasher.errors import PredicateError, as_given, explained
+from querysmasher.errors import (
+    OutsideMeasuredSpaceError,
+    PredicateError,
+    WorkloadError,
+    as_given,
+    explained,
+)
 from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.selection import ROWS, Groups, RowFactor, among
 from querysmasher.workload.sum import numbers, on_all
@@ -36,8 +43,11 @@ ASSUMED = (
     "Intervals cover the noise, not this assumption: "
     "the figure of the records themselves can lie outside them."
 )
-MIDPOINTS = f"Bins count as their mid-points. {ASSUMED}"
-INTERPOLATED = f"Records are taken as spread evenly within each bin. {ASSUMED}"
+ANYWHERE = "Intervals cover the noise, and any places of the records within their bins."
+MIDPOINTS = "Bins count as their mid-points."
+INTERPOLATED = "Records are taken as spread evenly within each bin."
+
+ASSUMPTIONS = (None, "midpoint")
 
 By = str | Sequence[str] | None
 """No grouping attribute, one, or several."""
@@ -133,40 +143,95 @@ def with_unit(attribute: Attribute) -> str:
     return attribute.name if attribute.unit is None else f"{attribute.name} ({attribute.unit})"
 
 
+def places(attribute: Attribute, words: str, assume: str | None) -> tuple[str, bool]:
+    """Return what is assumed about the records in bins, and whether intervals cover all their places."""
+    if assume not in ASSUMPTIONS:
+        raise WorkloadError(f"assume: expected 'midpoint' or None, got {as_given(assume)}")
+    if attribute.edges is None:
+        return "", False
+    return f"{words} {ANYWHERE if assume is None else ASSUMED}", assume is None
+
+
+def _cornered(given: Attribute, middles: Array, figures: Callable[[Array], Figures]) -> tuple[Figures, ...]:
+    """Return figures with all records at the lower, and at the upper, ends of their bins.
+
+    If only sums of mid-points were measured, all bins are taken as wide as the widest.
+    """
+    edges = np.array(given.edges, dtype=float)
+    try:
+        return figures(edges[:-1]), figures(edges[1:])
+    except OutsideMeasuredSpaceError:
+        half = float(np.diff(edges).max()) / 2
+        return figures(middles - half), figures(middles + half)
+
+
 @explained("release.mean('age', by='sex')")
-def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
+def mean(  # noqa: D417 - a method of the release
+    source: AnswerSource,
+    attribute: str,
+    by: By = None,
+    *,
+    where: str | None = None,
+    assume: str | None = None,
+) -> Figures:
     """Return the mean of a number, by group, among the records of a predicate.
 
-    It uses what was measured: the sums that `sums` and `means` ask for, or a distribution. Records in a bin
-    count as its mid-point. The interval does not account for where records lie within bins.
-    Intervals are Fieller's.
+    It uses what was measured: the sums that `sums` and `means` ask for, or a distribution. Intervals are
+    Fieller's.
+
+    Args:
+        attribute: a number, an ordinal attribute with numbers as values, or a binned one.
+        by: grouping attributes.
+        where: a predicate.
+        assume: records in a bin count as its mid-point. By default the interval covers any places of the
+            records within their bins; with "midpoint" it covers the noise only.
     """
-    # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
-    # of one size; the mean and Fieller's interval follow the change of scale.
     given = source.schema[attribute]
     values = numbers(given)
     groups = Groups(source, by, where, attribute)
+    note, anywhere = places(given, MIDPOINTS, assume)
+    figures = partial(_mean, groups, given, note=notes(given, note))
+    corners = _cornered(given, values, figures) if anywhere else ()
+    return replace(figures(values), corners=corners)
+
+
+def _mean(groups: Groups, given: Attribute, values: Array, note: str) -> Figures:
+    """Return the mean of an attribute whose values in order are these numbers."""
+    # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
+    # of one size; the mean and Fieller's interval follow the change of scale.
     shift = float(values.max() + values.min()) / 2
     scale = float(values.max() - values.min()) / 2 or 1.0
     rows = (on_all(given, row) for row in ((values - shift) / scale, np.ones(len(values))))
-    above, below = (RowFactor.of((), (source.schema.position(attribute),), row) for row in rows)
-    note = notes(given, MIDPOINTS if given.edges is not None else "")
+    position = groups.source.schema.position(given.name)
+    above, below = (RowFactor.of((), (position,), row) for row in rows)
     return _per_record(groups, above, below, f"Mean of {with_unit(given)}", scale, shift, note)
 
 
 @explained("release.total('age', by='sex')")
-def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
-    """Return the sum of a number over the records of each group.
-
-    Records in a bin count as its mid-point. The interval does not account for where records lie within bins.
-    """
+def total_of(
+    source: AnswerSource,
+    attribute: str,
+    by: By = None,
+    *,
+    where: str | None = None,
+    assume: str | None = None,
+) -> Figures:
+    """Return the sum of a number over the records of each group; the arguments are those of `mean`."""
     given = source.schema[attribute]
     values = numbers(given)
     groups = Groups(source, by, where, attribute)
+    note, anywhere = places(given, MIDPOINTS, assume)
+    figures = partial(_total, groups, given, note=notes(given, note))
+    corners = _cornered(given, values, figures) if anywhere else ()
+    return replace(figures(values), corners=corners)
+
+
+def _total(groups: Groups, given: Attribute, values: Array, note: str) -> Figures:
+    """Return the total of an attribute whose values in order are these numbers."""
     scale = float(np.abs(values).max()) or 1.0
-    rows = RowFactor.of((ROWS,), (source.schema.position(attribute),), on_all(given, values)[None] / scale)
+    position = groups.source.schema.position(given.name)
+    rows = RowFactor.of((ROWS,), (position,), on_all(given, values)[None] / scale)
     title = f"Total of {with_unit(given)}{groups.words}"
-    note = notes(given, MIDPOINTS if given.edges is not None else "")
     return groups.queries(rows).figures(slice(None), title, groups.columns(), note, scale)
 
 

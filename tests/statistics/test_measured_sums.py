@@ -96,3 +96,41 @@ def test_sums_beside_counts_and_ranges_of_the_same_number():
         assert plan.gap < 0.02
         release = qs.measure(plan, pd.DataFrame({"pay": [15.0, 995.0], "region": [0, 2]}), seed=0)
         np.testing.assert_allclose(release.answer(workload).std ** 2, plan.variances(workload), rtol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [0.2, 1.0, 5.0])
+def test_intervals_from_bins_cover_the_records_own_figures(power):
+    """Values are skewed inside wide bins; every interval covers at least as often as stated."""
+    schema = qs.Schema([qs.Binned("pay", edges=[0, 10, 30, 60, 100]), qs.Ordinal("region", range(3))])
+    generator = np.random.default_rng(5)
+    inside, bins, region = (
+        generator.random(9000) ** power,
+        generator.integers(0, 4, 9000),
+        generator.integers(0, 3, 9000),
+    )
+    edges = np.array(schema["pay"].edges)
+    pay = edges[bins] + inside * np.diff(edges)[bins]
+    counts = np.zeros((4, 3), dtype=np.int64)
+    np.add.at(counts, (bins, region), 1)
+    groups = [pay[region == r] for r in range(3)]
+    means, totals = np.array([g.mean() for g in groups]), np.array([g.sum() for g in groups])
+    medians = np.array([np.quantile(g, 0.5, method="inverted_cdf") for g in groups])
+    plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.05))
+    hits = []
+    for release in simulations(plan, counts, range(250)):
+        mean, total = release.mean("pay", by="region"), release.total("pay", by="region")
+        median = release.quantile("pay", 0.5, by="region")
+        hits.append(
+            np.concatenate(
+                [
+                    covered(mean, means),
+                    covered(total, totals),
+                    covered(median, medians),
+                    covered(release.difference(mean, mean[0]), means - means[0])[1:],
+                    covered(release.ratio(total, total[0]), totals / totals[0])[1:],
+                    covered(release.ratio(median, mean), medians / means),
+                ]
+            )
+        )
+    assert np.mean(hits, axis=0).min() >= 0.95
