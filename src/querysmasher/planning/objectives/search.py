@@ -79,7 +79,7 @@ class Search:
         self.squares = np.where(np.isfinite(self.aims), self.aims, 1.0) ** 2
         self.best: Trial | None = None
         self.level = 1.0
-        """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
+        """The fraction of target² that multipliers aim at. It falls until plans meet their targets."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
@@ -102,11 +102,10 @@ class Search:
     def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
 
-        The search ends when the certified gap is below a goal, which rises from the tolerance with every
-        plan, faster when plans no longer narrow the gap. Plans for the largest error are solved to the goal,
-        too, but roughly while the bound rises steeply. While it rises, every plan chooses its centres. Then
-        those of the best plan are kept, as a bound holds only around them. When it rises no more, small
-        families are merged, if the mechanism allows it.
+        The search ends when the certified gap is below a goal, which rises with every plan, faster when
+        plans no longer narrow the gap. Plans for the largest error are solved to the goal, too, but roughly
+        while the bound rises steeply. While it rises, every plan chooses its centres. Then those of the best
+        plan are kept, as a bound holds only around them, and small families are merged, if this is allowed.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
@@ -151,8 +150,7 @@ class Search:
         """Return the multipliers to begin with: even ones, or those of groups with targets."""
         aimed = np.isfinite(self.aims)
         first = Multipliers.even(self.workload, self.scopes, np.where(aimed, 1 / aimed.sum(), 0.0))
-        if start is not None:
-            first = spread(start, first)
+        first = first if start is None else spread(start, first)
         if not self.mean:
             return first
         plan = self.replan(self.workload, centres)
@@ -197,7 +195,9 @@ class Search:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
                     missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
+                    before = self.level if x is None and self.level > 1 - PROMISED else 1.0  # missed again
+                    lower = 1 - self.replan.options.tolerance / (2 + 2 * self._weight)
+                    self.level = before * lower / missed
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
             if x is None or value >= best:
@@ -230,6 +230,7 @@ class Search:
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
         slopes = table.slopes(by_column, weights)
+        goal = self.replan.options.tolerance if self.mean else goal  # what plans are solved to
         floor = self._floor * goal * min(1.0, 3 / (1 + self._weight))
         moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor, slowly=falls)
         return self._of_best_sum(moved, trial)
