@@ -206,10 +206,6 @@ def targets_of(groups: Iterable[Group], default: float = 1.0) -> Array:
     return np.array([default if group.target is None else group.target.std for group in groups])
 
 
-FAR_APART = 100.0
-"""Maximum ratio of targets of queries that are joined: rows of one family stay comparable."""
-
-
 @dataclass(frozen=True, eq=False)
 class Joined:
     """A workload with groups joined, and the groups that each of its groups stands for.
@@ -268,7 +264,7 @@ def _key(group: Group, index: int) -> Hashable:
     """Return a key that groups share if they can be joined; a group that cannot has its index."""
     if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return index
-    return group.attributes, group.target and round(math.log(group.target.std, FAR_APART))
+    return group.attributes, group.target is not None
 
 
 def _joined(groups: list[Group]) -> Group:

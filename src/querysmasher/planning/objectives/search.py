@@ -79,7 +79,7 @@ class Search:
         self.squares = np.where(np.isfinite(self.aims), self.aims, 1.0) ** 2
         self.best: Trial | None = None
         self.level = 1.0
-        """The fraction of target² that multipliers aim at. It falls until plans meet their targets."""
+        """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight = FLOOR, 0.0
@@ -195,9 +195,7 @@ class Search:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
                     missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    before = self.level if x is None and self.level > 1 - PROMISED else 1.0  # missed again
-                    lower = 1 - self.replan.options.tolerance / (2 + 2 * self._weight)
-                    self.level = before * lower / missed
+                    self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
             if x is None or value >= best:
