@@ -269,19 +269,27 @@ def optimal_worst(workload, centres, unit, caps=None):
         [np.full(g.rows, 1.0 if g.target is None else g.target.std**2) for g in workload]
     )
     variances = [[] for _ in rows]
-    costs, changes = [], []
+    costs, changes, moved = [], [], []
     for kept in [range(len(schema))] if centres is None else subsets(range(len(schema))):
         parts = rows if centres is None else rows @ split_map(schema, centres, kept)
         change = unit.change(kept)
+        public = unit.total_is_public
+        if public and centres is None:
+            parts = parts - parts.mean(axis=1, keepdims=True)
         if np.abs(parts).max() < 1e-9 or not change:
             continue
         _, values, basis = np.linalg.svd(parts, full_matrices=False)
         basis = basis[values > 1e-9 * values[0]]
-        X, cost = program.symmetric(len(basis)), program.variables(1)
-        cells = basis.shape[1]
-        program.require(np.append(X.ravel(), cost), np.c_[-_squares(basis), np.ones(cells)])
-        costs.append(cost)
-        changes.append(change)
+        X = program.symmetric(len(basis))
+        if public:  # the same pair of cells for all sets
+            columns = basis @ marginal_map(schema, kept)
+            first, second = np.triu_indices(columns.shape[1], 1)
+            moved.append((X.ravel(), _squares(columns[:, first] - columns[:, second])))
+        else:
+            cost = program.variables(1)
+            program.require(np.append(X.ravel(), cost), np.c_[-_squares(basis), np.ones(basis.shape[1])])
+            costs.append(cost)
+            changes.append(change)
         known = {}
         for number, part in enumerate(parts):
             y = basis @ part
@@ -291,7 +299,11 @@ def optimal_worst(workload, centres, unit, caps=None):
                     known[key] = program.variables(1, 1)
                     program.require_semidefinite(X, y[:, None], known[key])
                 variances[number].append(known[key].item())
-    program.require(np.concatenate(costs), -np.array(changes), 1.0)
+    if moved:
+        squares_of_pairs = unit.records_per_person**2 * np.concatenate([s for _, s in moved], axis=1)
+        program.require(np.concatenate([places for places, _ in moved]), -squares_of_pairs, 1.0)
+    else:
+        program.require(np.concatenate(costs), -np.array(changes), 1.0)
     if caps is not None:
         for number, cap in caps:
             if variances[number]:

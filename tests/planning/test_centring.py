@@ -57,7 +57,9 @@ def test_no_centres_nearby_are_clearly_better(name, neighbours):
     for _ in range(4):
         raw = [np.maximum(c.weights * np.exp(0.2 * rng.standard_normal(len(c))), 1e-3) for c in plan.centres]
         others = tuple(Centre(own / own.sum()) for own in raw)
-        assert loss_at(others, workload, budget) >= plan.weighted_loss * (1 - 5e-3)
+        # where a record is replaced, centres are those for adding or removing one
+        near = 5e-3 if neighbours == "add_remove" else 3e-2
+        assert loss_at(others, workload, budget) >= plan.weighted_loss * (1 - near)
 
 
 @st.composite

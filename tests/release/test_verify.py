@@ -350,7 +350,10 @@ def test_the_cost_from_the_file_alone(tmp_path, name, unit):
             change = 4 if length else 0
         total += change * math.prod(squares[number] for _, number in blocks) / Fraction(variance)
     cost = privacy_cost(release.plan)
-    assert total <= cost <= total * (1 + Fraction(1, 2**28))
+    if unit.get("neighbours") == "replace_one":  # two columns differ by at most twice the longest
+        assert total / 4 <= cost <= total * (1 + Fraction(1, 2**24))
+    else:
+        assert total <= cost <= total * (1 + Fraction(1, 2**28))
     assert cost <= Fraction(0.6)
 
 

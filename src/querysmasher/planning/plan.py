@@ -265,7 +265,7 @@ class Plan(Explained):
         if (whole or (alone and not public)) and self.objective == "mean" and not self.workload.has_targets:
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)  # certified for any mechanism
         if public:
-            why = "where a record is replaced, it is known only for plans that measure all queries whole"
+            why = "it is known for add/remove neighbours only, and for plans that measure all queries whole"
             return Limit(None, None, why)
         size, most = dimension(self.workload), limits().limit_dimension
         bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)

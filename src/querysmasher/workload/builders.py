@@ -123,7 +123,7 @@ def sums(
     With default weights, an error of a sum counts relative to the largest number that a record adds to it, as
     an error of a count counts relative to one record. So neither drowns the other.
 
-    >>> from querysmasher import Number
+    >>> from querysmasher import Number, Ordinal
     >>> schema = Schema([Number("income", 0, 200_000, step=100), Ordinal("region", range(3))])
     >>> list(sums(schema, "income", by="region").labels())[0]
     'sum of income and region == 0'
@@ -161,7 +161,7 @@ def means(
         size: a public number of records. Larger groups have smaller errors, and smaller groups larger ones.
         weight: the weight of the sums; the counts have a quarter of it.
 
-    >>> from querysmasher import Number
+    >>> from querysmasher import Number, Ordinal
     >>> schema = Schema([Number("income", 0, 200_000, step=100), Ordinal("region", range(3))])
     >>> means(schema, "income", by="region")
     Workload(6 queries in 2 groups: 1 on 1 attribute, 1 on 2 attributes)

@@ -12,8 +12,8 @@ from tests.builders import COST, LINE_SCHEMA, SPLIT, as_lines, plan_lines
 from tests.reference import check_variances
 from tests.release.tables import check_simulated, exact_release, random_counts
 
-PUBLIC = pytest.param("replace_one", 150, 0.01, 1.006, 1.008, marks=pytest.mark.slow)
-"""With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""
+PUBLIC = pytest.param("replace_one", 150, 0.3, 1.07, 1.07, marks=pytest.mark.slow)
+"""With replace-one neighbours filters are made for cells, not for pairs: within 7% of the optimum."""
 
 
 @pytest.mark.parametrize("family", ["prefix", "range"])

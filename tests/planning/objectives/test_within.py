@@ -216,9 +216,9 @@ def test_the_search_does_not_keep_to_the_choice_of_a_plan_without_targets(monkey
     """Measuring all queries whole is best for the mean, and takes far longer than splitting them."""
     solved = []
 
-    def counted(*arguments):
+    def counted(*arguments, **options):
         solved.append(arguments)
-        return solve_whole(*arguments)
+        return solve_whole(*arguments, **options)
 
     monkeypatch.setattr(candidates, "solve_whole", counted)
     schema = qs.Schema(

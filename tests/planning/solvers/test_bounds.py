@@ -288,7 +288,8 @@ def test_limit_scales_with_the_budget_and_with_records_per_person():
 @pytest.mark.slow
 def test_what_is_too_large_or_unknown_is_said_and_not_guessed(limit_planning):
     workload = qs.all_kway(cube(4, 3), [1, 2], "prefix")
-    replace = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).limit()
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
+    replace = qs.plan(workload, budget, centering="uniform").limit()
     assert (replace.rmse, replace.excess) == (None, None)
     assert "add/remove" in str(replace)
     assert dimension(workload) == 1 + 9 + 27

@@ -64,9 +64,15 @@ class Replan:
             for groups, alpha in self.whole or ()
             if (merged := merged_groups(workload, groups, math.inf)) is not None
         ]
-        split = self._split(without(workload, unsplit), centres, tolerance)
+        split = self._split(self._rest(workload, unsplit), centres, tolerance)
         plan = beside(split, unsplit, workload, self.budget, self.options)
         return replace(plan, tolerance=self.options.tolerance)
+
+    def _rest(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
+        """Return the groups to split: None if there are none, or all follow from what is public."""
+        rest, unit = without(workload, unsplit), self.budget.unit
+        known = unsplit and rest is not None and unit.total_is_public and nothing_in(rest, unit)
+        return None if known else rest
 
     def first(self, workload: Workload, *, centred: bool = True) -> Plan:
         """Plan with the best choice of groups that are measured whole.
@@ -81,7 +87,7 @@ class Replan:
 
     def _beside_whole(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         """Plan with some groups whole; return a plan that can be measured, or why there is none."""
-        rest, tolerance = without(workload, unsplit), self.options.tolerance
+        rest, tolerance = self._rest(workload, unsplit), self.options.tolerance
         if unsplit and rest is not None and (nothing := nothing_in(rest, self.budget.unit)):
             return nothing
 
