@@ -90,7 +90,7 @@ class _Shared(Iterate):
 
 
 def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
-    """Return the prices at the best noise, for add-one-remove-one of a single record."""
+    """Return the prices at the best noise, if one record is replaced."""
     known = [np.full(len(r), 2.0), pairs.largest(r)[1]]
     weights = np.array([0.5, 0.5])
     while True:
