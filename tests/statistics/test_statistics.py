@@ -164,6 +164,18 @@ CASES = {
         lambda r: r.difference(qs.queries(SCHEMA, sex="identity"), qs.where(SCHEMA, "age >= 45")),
         lambda x: by_sex(x, np.ones((4, 3))) - by_sex(x, OLD * np.ones(3)).sum(),
     ),
+    "ratio by group": (
+        lambda r: r.ratio("age >= 45 and income >= 10", "income >= 10", by="sex"),
+        lambda x: by_sex(x, OLD * RICH) / by_sex(x, RICH * np.ones((4, 1))),
+    ),
+    "difference by groups of the predicate": (
+        lambda r: r.difference("age >= 45", "age < 70 or income < 10", by=["sex", "age"]),
+        lambda x: (
+            (x.reshape(SHAPE) * (OLD - np.maximum(np.array([1, 1, 1.0, 0])[:, None], np.array([1.0, 0, 0]))))
+            .sum(axis=2)
+            .ravel()
+        ),
+    ),
     "difference of means": (
         lambda r: r.difference(
             r.mean("age", where="sex == 'F'"), r.mean("age", where="sex == 'M' and income >= 10")
@@ -348,6 +360,11 @@ def test_what_is_refused(refuses):
             lambda: release.ratio(qs.queries(SCHEMA, sex="identity"), qs.queries(SCHEMA, age="identity")),
         ),
         (WorkloadError, "a: expected", lambda: release.difference(3, "age >= 45")),
+        (
+            WorkloadError,
+            "by: expected predicates to group, got a Figures as b",
+            lambda: release.ratio("age >= 45", release.mean("age"), by="sex"),
+        ),
         (
             WorkloadError,
             "a: expected figures of this release",

@@ -192,6 +192,8 @@ def explore(
     'querysmasher answer out "age < 18" "18 <= age < 65" "age >= 65" --level 0.9',
     "querysmasher answer out \"sex in ['F', 'M']\" --json",
     'querysmasher answer out "[hours-per-week] >= 40"',
+    "querysmasher answer out --mean income --by sex",
+    'querysmasher answer out --share "age >= 65" --of "sex == \'F\'"',
 )
 def answer(
     release: ReleasePath,
@@ -200,10 +202,45 @@ def answer(
         typer.Argument(help='What to count: "age >= 18". Without a predicate, list possible queries.'),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="Probability that an interval covers the count without noise.")
+        float, typer.Option(help="Probability that an interval covers the figure without noise.")
     ] = 0.95,
+    mean: Annotated[str | None, typer.Option(metavar="NUMBER", help="The mean of a number.")] = None,
+    total: Annotated[str | None, typer.Option(metavar="NUMBER", help="The sum of a number.")] = None,
+    median: Annotated[str | None, typer.Option(metavar="NUMBER", help="The median of a number.")] = None,
+    quantile: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Quantiles of a number, by default the quartiles.")
+    ] = None,
+    probability: Annotated[
+        list[float] | None, typer.Option(help="With --quantile: a probability such as 0.9. May be repeated.")
+    ] = None,
+    share: Annotated[
+        str | None, typer.Option(metavar="PREDICATE", help="The fraction of records with a predicate.")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="PREDICATE", help="With --share: of which records.")
+    ] = None,
+    difference: Annotated[
+        bool, typer.Option("--difference", help="The count of one predicate minus that of another.")
+    ] = False,
+    ratio: Annotated[
+        bool, typer.Option("--ratio", help="The count of one predicate divided by that of another.")
+    ] = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTRIBUTE", help="Statistics by groups of an attribute. May be repeated."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="PREDICATE", help="Statistics of numbers: among which records.")
+    ] = None,
+    assume: Annotated[
+        str | None,
+        typer.Option(help="Of bins: `midpoint` to let intervals cover the noise only, not places in bins."),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Biased estimates, non-negative and without standard errors.")
+    ] = False,
 ) -> None:
-    """Estimate how many records satisfy a predicate: value, standard error and interval.
+    """Query a release: counts of predicates, or statistics, with standard errors and intervals.
 
     This reads only the release, not the data, and has no privacy cost: ask as often as you like. Predicates
     compare attributes with values and are joined by `and`, `or`, `not`. Strings and dates need quotes, and

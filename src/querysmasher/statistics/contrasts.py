@@ -20,10 +20,11 @@ from itertools import product
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError, explained
+from querysmasher.errors import WorkloadError, as_given, explained
 from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors
 from querysmasher.statistics.quantiles import quantile
 from querysmasher.statistics.ratios import (
+    By,
     apart,
     correlations,
     joint_error,
@@ -32,6 +33,7 @@ from querysmasher.statistics.ratios import (
     share,
     total_of,
 )
+from querysmasher.statistics.selection import Groups
 from querysmasher.statistics.tables import CrossTable, table
 from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
@@ -49,15 +51,16 @@ def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) ->
 
 
 @explained("release.difference('age < 18', 'age >= 65')")
-def difference(source: AnswerSource, a: Operand, b: Operand) -> Figures:  # noqa: D417 - a method of the release
+def difference(source: AnswerSource, a: Operand, b: Operand, by: By = None) -> Figures:  # noqa: D417 - a method
     """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
     Args:
         a: a predicate or a workload, to compare counts; or a result of `mean`, `total_of`, `share`,
             `quantile`, `table` or `difference` of this release, or one entry of such a result.
         b: the same, with as many figures as a, or a single figure.
+        by: grouping attributes, in whose groups the counts of two predicates are compared.
     """
-    return _contrast(source, a, b, "Difference", "-", _difference)
+    return _contrast(source, a, b, by, "Difference", "-", _difference)
 
 
 def _difference(
@@ -76,9 +79,9 @@ def _difference(
 
 
 @explained("release.ratio('age < 18', 'age >= 65')")
-def ratio(source: AnswerSource, a: Operand, b: Operand) -> Figures:
+def ratio(source: AnswerSource, a: Operand, b: Operand, by: By = None) -> Figures:
     """Return a / b, of counts or of other statistics; see `difference`."""
-    return _contrast(source, a, b, "Ratio", "/", ratios_of)
+    return _contrast(source, a, b, by, "Ratio", "/", ratios_of)
 
 
 Contrasting = Callable[[str, tuple[Column, ...], Figures, Figures, Array, str], Figures]
@@ -86,12 +89,14 @@ Contrasting = Callable[[str, tuple[Column, ...], Figures, Figures, Array, str], 
 
 
 def _contrast(
-    source: AnswerSource, a: Operand, b: Operand, what: str, sign: str, contrasting: Contrasting
+    source: AnswerSource, a: Operand, b: Operand, by: By, what: str, sign: str, contrasting: Contrasting
 ) -> Figures:
     """Return one contrast for each figure of a, also for extreme places of the records within bins.
 
     A difference, or a ratio whose denominator does not change its sign, is extreme at these.
     """
+    if by is not None:
+        a, b = _by_group(source, "a", a, by), _by_group(source, "b", b, by)
     left, right = _figures(source, "a", a), _figures(source, "b", b)
     left, right = left.take(range(len(left))), right.take(_matched(left, right))
     title = f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}")
@@ -105,6 +110,17 @@ def _contrast(
     several = left.corners or right.corners
     pairs = product(left.corners or (left,), right.corners or (right,)) if several else ()
     return replace(contrast(left, right), corners=tuple(contrast(*pair) for pair in pairs))
+
+
+def _by_group(source: AnswerSource, name: str, given: object, by: By) -> Figures:
+    """Return how many records of each group satisfy a predicate."""
+    if not isinstance(given, str):
+        raise WorkloadError(
+            f"by: expected predicates to group, got {as_given(given)} as {name}; state the groups of a "
+            "statistic in itself, as in release.mean('income', by='region')"
+        )
+    groups = Groups(source, by, given, name=name)
+    return groups.queries().figures(slice(None), f"Count{groups.words}", groups.columns())
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:

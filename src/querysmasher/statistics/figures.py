@@ -31,6 +31,7 @@ from querysmasher.release.tidy import column_names, frame_of, value_type
 from querysmasher.schema import Schema
 from querysmasher.statistics.reliability import (
     MAX_JOINT,
+    SUPPRESSED,
     THRESHOLDS,
     Rules,
     coefficients,
@@ -339,11 +340,16 @@ class Figures:
         """Iterate over the figures."""
         return (self[index] for index in range(len(self)))
 
-    def _shown(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-        """Return the header, the first figures and the notes as text."""
-        low, high = (array.ravel() for array in self.interval())
+    def shown(
+        self, most: int = SHOWN, level: float = 0.95, rest: str = "to_frame() returns all", **rules: Any
+    ) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+        """Return the header, the first figures and the notes as text; `rest` says where all figures are.
+
+        `rules` are those of `flags`.
+        """
+        low, high = (array.ravel() for array in self.interval(level))
         values, std = self.values.ravel(), self.std.ravel()
-        flags = self.flags().ravel()
+        flags = self.flags(**rules).ravel()
         rows = [
             (
                 *(column.text(i) for column in self.columns),
@@ -352,20 +358,23 @@ class Figures:
                 f"{self.number(low[i], std[i])} to {self.number(high[i], std[i])}",
                 str(flags[i]),
             )
-            for i in range(min(SHOWN, len(self)))
+            if flags[i] != SUPPRESSED
+            else (*(column.text(i) for column in self.columns), "", "", "", SUPPRESSED)
+            for i in range(min(most, len(self)))
         ]
-        header = [*(one_line(column.name) for column in self.columns), "value", "std", "95% interval", "cv"]
-        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else ""
+        interval = f"{100 * level:.10g}% interval"
+        header = [*(one_line(column.name) for column in self.columns), "value", "std", interval, "cv"]
+        more = f"… {len(self) - most:,} more; {rest}" if len(self) > most else ""
         return header, rows, [note for note in (more, self.note) if note]
 
     def __repr__(self) -> str:
         """Show the first figures with their intervals."""
-        header, rows, notes = self._shown()
+        header, rows, notes = self.shown()
         return "\n".join([one_line(self.title), *aligned([header, *rows], words=len(self.columns)), *notes])
 
     def _repr_html_(self) -> str:
         """Show the first figures in a notebook."""
-        header, rows, notes = self._shown()
+        header, rows, notes = self.shown()
         numbers = range(len(self.columns), len(header))
         paragraphs = (element("p", note) for note in notes)
         return notebook(self.title, html_table(header, rows, numbers=numbers), *paragraphs)

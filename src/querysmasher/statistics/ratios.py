@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 
@@ -152,17 +152,33 @@ def places(attribute: Attribute, words: str, assume: str | None) -> tuple[str, b
     return f"{words} {ANYWHERE if assume is None else ASSUMED}", assume is None
 
 
-def _cornered(given: Attribute, middles: Array, figures: Callable[[Array], Figures]) -> tuple[Figures, ...]:
-    """Return figures with all records at the lower, and at the upper, ends of their bins.
+def _of_number(
+    statistic: Callable[[Groups, Attribute, Array, str], Figures],
+    source: AnswerSource,
+    attribute: str,
+    by: By,
+    where: str | None,
+    assume: str | None,
+) -> Figures:
+    """Return a statistic of a number, also with all records at the lower and upper ends of their bins.
 
     If only sums of mid-points were measured, all bins are taken as wide as the widest.
     """
+    given = source.schema[attribute]
+    middles = numbers(given)
+    groups = Groups(source, by, where, attribute)
+    words, anywhere = places(given, MIDPOINTS, assume)
+    note = notes(given, words)
+    figures = statistic(groups, given, middles, note)
+    if not anywhere:
+        return figures
     edges = np.array(given.edges, dtype=float)
+    half = float(np.diff(edges).max()) / 2
     try:
-        return figures(edges[:-1]), figures(edges[1:])
+        corners = [statistic(groups, given, ends, note) for ends in (edges[:-1], edges[1:])]
     except OutsideMeasuredSpaceError:
-        half = float(np.diff(edges).max()) / 2
-        return figures(middles - half), figures(middles + half)
+        corners = [statistic(groups, given, ends, note) for ends in (middles - half, middles + half)]
+    return replace(figures, corners=tuple(corners))
 
 
 @explained("release.mean('age', by='sex')")
@@ -186,13 +202,7 @@ def mean(  # noqa: D417 - a method of the release
         assume: records in a bin count as its mid-point. By default the interval covers any places of the
             records within their bins; with "midpoint" it covers the noise only.
     """
-    given = source.schema[attribute]
-    values = numbers(given)
-    groups = Groups(source, by, where, attribute)
-    note, anywhere = places(given, MIDPOINTS, assume)
-    figures = partial(_mean, groups, given, note=notes(given, note))
-    corners = _cornered(given, values, figures) if anywhere else ()
-    return replace(figures(values), corners=corners)
+    return _of_number(_mean, source, attribute, by, where, assume)
 
 
 def _mean(groups: Groups, given: Attribute, values: Array, note: str) -> Figures:
@@ -217,13 +227,7 @@ def total_of(
     assume: str | None = None,
 ) -> Figures:
     """Return the sum of a number over the records of each group; the arguments are those of `mean`."""
-    given = source.schema[attribute]
-    values = numbers(given)
-    groups = Groups(source, by, where, attribute)
-    note, anywhere = places(given, MIDPOINTS, assume)
-    figures = partial(_total, groups, given, note=notes(given, note))
-    corners = _cornered(given, values, figures) if anywhere else ()
-    return replace(figures(values), corners=corners)
+    return _of_number(_total, source, attribute, by, where, assume)
 
 
 def _total(groups: Groups, given: Attribute, values: Array, note: str) -> Figures:

@@ -178,11 +178,12 @@ class Groups:
         self.words = by_names + (f", among {where.strip()}" if where else "")
         """The end of the title of a statistic, such as " by sex, among age >= 18"."""
 
-    def queries(self, factor: RowFactor) -> Selection:
-        """Return the queries of a factor, whose only axis is `ROWS`, by group."""
+    def queries(self, *factors: RowFactor) -> Selection:
+        """Return the queries of a factor, whose only axis is `ROWS`, by group; without one, count records."""
         schema = self.source.schema
         values = (family_on(schema, name, name, Identity((schema[name].size,))) for name in self.names)
-        return select(self.source, [factor, *values, *self.conditions], (ROWS, *self.names))
+        axes = [axis for factor in factors for axis in factor.axes]
+        return select(self.source, [*factors, *values, *self.conditions], (*axes, *self.names))
 
     def columns(self, repeats: int = 1) -> tuple[Column, ...]:
         """Return what each group is about, each group `repeats` times in a row."""

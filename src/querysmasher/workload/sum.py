@@ -10,7 +10,7 @@ import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError, as_given
+from querysmasher.errors import Remedy, WorkloadError, as_given
 from querysmasher.workload.joint import Rows
 
 
@@ -30,7 +30,8 @@ def numbers(attribute: Attribute) -> Array:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
         raise WorkloadError(
             f"attribute: expected a number, a binned attribute, or an ordinal one with numbers as values; "
-            f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
+            f"{attribute.name!r} is {what}",
+            Remedy(f"ask release.table({attribute.name!r}) for its counts", "ask for its counts"),
         )
     values = np.array(listed, dtype=float)
     if not np.isfinite(values).all():
