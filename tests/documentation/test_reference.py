@@ -16,6 +16,7 @@ from querysmasher.spec import read_codebook, read_spec
 from querysmasher.spec.schemas import ATTRIBUTES
 from querysmasher.spec.sections import SECTIONS
 from querysmasher.spec.workloads import WORKLOADS
+from querysmasher.statistics.statistic import KINDS
 from tests.documentation.pages import DOCS, blocks, run_commands
 
 ROOT = Path(querysmasher.__file__).parent
@@ -143,6 +144,9 @@ def test_nothing_is_left_out():
     for model in WORKLOADS.values():
         for key in model.model_fields:
             assert f"`{key}`" in COMMANDS
+    for kind, keys in KINDS.items():
+        for word in (kind, *(key for listed in keys for key in listed)):
+            assert f"`{word}`" in COMMANDS
     for name, section in SECTIONS.items():
         for key in section.model_fields:
             assert f"`{key}`" in COMMANDS if name == "budget" else f"`{name}.{key}`" in COMMANDS

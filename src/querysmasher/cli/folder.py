@@ -29,11 +29,20 @@ from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
 from querysmasher.progress import Bar
-from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
+from querysmasher.release.outputs import (
+    DESCRIPTION,
+    ERRORS,
+    PAGE,
+    PLAN,
+    RELEASE,
+    SUMMARY,
+    is_statistic,
+    tables,
+)
 from querysmasher.release.release import Release
 
 KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables()}
-"""The files a release folder can have."""
+"""The files a release folder can have, beside those of statistics."""
 
 MARK = "unfinished-"
 
@@ -231,7 +240,7 @@ def check_folder(path: Path, force: bool) -> None:
         check_free(path, force)
         return
     names = sorted(p.name for p in path.iterdir())
-    stranger = next((name for name in names if name not in KNOWN), None)
+    stranger = next((name for name in names if not (name in KNOWN or is_statistic(name))), None)
     if stranger is not None:
         raise FileError(
             f"{str(path)!r} contains {stranger!r}, which is not part of a release; choose another folder"

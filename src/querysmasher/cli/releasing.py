@@ -29,12 +29,14 @@ from querysmasher.release.outputs import (
     ESTIMATES,
     PLAN,
     RELEASE,
+    STATISTIC,
     SUMMARY,
 )
 from querysmasher.release.release import Release
 from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
-from querysmasher.release.writing import document
+from querysmasher.release.writing import document, write_statistic
 from querysmasher.spec import Spec
+from querysmasher.statistics.reliability import Rules
 
 SPENT = (
     "Every measurement spends the budget again. Privacy loss adds up across releases about the same people, "
@@ -59,6 +61,11 @@ def _run(
     """Measure a table, as planned or by exploring it, and write the folder."""
     explores = name == "explore"
     read = opened(spec).buying(error_share)
+    if explores and read.statistics:
+        raise SpecError(
+            f"{read.path.name}: statistics: expected none to explore, got {len(read.statistics)}; what "
+            "is measured is not known in advance: `querysmasher answer` shows statistics afterwards"
+        )
     if explores and read.least:
         raise SpecError(f"{read.path.name}: budget: expected an amount to explore a table, got least = true")
     folder, form = out or read.folder, read.output.answers if answers is None else answers
@@ -128,7 +135,7 @@ def _stored(path: Path, read: Spec) -> Plan:
     if not same or not read.fits(stored.budget):
         what = "budget" if same else "workload"
         raise PlanError(f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again")
-    return stored
+    return read.checked(stored)
 
 
 def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Release]:
@@ -138,6 +145,7 @@ def _left_over(path: Path, read: Spec, explores: bool) -> tuple[Plan | None, Rel
     same = {
         "workload": was_explored == explores and (measured.asked or measured.workload) == read.workload,
         "budget": read.fits(measured.plan.budget),
+        "list of [[statistics]]": measured.statistics == read.statistics,
         "noise": measured.noise.name == read.measuring.noise,
         "person": measured.person == read.measuring.person,
         "policy for unknown values": measured.counted.unknown in (None, read.measuring.unknown),
@@ -180,6 +188,12 @@ def _finish(
             estimate.write(estimate.workload, draft.folder / names[-1])
         csv.write_csv(estimate.errors().to_frame(), draft.folder / ERRORS)
         names.append(ERRORS)
+    rules = Rules(read.output.thresholds, read.output.suppress)
+    for statistic in measured.statistics:
+        names.append(f"{STATISTIC}{statistic.name}.{'csv' if form == 'none' else form}")
+        write_statistic(measured, statistic, draft.folder / names[-1], read.output.level, rules)
+    if DESCRIPTION not in names and (draft.folder / DESCRIPTION).is_file():
+        names.append(DESCRIPTION)
     summary["digests"] = digests(draft.folder)
     (draft.folder / SUMMARY).write_bytes(document(summary))
     draft.publish()

@@ -31,10 +31,11 @@ from querysmasher.formats import format_of
 from querysmasher.formats.tabular import expanded
 from querysmasher.formats.workbook import WITHIN
 from querysmasher.formatting import count, read_json
-from querysmasher.release.outputs import ANSWERS, DESCRIPTION, tables
+from querysmasher.release.outputs import ANSWERS, DESCRIPTION, STATISTIC, tables
 from querysmasher.release.release import Release
-from querysmasher.release.writing import as_computed, document, software, write_answers
+from querysmasher.release.writing import as_computed, document, software, write_answers, write_statistic
 from querysmasher.statistics.reliability import Rules
+from querysmasher.statistics.statistic import Statistic
 from querysmasher.workload.workload import Group
 
 OK, FAILED, OPEN, NOT_CHECKED = "passed", "FAILED", "not verified", "not checked"
@@ -188,6 +189,31 @@ def adopting(given: Path) -> Callable[..., list[Array]]:
     return adopted
 
 
+def adopting_figures(given: Path) -> Callable[[Any], Any]:
+    """Return a function that does for the table of a statistic what `adopting` does for answers.
+
+    The ends of its intervals do not follow from value and standard error, so all its numbers may differ.
+    """
+    columns: Mapping[str, Any] = {}
+    with suppress(*UNREADABLE):
+        columns, _ = format_of(given).read(given)
+    stored = {name.rpartition(WITHIN)[2]: column for name, column in columns.items()}
+
+    def adopted(table: Any) -> Any:
+        made = table
+        errors, _ = _numbers(table["std"])
+        for name in NUMERIC:
+            wanted, missing = _numbers(table[name])
+            with suppress(*UNREADABLE):
+                known, absent = _numbers(stored[name])
+                same = _close(known, wanted, np.abs(wanted) if name == "cv" else errors) & ~absent
+                column = pa.array(np.where(same, known, wanted), mask=missing)
+                made = made.set_column(made.column_names.index(name), name, column)
+        return made
+
+    return adopted
+
+
 def difference(given: Path, expected: Path) -> str:
     """Return where the contents of two files differ, or nothing if they do not.
 
@@ -234,13 +260,15 @@ def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterat
 
     Level, thresholds and suppression are those that the description states.
     """
-    files = [folder / name for name in tables() if name in there]
+    named = {f"{STATISTIC}{statistic.name}": statistic for statistic in release.statistics}
+    files = [folder / name for name in tables(s.name for s in release.statistics) if name in there]
     described = DESCRIPTION in there and bool(files)
     stated, wrong = _package(folder / DESCRIPTION) if described else ({}, "")
     with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
         for file in files:
-            source = release if file.name.startswith(ANSWERS) else release.estimate()
-            yield _checked(source, file, stated, Path(made))
+            stem = file.name.partition(".")[0]
+            source = named.get(stem) or (release if stem == ANSWERS else release.estimate())
+            yield _checked(release, source, file, stated, Path(made))
         if wrong:
             yield Finding(DESCRIPTION, FAILED, wrong)
         elif described and not all((Path(made) / file.name).is_file() for file in files):
@@ -249,11 +277,22 @@ def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterat
             yield _description(stated, folder, Path(made))
 
 
-def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any], made: Path) -> Finding:
+def _checked(
+    release: Release,
+    source: Release | Estimate | Statistic,
+    file: Path,
+    package: Mapping[str, Any],
+    made: Path,
+) -> Finding:
     """Write one file again: if its bytes differ, with its own numbers where these differ by rounding only."""
-    what = "answers and standard errors" if isinstance(source, Release) else "estimates"
-    words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
-    fresh, workload = made / file.name, source.workload
+    what, fresh = (
+        "answers and standard errors" if isinstance(source, Release) else "estimates",
+        made / file.name,
+    )
+    if isinstance(source, Statistic):
+        words = "its figures follow from the noisy numbers"
+    else:
+        words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
     described = [part for part in package.get("resources", []) if part.get("path") == file.name]
     stated = described[0].get("querysmasher") if described else {}
     try:
@@ -261,11 +300,15 @@ def _checked(source: Release | Estimate, file: Path, package: Mapping[str, Any],
             raise FileError(f"{DESCRIPTION} does not say how {file.name!r} was written")
         for again in (False, True):
             adopted = adopting(file) if again else as_computed
-            if isinstance(source, Release):
-                rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
-                write_answers(source, workload, fresh, False, stated.get("level", 0.95), rules, adopted)
+            rules = Rules(**{key: stated[key] for key in ("thresholds", "suppress") if key in stated})
+            level = stated.get("level", 0.95)
+            if isinstance(source, Statistic):
+                with_own = adopting_figures(file) if again else None
+                write_statistic(release, source, fresh, level, rules, with_own)
+            elif isinstance(source, Release):
+                write_answers(source, source.workload, fresh, False, level, rules, adopted)
             else:
-                write_estimates(source, workload, fresh, False, adopted)
+                write_estimates(source, source.workload, fresh, False, adopted)
             if same_bytes(file, fresh):
                 return Finding(file.name, OK, words)
     except MissingExtraError as error:

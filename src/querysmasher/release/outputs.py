@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from querysmasher.formats import endings
 
 RELEASE, PLAN, SUMMARY, DESCRIPTION = "release.qs", "plan.qs", "summary.json", "datapackage.json"
 ANSWERS, ESTIMATES, ERRORS, PAGE = "answers", "estimates", "errors.csv", "report.html"
+STATISTIC = "statistic-"
+"""What the names of files of statistics begin with."""
 
 
-def tables() -> list[str]:
-    """Return the files of answers and estimates that a folder can have, in order."""
-    return [f"{stem}{ending}" for stem in (ANSWERS, ESTIMATES) for ending in endings()]
+def tables(statistics: Iterable[str] = ()) -> list[str]:
+    """Return the files of answers, estimates and named statistics that a folder can have, in order."""
+    stems = (ANSWERS, ESTIMATES, *(f"{STATISTIC}{name}" for name in statistics))
+    return [f"{stem}{ending}" for stem in stems for ending in endings()]
+
+
+def is_statistic(file: str) -> bool:
+    """Return whether a file has a name that a file of a statistic can have."""
+    ending = "|".join(map(re.escape, endings()))
+    return re.fullmatch(rf"{STATISTIC}[A-Za-z0-9_-]{{1,60}}({ending})", file) is not None

@@ -46,6 +46,7 @@ from querysmasher.schema import Schema
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
+from querysmasher.statistics.statistic import Statistic
 from querysmasher.statistics.tables import cells
 from querysmasher.workload.builders import as_workload, check_workload, queries
 from querysmasher.workload.hierarchy import Coarsening
@@ -110,6 +111,8 @@ class Release(Statistical, Explained):
     """Who publishes the release, when, from which data."""
     asked: Workload | None = None
     """The workload to estimate, if the plan was meant for estimates of more than it measures."""
+    statistics: tuple[Statistic, ...] = ()
+    """What files and pages show beside the counts."""
     exploration: Exploration | None = None
     """The phases of a release by `explore`, or by `measure` in several phases; None if there was one."""
     _model: Model | None = field(default=None, init=False)

@@ -43,6 +43,7 @@ from querysmasher.release.provenance import (
 )
 from querysmasher.release.reconstruction import LoadedStore, repeats
 from querysmasher.release.release import Release
+from querysmasher.statistics.statistic import read_statistics
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 LARGEST_VARIANCE = 2**101
@@ -70,6 +71,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "provenance": release.provenance.to_json(),
         "asked": None if release.asked is None else workload_to_data(release.asked),
         "noise": asdict(release.noise),
+        "statistics": [statistic.to_json() for statistic in release.statistics],
         "person": release.person,
         "counted": release.counted.to_data(),
         "exploration": None if release.exploration is None else release.exploration.to_data(),
@@ -139,6 +141,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
         counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
         provenance=Provenance.from_json(data.get("provenance", {})),
         asked=estimated,
+        statistics=read_statistics(items(data.get("statistics", []))),
         exploration=exploration_from_data(data.get("exploration"), plan, noise.distribution),
     )
     check_release(release)

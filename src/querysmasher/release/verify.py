@@ -192,7 +192,7 @@ def _folder(release: Release, folder: Path) -> Iterator[Finding]:
         yield planned
     checks = {ERRORS: check_errors, PAGE: check_page}
     yield from (check(release, folder / name) for name, check in checks.items() if name in there)
-    yield from _others(folder, there, stated)
+    yield from _others(release, folder, there, stated)
 
 
 def summary_of(release: Release) -> dict[str, Any]:
@@ -210,6 +210,7 @@ def summary_of(release: Release) -> dict[str, Any]:
         "ledger": None if release.entry is None else release.entry.to_data(),
         "integer_plan_digest": plan_digest(release.plan),
         "queries": release.workload.query_count,
+        **({"statistics": [s.to_json() for s in release.statistics]} if release.statistics else {}),
         "schema": release.plan.schema.to_json(),
     }
 
@@ -443,10 +444,13 @@ def _digests(folder: Path, stated: Mapping[str, str]) -> Finding:
     return Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
 
 
-def _others(folder: Path, there: Sequence[str], stated: Mapping[str, str]) -> Iterator[Finding]:
+def _others(
+    release: Release, folder: Path, there: Sequence[str], stated: Mapping[str, str]
+) -> Iterator[Finding]:
     """Name everything that no check looks at, and files that the summary does not name."""
-    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *tables()}
-    if any(name in tables() for name in there):
+    of_figures = tables(statistic.name for statistic in release.statistics)
+    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *of_figures}
+    if any(name in of_figures for name in there):
         known.add(DESCRIPTION)  # else it describes nothing
     kinds = {Path.is_symlink: " (a link)", Path.is_dir: " (a folder)", Path.is_file: ""}
     strangers = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from querysmasher.formatting import escaped, one_line, read_json
 from querysmasher.progress import Bar
 from querysmasher.release.outputs import DESCRIPTION
 from querysmasher.release.release import Release
-from querysmasher.release.tidy import FROM, LABEL, TO, AttributeColumns, Tidy
+from querysmasher.release.tidy import ABOUT, FROM, LABEL, TO, AttributeColumns, Tidy, column_names
+from querysmasher.schema import Schema
 from querysmasher.statistics.reliability import Rules, checked_level
+from querysmasher.statistics.statistic import Statistic
 from querysmasher.workload.workload import Group, Workload
 
 STANDARD = "https://datapackage.org/profiles/2.0/datapackage.json"
@@ -45,6 +48,25 @@ COLUMNS = {
     "flag": "Range of the coefficient of variation{suppressed}.",
 }
 """What the columns mean that are not attributes; braces stand for what the user chose."""
+
+FIGURES = {
+    "table": "The statistic.",
+    "value": "The figure, of the records{counted}, computed from noisy counts.",
+    "std": "Standard error of the figure for the noise; to first order if it is a ratio or a quantile.",
+    "low": "Lower end of the {level}confidence interval.",
+    "high": "Upper end of the {level}confidence interval.",
+    "probability": "The fraction of the records up to the quantile.",
+    "a": "The first figure that is compared.",
+    "b": "The second figure that is compared.",
+    "flag": "Range of the coefficient of variation{suppressed}, or unreliable: no interval holds.",
+}
+"""What the columns of a statistic mean, where it differs from those of answers."""
+
+GROUP = "The group; missing: all values."
+COMPARED = "What the figure is about."
+
+TYPES = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
+"""The names of types in the standard."""
 
 SINGLE = "The value that is counted, or the last of all values up to it (see kind); missing: all values."
 SEVERAL = (
@@ -105,7 +127,74 @@ def write_tables(
             for table in tidy.tables(group, *adopted(group, *computed)):
                 write(table)
             bar.advance()
-    _write_description(Path(path), form, tidy, source, sheets)
+    fields = partial(fields_of, tidy, source, nan=form.has_nan)
+    _write_description(Path(path), form, fields, source, sheets)
+
+
+def write_statistic(
+    release: Release,
+    statistic: Statistic,
+    path: str | os.PathLike[str],
+    level: float = 0.95,
+    rules: Rules | None = None,
+    adopted: Callable[[Any], Any] | None = None,
+) -> None:
+    """Write one row per figure of a statistic, and a description beside the file.
+
+    `adopted` may change the numbers of the table.
+    """
+    form, rules = format_of(path), rules or Rules()
+    form.check()
+    figures = statistic.of(release)
+    frame = figures.to_frame("pyarrow", level, thresholds=rules.thresholds, suppress=rules.suppress)
+    names = [form.safe(name) for name in column_names(frame.column_names, (ABOUT[0],))]
+    columns = [
+        pa.array([None if v is None else form.safe(v) for v in column.to_pylist()], pa.string())
+        if column.type == pa.string()
+        else column
+        for column in frame.columns
+    ]
+    title = pa.array([form.safe(one_line(figures.title))] * len(frame), pa.string())
+    table = pa.table([title, *columns], [ABOUT[0], *names])
+    source = {**about(release, checked_level(level), rules), "statistic": statistic.to_json()}
+    if figures.note:
+        source["note"] = figures.note
+    with replacing(path) as temporary, form.write(temporary, table.schema, source) as (write, sheets):
+        write(table if adopted is None else adopted(table))
+
+    def fields(only: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Describe the columns in `only`."""
+        about = [column.name for column in figures.columns]
+        return [
+            _figure_field(field, dict(zip(names, about, strict=False)), release.schema, source, form.has_nan)
+            for field in table.schema
+            if only is None or field.name in only
+        ]
+
+    words = {"title": figures.title, **({"description": figures.note} if figures.note else {})}
+    _write_description(Path(path), form, fields, source, sheets, words)
+
+
+def _figure_field(
+    field: Any, about: Mapping[str, str], schema: Schema, source: Mapping[str, Any], nan: bool
+) -> dict[str, Any]:
+    """Describe a column of a statistic; `about` has what the first columns are about, by their names."""
+    kind = TYPES.get(field.type, "string")
+    described: dict[str, Any] = {"name": field.name, "type": kind}
+    name = about.get(field.name)
+    if name is None:
+        described["description"] = (COLUMNS | FIGURES)[field.name].format(**_words(source))
+    elif name in schema.names and name not in FIGURES:
+        attribute = schema[name]
+        described["title"] = name if attribute.title is None else attribute.title
+        described["description"] = " ".join(filter(None, [attribute.description, GROUP]))
+        if attribute.unit is not None:
+            described["unit"] = attribute.unit
+    else:
+        described["description"] = FIGURES.get(name, COMPARED)
+    if nan and kind in ("integer", "number"):
+        described["missingValues"] = ["", "nan"]
+    return described
 
 
 def software(*libraries: str) -> str:
@@ -131,7 +220,12 @@ def about(release: Release, level: float | None = None, rules: Rules | None = No
 
 
 def _write_description(
-    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
+    path: Path,
+    form: Format,
+    fields: Callable[[Collection[str] | None], list[dict[str, Any]]],
+    source: Mapping[str, Any],
+    sheets: Mapping[str, Sequence[str]],
+    words: Mapping[str, str] | None = None,
 ) -> None:
     """Describe a file of answers, or each sheet of a workbook, in the `datapackage.json` of its folder.
 
@@ -155,10 +249,12 @@ def _write_description(
     parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
     for number, (sheet, columns) in enumerate(parts, 1):
         dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
-        fields = fields_of(tidy, source, columns, nan=form.has_nan)
         name = _slug(path.name if sheet is None else f"{path.name}-{number}-{sheet}")
-        described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
-        resources.append({"name": name, **common, **dialect, **described})
+        described = {
+            "schema": {"fields": fields(columns), "missingValues": [""]},
+            "querysmasher": dict(source),
+        }
+        resources.append({"name": name, **(words or {}), **common, **dialect, **described})
     contact = source.get("contact")
     publisher = {"title": source.get("organisation", contact), "roles": ["publisher"]}
     if contact:
@@ -218,18 +314,12 @@ def fields_of(
         for role, name in zip(columns.roles, columns.names, strict=True)
     }
     meanings = {**COLUMNS, **tidy.meanings}
-    level, above = about.get("level"), about.get("suppress")
-    words = {
-        "level": "" if level is None else f"{100 * level:.6g}% ",
-        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
-        "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
-    }
-    types = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
+    words = _words(about)
     fields = []
     for field in tidy.schema:
         if only is not None and field.name not in only:
             continue
-        kind = types.get(field.type, "string")
+        kind = TYPES.get(field.type, "string")
         described: dict[str, Any] = {"name": one_line(field.name), "type": kind}
         if field.name in given:
             described |= _attribute(*given[field.name], kind)
@@ -239,6 +329,16 @@ def fields_of(
             described["missingValues"] = ["", "nan"]
         fields.append(described)
     return fields
+
+
+def _words(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return what stands for the braces of descriptions; `about` states level and suppression."""
+    level, above = about.get("level"), about.get("suppress")
+    return {
+        "level": "" if level is None else f"{100 * level:.6g}% ",
+        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
+        "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
+    }
 
 
 def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any]:

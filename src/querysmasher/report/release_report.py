@@ -77,7 +77,9 @@ def release_page(release: Release, title: str, estimate: Estimate | None = None)
     answers, listed_of = planned_answers(release)
     out, records = release.counted.left_out, total(release)
     listed = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
+    stated = [("statistics", "Statistics", _statistics(release))] if release.statistics else []
     sections = [
+        *stated,
         ("tables", "Tables", _tables(release, shown, deep, left_out)),
         *([("answers", "Other planned queries", markup("answers", listed=listed))] if answers else []),
         *([] if out is None else [("left-out", "What was left out", _left_out(out))]),
@@ -164,6 +166,26 @@ def _tables(release: Release, shown: Sequence[Table], deep: Sequence[Table], lef
     )
 
 
+def _statistics(release: Release) -> Html:
+    """Show the figures of all statistics, with their titles, notes and intervals."""
+    said: list[object] = [
+        markup(
+            "statistics",
+            covered=""
+            if release.counted.is_whole
+            else " of the records that were counted, not of all records",
+        )
+    ]
+    for statistic in release.statistics:
+        figures = statistic.of(release)
+        header, rows, notes = figures.shown(ROWS, rest="the file of this statistic has all")
+        about = len(figures.columns)
+        numbers = range(about, len(header) - 1)
+        body = scrolling(table([*header[:-1], "flag"], rows, numbers=numbers))
+        said += [element("h3", figures.title), body, *(element("p", n, class_="note") for n in notes)]
+    return join(said)
+
+
 def _left_out(out: LeftOut) -> Html:
     """Say how many records were left out, and how many persons have records left out, by bin."""
     said = [element("p", out.words())]
@@ -224,6 +246,9 @@ def _distinct(labels: Sequence[str]) -> list[str]:
 
 ESTIMATE_CELLS = 60_000
 """Maximum number of cells of all estimated tables that are shown; smaller tables come first."""
+
+ROWS = 200
+"""Maximum number of figures of a statistic that are shown."""
 
 LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""

@@ -96,6 +96,7 @@ class File(Section):
     codebook: str | None = path
     attributes: list[Any] | None = Field(default=None, alias="schema", description="[[schema]] tables")
     workload: list[Any] = Field(description="[[workload]] tables", min_length=1)
+    statistics: list[Any] = Field(default=[], description="[[statistics]] tables")
     budget: dict[str, Any] = Field(description="a [budget] table")
     data: dict[str, Any] = Field(default={}, description="a [data] table")
     plan: dict[str, Any] = Field(default={}, description="a [plan] table")

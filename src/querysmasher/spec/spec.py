@@ -42,7 +42,9 @@ from querysmasher.spec.sections import (
     OutputSection,
     PlanSection,
 )
+from querysmasher.spec.spec_statistics import build_statistics, check_planned
 from querysmasher.spec.workloads import SpecEntry, build_entries
+from querysmasher.statistics.statistic import Statistic
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ class Spec:
     about: AboutSection = field(default_factory=AboutSection)
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
+    statistics: tuple[Statistic, ...] = ()
+    """What files and the page show beside the counts."""
     estimate: EstimateSection | None = None
     """How to write estimates beside the answers; None for no estimates."""
 
@@ -156,9 +160,14 @@ class Spec:
         options = self.planning.model_dump(exclude=only_of_amounts if self.least else None)
         options |= {"max_records": self.measuring.max_records, "progress": progress}
         if not self.least:
-            return plan(self.workload, self.budget, **options)
+            return self.checked(plan(self.workload, self.budget, **options))
         unit = {name: getattr(self.budget.unit, name) for name in ("neighbours", "records_per_person")}
-        return least_budget(self.workload, **unit, **options)
+        return self.checked(least_budget(self.workload, **unit, **options))
+
+    def checked(self, planned: Plan) -> Plan:
+        """Return a plan; refuse it if the statistics do not follow from what it measures."""
+        check_planned(self.statistics, planned, self.path.name)
+        return planned
 
     def fits(self, budget: Budget) -> bool:
         """Return whether a plan's budget is the spec's; a least budget is found by planning again."""
@@ -176,7 +185,9 @@ class Spec:
 
         budget = planned.budget if self.least else self.budget
         options = self._options(seed, progress)
-        return measure(planned, data, budget=budget, error_share=self.error_share, **options)
+        planned = self.checked(planned)
+        release = measure(planned, data, budget=budget, error_share=self.error_share, **options)
+        return replace(release, statistics=self.statistics) if self.statistics else release
 
     @scrubbed
     def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
@@ -250,6 +261,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         source = _source(data_section, path, findings)
     schema = _with_missing(_schema(file, path, findings), data_section, findings)
     entries = build_entries(file.workload, schema, path.parent, findings)
+    statistics = build_statistics(file.statistics, schema, findings)
     if planning is not None:
         _check_plan(planning, schema, findings)
     if budget is not None and measuring is not None:
@@ -259,9 +271,21 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         _check_least(planning, entries, findings)
     findings.finish()
     assert schema and budget  # noqa: S101, PT018 - finish has raised
-    estimate, least = None if file.estimate is None else estimate, unit.least
+    least = unit.least
     return Spec(
-        path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
+        path,
+        schema,
+        entries,
+        budget,
+        planning,
+        measuring,
+        source,
+        output,
+        ledger,
+        about,
+        least,
+        statistics,
+        None if file.estimate is None else estimate,
     )
 
 

@@ -1,0 +1,79 @@
+"""The [[statistics]] tables of a spec: what a release could not answer is refused before it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import QuerySmasherError, SpecError
+from querysmasher.planning.plan import Plan
+from querysmasher.release.answers import Answers
+from querysmasher.schema import Schema
+from querysmasher.spec.findings import Findings, within, written
+from querysmasher.statistics.contrasts import Statistical
+from querysmasher.statistics.statistic import KINDS, Statistic, read_statistics
+from querysmasher.workload.builders import as_workload
+from querysmasher.workload.workload import Group, Workload
+
+
+class Expected(Statistical):
+    """Answers of 1 to whatever a plan, or without one any plan on a schema, can answer."""
+
+    def __init__(self, schema: Schema, plan: Plan | None = None) -> None:
+        """Take a schema and perhaps a plan."""
+        self.workload = Workload(schema, (Group((), ()),))
+        self._plan = plan
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
+        """Return 1 for every query, with the standard error that is expected."""
+        wanted = self.workload if workload is None else as_workload(self.schema, workload)
+        values = np.ones(wanted.query_count)
+        return Answers(
+            wanted, values, values if self._plan is None else np.sqrt(self._plan.variances(wanted))
+        )
+
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return zeros: no statistic is refused because of them."""
+        return np.zeros((len(workload), len(workload if other is None else other)))
+
+
+def build_statistics(
+    tables: Sequence[object], schema: Schema | None, findings: Findings
+) -> tuple[Statistic, ...]:
+    """Return the statistics of the tables, or record their problems; without a schema, only check keys."""
+    stated = []
+    for number, table in enumerate(tables):
+        here = ("statistics", number)
+        if not isinstance(table, Mapping):
+            findings.add(here, "expected a table with a kind")
+        elif findings.choice(table, "kind", KINDS, here):
+            needed, more = KINDS[table["kind"]]
+            with findings.at(here, {*table, *needed, *more}):
+                statistic = Statistic.read(table, str(number + 1))
+                stated.append(table)
+                if schema is not None:
+                    _try(statistic, Expected(schema))
+    with findings.at(("statistics",)):
+        return read_statistics(stated)
+    return ()
+
+
+def _try(statistic: Statistic, source: Expected) -> None:
+    """Refuse a statistic that no release has; errors in its operands name these."""
+    for key, operand in statistic.arguments.items():
+        if isinstance(operand, Statistic):
+            with within(key):
+                _try(operand, source)
+    statistic.of(source)
+
+
+def check_planned(statistics: Sequence[Statistic], plan: Plan, file: str) -> None:
+    """Refuse statistics that do not follow from what a plan measures."""
+    for number, statistic in enumerate(statistics):
+        try:
+            statistic.of(Expected(plan.workload.schema, plan))
+        except QuerySmasherError as error:
+            where = written(("statistics", number))
+            raise SpecError(f"{file}: {where}: {error.for_spec()}") from None
