@@ -68,7 +68,8 @@ def attributes(draw, name, max_size=5):
     missing = draw(st.sampled_from([None, None, None, "missing"])) if size > 1 else None
     size -= missing is not None
     if kind is qs.Binned:
-        return qs.Binned(name, edges=[10 * i for i in range(size + 1)], missing=missing)
+        step = draw(st.sampled_from([None, 1, 10]))
+        return qs.Binned(name, edges=[10 * i for i in range(size + 1)], step=step, missing=missing)
     if kind is qs.Categorical:
         return qs.Categorical(name, [f"v{i}" for i in range(size)], missing=missing)
     if kind is qs.Number and size > 1:

@@ -4,6 +4,8 @@ import json
 import math
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -101,6 +103,40 @@ BESIDE = [
     (qs.Cyclic("x", range(3), missing="missing"), (0, 1, 2, "missing")),
     (qs.Binned("x", edges=[0, 10, math.inf], missing="missing"), ("[0, 10)", "[10, inf]", "missing")),
 ]
+
+
+STEPPED = [
+    qs.Binned("x", edges=[0, 10, 25], step=1),
+    qs.Binned("x", edges=[-math.inf, 0.3, 0.4, 0.7, math.inf], step=0.1, missing="m"),
+    qs.Binned("x", edges=[-5, -2.5, 0], step=2.5),
+]
+
+
+@pytest.mark.parametrize("attribute", STEPPED)
+def test_numbers_in_bins_are_rounded_to_the_step(attribute):
+    """Each multiple of the step is in the bin that has it, also if it is given as a float nearby."""
+    finite = [Fraction(repr(edge)) for edge in attribute.edges if math.isfinite(edge)]
+    step = Fraction(repr(attribute.step))
+    for k in range(-3, int((finite[-1] - finite[0]) / step) + 4):
+        exact = finite[0] + k * step
+        bins = [i for i, (a, b) in enumerate(pairwise(attribute.edges)) if a <= float(exact) < b]
+        expected = bins[0] if bins else len(attribute.edges) - 2 if exact == finite[-1] else -1
+        near = [float(exact + part * step) for part in (Fraction(-49, 100), 0, Fraction(49, 100))]
+        assert attribute.indexes(np.array(near)).tolist() == [expected] * 3
+        low, high = attribute.ends
+        assert expected < 0 or low[expected] - 1e-12 <= float(exact) <= high[expected] + 1e-12
+    assert attribute_from_json(json.loads(json.dumps(attribute.to_json()))) == attribute
+    assert f"step={attribute.step}" in repr(attribute)
+    assert attribute.rules[0].startswith(f"numbers are rounded to multiples of {attribute.step} from ")
+    assert attribute != qs.Binned("x", edges=attribute.edges, missing=attribute.missing)
+
+
+def test_edges_between_two_steps_are_refused(refuses):
+    with refuses(SchemaError, ValueError, "edges of attribute 'x'", "0 plus a multiple of step = 2", "got 5"):
+        qs.Binned("x", edges=[0, 4, 5], step=2)
+    for step in (0, -1, "1", True, math.inf, [1]):
+        with refuses(SchemaError, ValueError, "'x'"):
+            qs.Binned("x", edges=[0, 4, 5], step=step)
 
 
 @pytest.mark.parametrize(

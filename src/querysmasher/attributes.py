@@ -130,6 +130,8 @@ class Attribute:
     natural_family: ClassVar[str] = "identity"
     edges: ClassVar[Sequence[float] | None] = None
     """The edges of bins, or None if values are not bins of a number."""
+    step: ClassVar[float | None] = None
+    """The distance between neighbouring numbers, or None if it is not stated."""
     is_computed: ClassVar[bool] = False
     """Whether values are computed from numbers by `indexes`, rather than matched with a list."""
     other: ClassVar[Label | None] = None
@@ -222,10 +224,21 @@ class Attribute:
         return len(self.values) - len(self.beside)
 
     @property
+    def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The lowest and the highest number of each bin."""
+        raise NotImplementedError
+
+    @property
+    def rounding(self) -> str:
+        """How numbers become values of a grid, in words; nothing if there is none."""
+        return ""
+
+    @property
     def rules(self) -> tuple[str, ...]:
         """What stands for values other than the listed ones, in words."""
         stated = {"unlisted": self.other, "missing": self.missing}
-        return tuple(f"{what} values count as {v}" for what, v in stated.items() if v is not None)
+        counted = (f"{what} values count as {v}" for what, v in stated.items() if v is not None)
+        return tuple(filter(None, [self.rounding, *counted]))
 
     def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the index of the value of each number, or -1 where it has none."""
@@ -372,12 +385,18 @@ class Binned(Attribute, family="prefix"):
     A bin contains its left edge but not its right edge; the last bin contains both. The first edge may be
     `-inf` and the last one `inf`. Means over such open-ended bins are refused.
 
+    With `step`, numbers are multiples of it above an edge, as the integers are with `step=1`; others are
+    rounded to the nearest. Means and quantiles then know that the bin [0, 10) ends with 9.
+
     >>> Binned("income", edges=[0, 10, 25]).labels
     ('[0, 10)', '[10, 25]')
+    >>> Binned("age", edges=[0, 10, 25], step=1).ends[1]
+    array([ 9., 25.])
     """
 
     values: Sequence[Label] = field(init=False, default=())
     edges: Sequence[float] = ()  # type: ignore[misc]  # here it is a field
+    step: float | None = field(default=None, kw_only=True)  # type: ignore[misc]  # here it is a field
 
     is_computed: ClassVar[bool] = True
 
@@ -400,15 +419,51 @@ class Binned(Attribute, family="prefix"):
             raise _invalid(self.name, why, "edges")
         if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
             raise _invalid(self.name, f"expected increasing numbers, got {list(edges)!r}", "edges")
+        self._check_step(inner)
         closing = ")" * (len(edges) - 2) + "]"
         bins = [f"[{a}, {b}{end}" for a, b, end in zip(edges, edges[1:], closing, strict=False)]
         object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "values", bins)
         super().__post_init__()
 
+    def _check_step(self, finite: Sequence[Any]) -> None:
+        """Refuse a step of which the edges are not multiples."""
+        if self.step is None:
+            return
+        step = checked_label(self.name, self.step)
+        if isinstance(step, str | bool | date) or not 0 < step < EXACT:
+            raise _invalid(self.name, f"expected a number above 0, got {as_given(self.step)}", "step")
+        object.__setattr__(self, "step", step)
+        first, each = (Fraction(repr(number)) for number in (finite[0], step))
+        for edge in finite:
+            if abs(edge) >= EXACT or ((Fraction(repr(edge)) - first) / each).denominator > 1:
+                why = f"expected {finite[0]} plus a multiple of step = {step}, got {edge}"
+                raise _invalid(self.name, why, "edges")
+
+    @property
+    def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The lowest and the highest number of each bin; without a step, its edges."""
+        edges = np.array(self.edges, dtype=float)
+        high = edges[1:].copy()
+        high[:-1] -= self.step or 0
+        return edges[:-1], high
+
+    @property
+    def rounding(self) -> str:
+        """How numbers are rounded, if there is a step."""
+        if self.step is None:
+            return ""
+        first = self.edges[self.edges[0] == -math.inf]
+        return f"numbers are rounded to multiples of {self.step:,} from {first:,}"
+
     def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the bin of each number, or -1 for one beyond the edges."""
         edges = np.array(self.edges, dtype=float)
+        if self.step is not None:  # both in steps from the first finite edge
+            first = edges[int(edges[0] == -math.inf)]
+            edges = np.round((edges - first) / self.step)
+            with np.errstate(invalid="ignore", over="ignore"):
+                numbers = np.floor((np.asarray(numbers, dtype=float) - first) / self.step + 0.5)
         found = np.searchsorted(edges, numbers, side="right") - 1
         found -= numbers == edges[-1]
         found[found == len(edges) - 1] = -1
@@ -436,10 +491,11 @@ class Binned(Attribute, family="prefix"):
         return f"({name} < {self.edges[1]} or {name} >= {self.edges[1]})"
 
     def _stated(self) -> str:
-        return f"edges=[{_few(self.edges)}]"
+        return f"edges=[{_few(self.edges)}]" + ("" if self.step is None else f", step={self.step}")
 
     def _domain(self) -> dict[str, Any]:
-        return {"edges": [e if math.isfinite(e) else str(e) for e in self.edges]}
+        edges = [e if math.isfinite(e) else str(e) for e in self.edges]
+        return {"edges": edges} | ({} if self.step is None else {"step": self.step})
 
 
 MOST_VALUES = 1_000_000
@@ -477,7 +533,7 @@ class Number(Attribute, family="prefix"):
     values: Sequence[Label] = field(init=False, default=())
     low: float = math.nan
     high: float = math.nan
-    step: float = field(default=1, kw_only=True)
+    step: float = field(default=1, kw_only=True)  # type: ignore[misc]  # here it is a field
     outside: str = field(default="clamp", kw_only=True)
 
     is_computed: ClassVar[bool] = True
@@ -517,12 +573,12 @@ class Number(Attribute, family="prefix"):
         return not (isinstance(given, float) and math.isnan(given))
 
     @property
-    def rules(self) -> tuple[str, ...]:
-        """How numbers are clamped and rounded, and what missing ones count as, in words."""
+    def rounding(self) -> str:
+        """How numbers are clamped and rounded."""
         low, second, high = (self.values[i] for i in (0, 1, self.listed - 1))
         ends = f"numbers below {low:,} count as {low:,}, and above {high:,} as {high:,}; "
         rounded = f"numbers are rounded to the nearest of {low:,}, {second:,}, …, {high:,}"
-        return (f"{ends if self.outside == 'clamp' else ''}{rounded}", *super().rules)
+        return f"{ends if self.outside == 'clamp' else ''}{rounded}"
 
     def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the index of the nearest value of each number, or -1 for one that is refused."""

@@ -41,7 +41,7 @@ LENIENT = Schema(
         Categorical("age", range(6), other="other", missing=-7),
         Categorical("score", [0.5, 1.0, 2.25], other="odd", missing="odd"),
         Categorical("member", [True, False], missing="missing"),
-        Binned("income", edges=[-math.inf, 0, 10, 25.5, math.inf], missing="missing"),
+        Binned("income", edges=[-math.inf, 0, 10, 25.5, math.inf], step=0.5, missing="missing"),
         Categorical("hour", [2, 3, 0, 1], other="other", missing="missing"),
         Categorical("level", ["low", "mid"], other="other", missing="low"),
     ]
@@ -126,6 +126,9 @@ def position(attribute, value):
         return max(range(len(listed)), key=lambda i: (-abs(listed[i] - clamped), i))
     if isinstance(attribute, Binned):
         edges = attribute.edges
+        if attribute.step is not None and math.isfinite(value):
+            first = next(edge for edge in edges if math.isfinite(edge))
+            value = first + attribute.step * math.floor((value - first) / attribute.step + 0.5)
         for place in range(len(edges) - 1):
             if edges[place] <= value < edges[place + 1]:
                 return place

@@ -85,6 +85,53 @@ def test_quantiles_of_exact_counts(counts):
             assert np.interp(x, EDGES, F) == pytest.approx(p * F[-1], abs=1e-9)
 
 
+INTEGERS = qs.Schema([qs.Binned("b", edges=[0, 1, 4, 10, 12], step=1), qs.Categorical("g", ["x", "y"])])
+IN_BINS = [[0], [1, 2, 3], [4, 5, 6, 7, 8, 9], [10, 11, 12]]
+
+
+@given(integer_arrays((8,), 0, 9).filter(lambda c: c[::2].any() and c[1::2].any()))
+def test_integers_in_bins_have_no_bias(counts):
+    """Where records are spread evenly over the integers of each bin, all figures are those of the records."""
+    even = 6 * counts.reshape(4, 2)  # a multiple of all sizes of bins
+    release = exact(INTEGERS, even.ravel())
+    probabilities = [0.01, 0.2, 0.5, 0.77, 0.99]
+    quantiles = release.quantile("b", probabilities, by="g", assume="midpoint").values.reshape(2, 5)
+    means, totals = (ask("b", by="g", assume="midpoint").values for ask in (release.mean, release.total))
+    for group in range(2):
+        numbers = np.concatenate(
+            [np.repeat(own, n // len(own)) for own, n in zip(IN_BINS, even[:, group], strict=True)]
+        )
+        expected = np.quantile(numbers, probabilities, method="inverted_cdf")
+        np.testing.assert_array_equal(quantiles[group], expected)
+        assert means[group] == pytest.approx(numbers.mean())
+        assert totals[group] == pytest.approx(numbers.sum())
+
+
+@given(st.data())
+def test_intervals_cover_wherever_integers_lie_in_bins(data):
+    """Without noise, intervals reach from all at the lowest integers of bins to all at the highest."""
+    counts = data.draw(integer_arrays((8,), 0, 4).filter(lambda c: c[::2].any() and c[1::2].any()))
+    release = exact(INTEGERS, counts)
+    numbers = [
+        sorted(data.draw(st.lists(st.sampled_from(own), min_size=n, max_size=n)))
+        for own, n in zip(IN_BINS, counts.reshape(4, 2)[:, 0].tolist(), strict=True)
+    ]
+    records = np.concatenate(numbers)
+    for found, truth in (
+        (release.mean("b", where="g == 'x'"), records.mean()),
+        (release.total("b", where="g == 'x'"), records.sum()),
+        (release.quantile("b", 0.5, where="g == 'x'"), np.quantile(records, 0.5, method="inverted_cdf")),
+    ):
+        low, high = found.interval(0.5)
+        assert low - 1e-9 <= truth <= high + 1e-9
+        assert found.low - 1e-9 <= found.values <= found.high + 1e-9
+    lowest = np.repeat([0, 1, 4, 10], counts.reshape(4, 2)[:, 0])
+    highest = np.repeat([0, 3, 9, 12], counts.reshape(4, 2)[:, 0])
+    mean = release.mean("b", where="g == 'x'")
+    np.testing.assert_allclose([mean.low[0], mean.high[0]], [lowest.mean(), highest.mean()])
+    assert "In 'b', numbers are rounded to multiples of 1 from 0." in mean.note
+
+
 @given(
     integer_arrays((8,), 20, 60), integer_arrays((8, 2), -2, 2), st.sampled_from(["b < 4", "g == 'y'", None])
 )

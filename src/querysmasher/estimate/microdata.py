@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -217,12 +217,12 @@ class Microdata:
 def _values(attribute: Attribute, safe: Callable[[str], str] = str) -> Any:
     """Return the values of an attribute as they stand in records."""
     values: list[Any] = list(attribute.values[: attribute.listed])
-    if attribute.edges is not None:  # an open-ended bin has no middle, but an edge
-        ends = (
-            (b, b) if a == -math.inf else (a, a) if b == math.inf else (a, b)
-            for a, b in pairwise(attribute.edges)
+    if attribute.edges is not None:  # an open-ended bin has no middle, but an end
+        low, high = (ends.tolist() for ends in attribute.ends)
+        finite = (
+            (b if a == -math.inf else a, a if b == math.inf else b) for a, b in zip(low, high, strict=True)
         )
-        values = [(a + b) / 2 for a, b in ends]
+        values = [(a + b) / 2 for a, b in finite]
     values += [None if value == attribute.missing else value for value in attribute.beside]
     kind = value_type([value for value in values if value is not None])
     return pa.array([safe(str(v)) if kind == pa.string() and v is not None else v for v in values], kind)

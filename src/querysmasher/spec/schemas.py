@@ -81,6 +81,7 @@ class Bins(Section):
     name: str = name
     kind: str
     edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
+    step: int | float | None = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
     missing: str | None = stand_in
     title: str | None = words
     description: str | None = words
@@ -90,7 +91,7 @@ class Bins(Section):
     def build(self) -> Attribute:
         """Return the attribute, without titles and labels."""
         with within("edges"):
-            return Binned(self.name, edges=self.edges)
+            return Binned(self.name, edges=self.edges, step=self.step)
 
 
 class Grid(Section):

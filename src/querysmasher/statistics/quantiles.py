@@ -9,7 +9,8 @@ covers at least as often; the two coincide where the distribution rises faster t
 
 With bins, F is linear between edges. In a bin, g is linear and s convex, so the ends follow from the bands at
 the edges. With separate values, a quantile is the first value v with F(v) >= p D, and the interval is
-conservative.
+conservative. Where numbers in bins are multiples of a step, each value v stands for the numbers from v to
+v + step, over which its records are spread. A quantile x is rounded to the v with v < x <= v + step.
 
 The estimate itself uses the rearranged (sorted) distribution function, which is monotone.
 
@@ -162,12 +163,25 @@ def quantile(  # noqa: D417 - a method of the release
         raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
     groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
+    step = (given.step or 0.0) if continuous else 0.0
     points = np.array(given.edges, dtype=float) if continuous else middles
+    points[-1] += step
     F, variances, between, with_D = _distribution(groups, attribute)
     note, anywhere = places(given, INTERPOLATED if continuous else MIDPOINTS, assume)
     crossings = Crossings(F, variances, between, with_D, p, points, continuous)
     low, high = crossings.interval(1.0)
-    values = _known(crossings, F, p)
+    estimates = _known(crossings, F, p)
+
+    def on_grid(numbers: Array) -> Array:
+        """Return the multiples of the step whose records are spread over an interval with these numbers."""
+        steps = np.maximum(np.ceil((numbers - points[0]) / step - TIE) - 1, 0)
+        return np.where(np.isinf(numbers), numbers, points[0] + step * steps)
+
+    def ends_of(reach: float) -> tuple[Array, Array]:
+        low, high = crossings.interval(reach)
+        return (on_grid(low), on_grid(high)) if step else (low, high)
+
+    values = on_grid(estimates) if step else estimates
     columns = (
         *groups.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * F.shape[1]),
@@ -175,7 +189,7 @@ def quantile(  # noqa: D417 - a method of the release
     std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
     def linear() -> LinearErrors:
-        x = np.nan_to_num(values, nan=points[0]).reshape(-1, len(p), 1)
+        x = np.nan_to_num(estimates, nan=points[0]).reshape(-1, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
         rows = np.zeros((*inside.shape[:-1], given.size))
         rows[..., : given.listed] = inside - p[:, None]
@@ -186,16 +200,15 @@ def quantile(  # noqa: D417 - a method of the release
         columns,
         values,
         std,
-        notes(given, note or SEPARATE, STD),
+        notes(given, note or SEPARATE, f"{STD[:-1]}, before rounding." if step else STD),
         linear=linear,
-        ends=crossings.interval,
+        ends=ends_of,
         trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
-        number=figure if continuous else _plain,
+        number=figure if continuous and not step else _plain,
     )
     if not anywhere:
         return figures
-    edges = np.array(given.edges, dtype=float)
-    ends = (Crossings(F, variances, between, with_D, p, e, continuous=False) for e in (edges[:-1], edges[1:]))
+    ends = (Crossings(F, variances, between, with_D, p, e, continuous=False) for e in given.ends)
     corners = (replace(figures, values=_known(c, F, p), ends=c.interval) for c in ends)
     return replace(figures, corners=tuple(corners))
 

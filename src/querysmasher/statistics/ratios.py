@@ -134,8 +134,8 @@ def notes(attribute: Attribute, *assumed: str) -> str:
     """Return what is assumed about an attribute, and which of its values a statistic leaves out."""
     beside = ", ".join(map(literal, attribute.beside))
     skipped = f"Records with {beside} in {attribute.name!r} are left out." if beside else ""
-    clamped = f"In {attribute.name!r}, {attribute.rules[0]}." if attribute.kind == "number" else ""
-    return " ".join(filter(None, [*assumed, clamped, skipped]))
+    rounded = f"In {attribute.name!r}, {attribute.rounding}." if attribute.rounding else ""
+    return " ".join(filter(None, [*assumed, rounded, skipped]))
 
 
 def with_unit(attribute: Attribute) -> str:
@@ -172,10 +172,10 @@ def _of_number(
     figures = statistic(groups, given, middles, note)
     if not anywhere:
         return figures
-    edges = np.array(given.edges, dtype=float)
-    half = float(np.diff(edges).max()) / 2
+    low, high = given.ends
+    half = float((high - low).max()) / 2
     try:
-        corners = [statistic(groups, given, ends, note) for ends in (edges[:-1], edges[1:])]
+        corners = [statistic(groups, given, ends, note) for ends in (low, high)]
     except OutsideMeasuredSpaceError:
         corners = [statistic(groups, given, ends, note) for ends in (middles - half, middles + half)]
     return replace(figures, corners=tuple(corners))

@@ -17,13 +17,13 @@ from querysmasher.workload.joint import Rows
 def numbers(attribute: Attribute) -> Array:
     """Return the number of each value in order: itself, or the mid-point of its bin."""
     if attribute.edges is not None:
-        edges = np.array(attribute.edges, dtype=float)
-        if not np.isfinite(edges).all():
+        low, high = attribute.ends
+        if not np.isfinite([low[0], high[-1]]).all():
             raise WorkloadError(
                 f"attribute: expected bins with an end, got {attribute.name!r}, which has an open-ended bin; "
                 "state a public cap as its edge instead of inf, or ask for counts"
             )
-        return (edges[:-1] + edges[1:]) / 2
+        return (low + high) / 2
     listed = attribute.values[: attribute.listed]
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in listed)
     if attribute.natural_family != "prefix" or not numeric:
