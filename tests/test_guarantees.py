@@ -226,6 +226,7 @@ def test_how_many_in_words():
         "About 1,800 persons have records left out (95% interval 1,748 to 1,852). With 95% confidence, these "
         f"are at least {low:,} records in all; at most {high:,} if nobody lacks more than 630."
     )
+    assert left([945, 900, 634, 462, -50, -69, 8], most=25, variance=1785).records[0] > 90_000
     open_ended = left([0, 0, 0, 0, 0, 0, 30])
     assert open_ended.records[1] is None
     assert open_ended.words().endswith("no upper bound is known: about 30 lack more than 630 each.")

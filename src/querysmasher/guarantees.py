@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -73,18 +74,20 @@ class LeftOut:
     def records(self) -> tuple[int, int | None]:
         """A 95% interval of the number of records left out, other than those without a person.
 
-        Where persons are distinguished, each bin contributes its lower end to the first number and its upper
-        end to the second, which assumes that nobody is in the last bin. It is None if somebody visibly is.
+        Where persons are distinguished, each bin contributes its upper end to the second number, which
+        assumes that nobody is in the last bin. It is None if somebody visibly is. To the first, each bin
+        contributes its lower end, but none more than that of one bin: the one for which the bound is best.
+        The bounds for all of them hold together.
         """
         if not self.measured.persons:
             return _interval(*self.total)
         low = np.array([first for first, _ in self.bins], dtype=float)
         high = np.array([last or 0 for _, last in self.bins], dtype=float)
-        least, most = (
-            _interval(float(bounds @ self.values), self.std * float(np.linalg.norm(bounds)))
-            for bounds in (low, high)
-        )
-        return least[0], None if self.values[-1] > REACH * self.std else most[1]
+        reach = NormalDist().inv_cdf(1 - 0.025 / len(low))
+        capped = np.minimum.outer(low, low)
+        least = capped @ self.values - reach * self.std * np.linalg.norm(capped, axis=1)
+        _, most = _interval(float(high @ self.values), self.std * float(np.linalg.norm(high)))
+        return max(math.floor(least.max()), 0), None if self.values[-1] > REACH * self.std else most
 
     def words(self) -> str:
         """Return how many were left out, in sentences."""
