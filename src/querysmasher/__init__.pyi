@@ -11,6 +11,8 @@ from querysmasher.comparison.person_bounds import records_per_person as records_
 from querysmasher.data.check import Check as Check
 from querysmasher.data.check import check as check
 from querysmasher.data.framing import CSV as CSV
+from querysmasher.discovering import Discovered as Discovered
+from querysmasher.discovering import discover as discover
 from querysmasher.errors import ArgumentError as ArgumentError
 from querysmasher.errors import BudgetArgumentError as BudgetArgumentError
 from querysmasher.errors import BudgetError as BudgetError

@@ -286,8 +286,9 @@ def total_words(total: Total, delta: float) -> str:
     'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.30761 at delta = 1e-06'
     """
     mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g} (Gaussian DP)"
+    up_to = f" up to delta = {readable(float(total.delta)):.6g}" if total.delta else ""
     epsilon = f"epsilon = {readable(total.epsilon_at(delta)):.6g} at delta = {delta!r}"
-    return f"rho = {readable(float(total.rho)):.6g} (zCDP){mu}, {epsilon}"
+    return f"rho = {readable(float(total.rho)):.6g} (zCDP{up_to}){mu}, {epsilon}"
 
 
 def remarks(budget: Budget) -> list[str]:

@@ -237,18 +237,8 @@ class Access:
                 raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
             self.dropped = Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
         self.allowed = rest(allowed, self.dropped)
-        if ledger is None:
-            return
-        if type(ledger) is not Ledger:
-            example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-            raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
-        if seed is not None or not self.noise.is_private:
-            raise PrivacyError(
-                "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost "
-                "can be recorded for it",
-                WITHOUT,
-            )
-        ledger.check_unit(budget)
+        if ledger is not None:
+            check_ledger(ledger, budget, seed is None and self.noise.is_private)
 
     @contextmanager
     def opened(
@@ -267,22 +257,40 @@ class Access:
         arguments = (schema, data, names, self.unknown)
         quietly("looking for the table", check_source, *arguments, self.bound)
         entry = None if self.ledger is None else charge(self.ledger)
-        try:
-            with one_core():
-                counter = quietly("opening the table", open_table, *arguments, None, self.bound)
-                counter = CountedOnce(schema, counter, again) if again else counter
-                phases = Phases(schema, self.budget, counter, self.source, self.max_records)
-                counted = self.counted
-                if self.dropped is not None:
-                    numbers = phases.dropped(self.dropped, self.progress)
-                    counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))
-                yield phases, {"entry": entry, "counted": counted}
-        except BaseException as error:
-            if entry is not None:
-                error.add_note(
-                    f"The ledger has recorded the cost of this measurement, as entry {entry.number}"
-                )
-            raise
+        with spending(entry), one_core():
+            counter = quietly("opening the table", open_table, *arguments, None, self.bound)
+            counter = CountedOnce(schema, counter, again) if again else counter
+            phases = Phases(schema, self.budget, counter, self.source, self.max_records)
+            counted = self.counted
+            if self.dropped is not None:
+                numbers = phases.dropped(self.dropped, self.progress)
+                counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))
+            yield phases, {"entry": entry, "counted": counted}
+
+
+def check_ledger(ledger: Ledger, budget: Budget, is_private: bool) -> None:
+    """Refuse what is no ledger, a simulation, and a budget for another unit of privacy."""
+    if type(ledger) is not Ledger:
+        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
+    if not is_private:
+        raise PrivacyError(
+            "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost "
+            "can be recorded for it",
+            WITHOUT,
+        )
+    ledger.check_unit(budget)
+
+
+@contextmanager
+def spending(entry: Entry | None) -> Iterator[None]:
+    """Say in every error of this context that a ledger counts the measurement as spent."""
+    try:
+        yield
+    except BaseException as error:
+        if entry is not None:
+            error.add_note(f"The ledger has recorded the cost of this measurement, as entry {entry.number}")
+        raise
 
 
 def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,9 @@ def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
             "cost": str(total.cost),
             "rho": float(total.rho),
             "mu": total.mu,
-            "epsilon": total.epsilon_at(delta),
+            "epsilon": epsilon if math.isfinite(epsilon := total.epsilon_at(delta)) else None,
             "delta": delta,
+            "delta_of_values": str(total.delta),
         },
         "left": {
             "cost": str(total.left(book.limit)),

@@ -24,6 +24,9 @@ from querysmasher.schema import Schema
 Look = Callable[["RowEncoder", Iterable[Any]], bytes]
 """A function that looks through batches of rows and returns its findings."""
 
+Different = Callable[["RowEncoder", Any], Any]
+"""A function that returns the different strings of a batch of rows, as an Arrow array without nulls."""
+
 UNKNOWN = ("refuse", "drop")
 STRANGERS = (
     "a value outside the schema's domain",
@@ -216,6 +219,12 @@ class ScanCounter(TableCounter):
         """Return what `look` finds in each part of the table: for `check`, which shows records."""
         with closing(self._read()) as rows:
             return [look(self.rows, rows)]
+
+    def different(self, of: Different) -> Iterator[Any]:
+        """Yield arrays of what `of` finds in batches of rows, as private as records: for `values`."""
+        with closing(self._read()) as read:
+            for batch in read:
+                yield of(self.rows, batch)
 
     def _scanned(self) -> tuple[int, Counts]:
         rows, out = 0, self.rows.nothing_left_out

@@ -268,7 +268,11 @@ def open_table(
     ScanCounter(a)
     """
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    rows = RowEncoder(schema, names, unknown, bound, limits or Limits())
+    return counter_of(RowEncoder(schema, names, unknown, bound, limits or Limits()), data)
+
+
+def counter_of(rows: RowEncoder, data: object) -> Any:
+    """Return a counter of a table as `rows` encodes it."""
     native = nw.to_native(data, pass_through=True)
     for opener in OPENERS.values():
         counter = opener(rows, native)

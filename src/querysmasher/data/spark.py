@@ -41,7 +41,7 @@ import pyarrow as pa
 from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.people import bounded_in_order, cut
-from querysmasher.data.rows import Look, RowEncoder, TableCounter
+from querysmasher.data.rows import Different, Look, RowEncoder, TableCounter
 from querysmasher.errors import DataError
 from querysmasher.privacy.counts import AttributeSet, Counts
 
@@ -81,6 +81,7 @@ BATCH_ROWS = 64
 SLABS = "failure string, slab int, width int, counts binary"
 """A slab's counts as unsigned integers of `width` bytes, the fewest that hold the largest count."""
 FINDINGS = "found binary"
+STRINGS = "failure string, found string"
 SENT = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 """The types of what tasks send, by Spark's names."""
 
@@ -117,6 +118,13 @@ class SparkCounter(TableCounter):
         frame = self._frame.mapInArrow(partial(inspect_partition, self.rows, look), FINDINGS)
         rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(findings) for (findings,) in rows]
+
+    def different(self, of: Different) -> Iterator[Any]:
+        """Yield arrays of what `of` finds, as `ScanCounter` does, each string once."""
+        frame = self._frame.mapInArrow(partial(different_strings, self.rows, of), STRINGS).distinct()
+        for part in _ask("reading the values in Spark", _run_job, frame, frame.toArrow).to_batches():
+            _check(part)
+            yield part.column(1).cast(pa.large_string())
 
     def _scanned(self) -> tuple[int, Counts]:
         return _ask("counting in Spark", self._encode)
@@ -325,6 +333,20 @@ def inspect_partition(rows: RowEncoder, look: Look, parts: Iterable[Any]) -> Ite
     """Yield what `look` finds in a partition: for `check`, which shows records."""
     findings = look(rows, _named(rows, parts))
     yield _batch(FINDINGS, [(findings,)])
+
+
+def different_strings(rows: RowEncoder, of: Different, parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield the different strings of a partition, or a refusal."""
+    failure = None
+    try:
+        for part in joined(_named(rows, parts), rows.limits.read_rows):
+            found = of(rows, part).cast(pa.string())
+            nothing = pa.nulls(len(found), pa.string())
+            yield pa.RecordBatch.from_arrays([nothing, found], names=["failure", "found"])
+    except DataError as error:
+        failure = str(error)
+    if failure:
+        yield _batch(STRINGS, [(failure, None)])
 
 
 def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:

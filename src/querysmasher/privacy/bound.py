@@ -17,6 +17,12 @@ every key. A key drawn independently of the table changes nothing: its distribut
 and the divergence of a mixture is at most that of its parts. The hash needs no property at all for this: a
 poor one would only make the choice less random. Persons are compared by name, exactly, not by hash.
 
+Values instead of records (`ValueBound`). Here T is first reduced to the pairs of a person and a value that
+occur in it, each once; then S keeps at most k pairs of each person, as above, with the priority of a keyed
+hash of the person's name and of a keyed hash of the value. Values of equal hashes are ordered by the values
+themselves. So 1 and 2 hold for pairs: which values of a person are counted does not depend on how often
+anyone has them.
+
 Nothing but S(T) is counted, so that how many records were left out is not disclosed, unless it is measured,
 too, at a cost of its own (`accounting.Dropped`).
 """
@@ -121,6 +127,28 @@ class Bound:
     def number(self, name: bytes) -> int:
         """Return a keyed hash of a person's name: 64 bits."""
         return int.from_bytes(hashlib.blake2b(name, key=self.key, digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True, eq=False)
+class ValueBound(Bound):
+    """How many different values of each person are counted, once each.
+
+    Args:
+        words: for each value, by its code, a keyed hash. Codes are in an order of all values that is fixed.
+    """
+
+    words: Words = field(repr=False, kw_only=True)
+
+    def kept(
+        self, persons: NDArray[np.int64], name: Callable[[int], bytes], columns: Sequence[NDArray[Any]]
+    ) -> NDArray[np.bool_]:
+        """Return which records are counted, of one column of codes: one of each pair that is counted."""
+        (codes,) = columns
+        order = np.lexsort((codes, persons))
+        first = order[_runs(persons[order], codes[order]) == 0]  # in the order of persons, then of values
+        kept = np.zeros(len(persons), dtype=bool)
+        kept[first] = super().kept(persons[first], name, [self.words[codes[first]]])
+        return kept
 
 
 def _words(columns: Sequence[NDArray[Any]]) -> list[Words]:

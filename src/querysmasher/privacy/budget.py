@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -69,6 +69,10 @@ class Budget(Explained):
         """The δ that the guarantee states, or None if it states none."""
         return None
 
+    def without(self, delta: Fraction) -> Budget:  # noqa: ARG002 - a kind that states a δ has less of it
+        """Return what is left after δ was spent: the same, if the guarantee states no δ."""
+        return self
+
     @cached_property
     def unit(self) -> Unit:
         """Whom the guarantee protects, without the amount of the budget."""
@@ -116,7 +120,7 @@ class Budget(Explained):
 
         Amounts are rounded up to six digits, so the stated guarantee holds.
         """
-        return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
+        return f"The release satisfies {self.claim()}, {self.unit.describe(person)}"
 
     def __repr__(self) -> str:
         """Show the amounts, and the unit of privacy where it is not the default."""
@@ -144,7 +148,8 @@ class Budget(Explained):
         except TypeError:
             raise BudgetError(f"data: a {kind} does not have the fields {sorted(amounts)}") from None
 
-    def _claim(self) -> str:
+    def claim(self) -> str:
+        """Return the guarantee in words, rounded up to six digits."""
         return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
@@ -216,7 +221,7 @@ class GaussianDP(Budget):
         )
         raise BudgetError(msg, remedy)
 
-    def _claim(self) -> str:
+    def claim(self) -> str:
         return f"Gaussian differential privacy with mu = {readable(self.mu)}"
 
 
@@ -240,6 +245,13 @@ class ApproxDP(Budget):
     def stated_delta(self) -> float:
         return self.delta
 
+    def without(self, delta: Fraction) -> ApproxDP:
+        left = rounded(Fraction(self.delta) - delta, up=False)
+        if left < SMALLEST_DELTA:
+            msg = f"delta: expected less than the delta = {self.delta!r} of the budget, got {float(delta):g}"
+            raise BudgetError(msg)
+        return replace(self, delta=left)
+
     @cached_property
     def rho_for_discrete(self) -> float:
         """The largest ρ for which ρ-zCDP implies this (ε, δ), by the conversion in `zcdp_delta`."""
@@ -258,7 +270,7 @@ class ApproxDP(Budget):
     def discrete_privacy_cost(self) -> float:
         return 2 * self.rho_for_discrete
 
-    def _claim(self) -> str:
+    def claim(self) -> str:
         epsilon, delta = readable(self.epsilon), readable(self.delta)
         return f"differential privacy with epsilon = {epsilon} and delta = {delta}"
 

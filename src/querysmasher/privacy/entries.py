@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,16 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
+from querysmasher.privacy.budget import (
+    SMALLEST_DELTA,
+    ApproxDP,
+    Budget,
+    epsilon,
+    readable,
+    root_up,
+    rounded,
+    zcdp_epsilon,
+)
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.unit import Unit
@@ -92,18 +102,29 @@ class Total:
     - if all noises are Gaussian (`Distribution.is_gaussian`), the total is √(Σβ)-Gaussian DP, and its ε at a
       δ is that of the Gaussian mechanism, exactly: no composition theorem loses anything;
     - if one is a discrete Gaussian, the total is (Σβ/2)-zCDP, and ε at a δ follows from zCDP.
+
+    Where values are discovered (`discovery`), a cost β_i holds up to δ_i only: the result is drawn from one
+    of two neighbouring distributions of cost β_i with probability 1 - δ_i, by a coin that is independent of
+    it. All coins fall so with probability at least 1 - Σδ_i, also if the δ_i are chosen on the way; one more
+    coin makes this 1 - Σδ_i exactly. So M(x) = (1 - Σδ) G + Σδ Q and M(x') = (1 - Σδ) G' + Σδ Q', where G
+    and G' are the total of cost Σβ above. If that is (ε, δ'), then P(M(x) ∈ S) <= (1 - Σδ)(e^ε P(G' ∈ S) +
+    δ') + Σδ <= e^ε P(M(x') ∈ S) + δ' + Σδ: the total is (ε, δ' + Σδ).
     """
 
     cost: Fraction = Fraction(0)
     is_gaussian: bool = True
+    delta: Fraction = Fraction(0)
 
-    def plus(self, cost: Fraction, noise: Distribution) -> Total:
+    def plus(self, cost: Fraction, noise: Distribution, delta: Fraction = Fraction(0)) -> Total:
         """Return the total after one more measurement."""
-        return Total(self.cost + cost, self.is_gaussian and noise.is_gaussian)
+        return Total(self.cost + cost, self.is_gaussian and noise.is_gaussian, self.delta + delta)
 
     def allowed(self, limit: Budget) -> Fraction:
-        """Return the cost that may be spent in total under a limit, with the noises used."""
-        return Fraction(limit.privacy_cost if self.is_gaussian else limit.discrete_privacy_cost)
+        """Return the cost that may be spent in total under a limit, with the noises and the δ used."""
+        if self.delta and (limit.stated_delta is None or self.delta >= limit.stated_delta):
+            return Fraction(0)
+        left = limit.without(self.delta) if self.delta else limit
+        return Fraction(left.privacy_cost if self.is_gaussian else left.discrete_privacy_cost)
 
     def left(self, limit: Budget) -> Fraction:
         """Return the cost that is left under a limit, with the noises used."""
@@ -150,13 +171,20 @@ class Total:
 
     @property
     def mu(self) -> float | None:
-        """The μ of Gaussian DP, rounded up, or None if the noise was not only Gaussian."""
-        return root_up(self.cost) if self.is_gaussian else None
+        """The μ of Gaussian DP, rounded up, or None if the noise was not only Gaussian or a δ was spent."""
+        return root_up(self.cost) if self.is_gaussian and not self.delta else None
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the ε at this δ, rounded up: tight for Gaussian noise, by zCDP otherwise."""
+        """Return the ε at this δ, rounded up: tight for Gaussian noise, by zCDP otherwise.
+
+        It is infinite at a δ that is not above what was spent of it.
+        """
         if not self.cost:
             return 0.0
+        if self.delta:
+            delta = rounded(Fraction(delta) - self.delta, up=False)
+        if delta < SMALLEST_DELTA:
+            return math.inf
         convert, amount = (epsilon, self.cost) if self.is_gaussian else (zcdp_epsilon, self.rho)
         return convert(rounded(amount, up=True), delta)
 
@@ -222,6 +250,7 @@ class Entry:
         plan: the digest of the integer plan.
         person: the column that says to whom a record belongs, or None if persons are not distinguished.
         previous: the digest of the entry before.
+        delta: the δ up to which the cost holds, exactly; 0 but for discovered values.
     """
 
     ledger: str
@@ -234,10 +263,12 @@ class Entry:
     plan: str
     person: str | None
     previous: str
+    delta: Fraction = Fraction(0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the entry, of which its digest is computed."""
         return {
+            **({"delta": str(self.delta)} if self.delta else {}),
             "ledger": self.ledger,
             "number": self.number,
             "time": self.time,
@@ -278,6 +309,7 @@ class Entry:
             _match(_HEX, data["plan"]),
             None if data["person"] is None else _match(_NAME, data["person"]),
             _match(_HEX, previous),
+            Fraction(_match(_FRACTION, data["delta"])) if "delta" in data else Fraction(0),
         )
         _require(entry.to_json() == dict(data))
         return entry
@@ -328,7 +360,7 @@ class Chain:
         """What all entries spend together."""
         total = Total()
         for entry in self.entries:
-            total = total.plus(entry.cost, entry.distribution)
+            total = total.plus(entry.cost, entry.distribution, entry.delta)
         return total
 
 

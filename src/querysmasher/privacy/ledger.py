@@ -28,7 +28,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -46,8 +46,9 @@ from querysmasher.errors import (
 )
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget, readable
+from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, canonical, plan_digest
+from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, canonical, digest, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
 
 
@@ -120,10 +121,23 @@ class Ledger:
             raise PrivacyError("request: expected the SHA-256 digest of the request, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
 
-    def _record(
-        self, budget: Budget, cost: Fraction, plan_id: str, noise: Distribution, person: str | None
+    def charge_discovery(
+        self, discovery: Discovery, column: str, noise: Distribution, person: str | None = None
     ) -> Entry:
-        """Write an entry in one transaction; refuse a cost that would pass the limit."""
+        """Record what discovering the values of a column will spend, its δ included; see `charge`."""
+        request = digest(canonical(discovery.to_json() | {"column": column}))
+        return self._record(discovery.budget, discovery.cost, request, noise, person, discovery.delta)
+
+    def _record(
+        self,
+        budget: Budget,
+        cost: Fraction,
+        plan_id: str,
+        noise: Distribution,
+        person: str | None,
+        delta: Fraction = Fraction(0),
+    ) -> Entry:
+        """Write an entry in one transaction; refuse a cost or a δ that would pass the limit."""
         if not noise.is_private:
             msg = f"noise: {noise.name!r} protects nobody, so it has no cost that a ledger could record"
             raise PrivacyError(msg)
@@ -144,12 +158,19 @@ class Ledger:
                     f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for "
                     f"{now}; their costs cannot be added. Nothing was measured"
                 )
-            after = chain.total.plus(cost, noise)
+            after = chain.total.plus(cost, noise, delta)
+            if after.delta and self.limit.stated_delta is None:
+                raise PrivacyError(
+                    f"ledger: the limit of {str(self.path)!r} states no delta, which discovered values need. "
+                    "Nothing was measured",
+                    WITH_DELTA,
+                )
             if after.cost > after.allowed(self.limit):
-                left = Total(chain.total.cost, after.is_gaussian).left_words(self.limit)
+                left = replace(chain.total, is_gaussian=after.is_gaussian).left_words(self.limit)
+                own = f" and delta = {readable(float(delta)):.6g}" if delta else ""
                 raise PrivacyError(
                     f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
-                    f"{readable(float(cost) / 2):.6g}. Nothing was measured"
+                    f"{readable(float(cost) / 2):.6g}{own}. Nothing was measured"
                 )
             entry = Entry(
                 self.identity,
@@ -162,6 +183,7 @@ class Ledger:
                 plan_id,
                 person,
                 chain.head,
+                delta,
             )
             insert(connection, entry)
             if chain_of(connection, self.path).entries != (*chain.entries, entry):
@@ -227,6 +249,7 @@ class Ledger:
         rho, epsilon = (readable(amount) for amount in (float(total.rho), total.epsilon_at(delta)))
         entries = "entry" if len(chain.entries) == 1 else "entries"
         mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g}"
+        mu = f" up to delta = {readable(float(total.delta)):.6g}" if total.delta else mu
         return (
             f"Ledger of {self.label!r}: {len(chain.entries):,} {entries} in {str(self.path)!r}\n"
             f"  limit  {self.limit!r}\n"
@@ -249,6 +272,11 @@ NEW = Remedy(
     "state limit= to create it: Ledger(path, limit=zCDP(1))",
     "create it with `querysmasher ledger FILE create --rho 1`, or state its limit in the spec, as in "
     'ledger = {path = "FILE", rho = 1}',
+)
+
+WITH_DELTA = Remedy(
+    "use a ledger with limit=qs.ApproxDP(epsilon, delta)",
+    'use a ledger with a delta, as in ledger = {path = "FILE", epsilon = 2, delta = 1e-6}',
 )
 
 _TABLES = """

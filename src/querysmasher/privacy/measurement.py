@@ -27,6 +27,7 @@ from querysmasher.privacy.accounting import (
 )
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import Counter, Counts, lower_marginals, maximal_sets, smallest_covers
+from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
@@ -96,6 +97,29 @@ def measure_dropped(
     if not whole or exact.min() < 0 or exact.max() >= WORD:
         raise DataError("data: what was left out is inconsistent with how records are chosen")
     return _noisy(exact, [dropped.variance], np.zeros(dropped.size, np.int64), noise)
+
+
+def measure_values(
+    discovery: Discovery, column: str, counter: Counter, noise: NoiseSource, progress: bool | None = None
+) -> tuple[Integers, Numbers]:
+    """Return which values are published, by their places in the counter's list, and their noisy counts.
+
+    Formal guarantee: what is returned has the cost of the discovery up to its δ, for the neighbours of its
+    budget, if `noise` is a cryptographic source and the counter counts records, or at most `discovery.most`
+    values of each person. The budget is checked before the first count.
+    """
+    distribution = noise.distribution
+    if not distribution.is_private:
+        raise PrivacyError(f"noise: expected integer noise, got {distribution.name!r}, which protects nobody")
+    check_cost("discovery: it costs", discovery.cost, discovery.budget.without(discovery.delta), distribution)
+    with Bar("Counting", None, progress):
+        (counts,) = counter.marginals([(column,)])
+    if counts.dtype != np.int64 or counts.ndim != 1 or counts.min() < 0 or counts.max() >= WORD:
+        raise DataError("data: the counts are inconsistent, as if the table had changed while it was read")
+    there = np.flatnonzero(counts)
+    values = _noisy(counts[there], [discovery.variance], np.zeros(there.size, np.int64), noise)
+    published = values >= discovery.threshold
+    return there[published], values[published]
 
 
 def exact_distance(query: Distance, counts: Counts, target: Integers) -> int:
