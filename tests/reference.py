@@ -228,7 +228,7 @@ def split_variances(plan, workload):
             image = part @ np.linalg.pinv(strategy, rcond=1e-10)
             assert np.abs(image @ strategy - part).max() < 1e-6 * max(1, np.abs(rows).max()), "not spanned"
             total += measured[kept].variance * (image**2).sum(axis=1)
-        elif kept or plan.budget.neighbours == "add_remove":
+        elif kept not in plan.budget.unit.known(workload.schema):
             assert np.abs(part).max() < 1e-8 * np.abs(rows).max(), "not measured"
     return total
 
@@ -363,16 +363,21 @@ def root_bounds(rows, steps=400, close=1e-5):
     return low, high + extra
 
 
-def pair_bounds(parts, steps=400, close=1e-4):
+def pair_bounds(parts, steps=400, close=1e-4, classes=None):
     """Lower and upper bounds of the least √(loss) if replacing a record costs at most one: plain iteration.
 
-    `parts` are rows of weight 1 over the whole domain; each is measured by itself, for pairs of cells.
+    `parts` are rows of weight 1 over the whole domain; each is measured by itself, for pairs of cells: all
+    pairs, or those in the same class, if the number of records of every class is known.
     """
     roots = []
+    classes = np.zeros(parts[0].shape[1], dtype=int) if classes is None else classes
+    means = (classes[:, None] == classes) / np.bincount(classes)[classes]
     for rows in parts:
-        _, values, turn = np.linalg.svd(rows - rows.mean(axis=1, keepdims=True), full_matrices=False)
+        _, values, turn = np.linalg.svd(rows - rows @ means, full_matrices=False)
         roots.append((values[:, None] * turn)[values > 1e-9 * values[0]])
     first, second = np.triu_indices(roots[0].shape[1], 1)
+    same = classes[first] == classes[second]
+    first, second = first[same], second[same]
     p = np.full(len(first), 1 / len(first))
     low, high = 0.0, math.inf
     for _ in range(steps):

@@ -171,7 +171,7 @@ PYTHON = [
     ("w + other", "+: the workloads are on different schemas", "build both on the same schema"),
     ("qs.marginals(private, 2)", "schema: expected a Schema as first argument, got a DataFrame", SCHEMA),
     ("qs.marginals(schema, '2')", "k: expected an integer from 0 to 4", "got '2'; write 2"),
-    ("qs.marginals(schema, ['age'])", "k: ", "got 'age'", "write qs.queries(schema, {'age': 'identity'})"),
+    ("qs.marginals(schema, 'age')", "k: ", "got 'age'", "write qs.marginals(schema, ['age'])"),
     ("qs.all_kway(schema, 2, 'prefx')", "family of attribute 'sex': ", "got 'prefx'; did you mean 'prefix'?"),
     ("qs.all_kway(schema, 2, weigth=2)", "all_kway: unknown argument 'weigth'; did you mean 'weight'?"),
     ("qs.queries(schema, agee='prefix')", "unknown attribute 'agee'; did you mean 'age'?"),

@@ -45,7 +45,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE, Distance, Distances, Dropped, check_budget, rest
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import Budget, rounded
-from querysmasher.privacy.counts import CountedOnce
+from querysmasher.privacy.counts import CountedOnce, Counts
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -172,10 +172,13 @@ def measure(
     whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
     check_budget(whole, access.noise)
     schema, workload = plan.workload.schema, plan.asked or plan.workload
-    used = sorted({a for m in plan.measured for a in m.attributes}.union(*compared))
+    agreed = plan.budget.unit.known(schema).agreed
+    used = sorted({a for m in plan.measured for a in m.attributes}.union(agreed, *compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     sets = [tuple(schema.names[a] for a in attributes) for attributes in compared]
-    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared else []
+    exact = list(plan.budget.exact)
+    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared or exact else []
+    again += exact
 
     def charge(ledger: Ledger) -> Entry:
         """Record what is to be measured; the whole budget if the plan has several phases."""
@@ -195,7 +198,7 @@ def measure(
         release = Release(whole, plan.workload, plan.centres, access.record, store, asked=plan.asked, **known)
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
-        release = replace(release, public_total=phases.public_total())
+        release = replace(release, public_total=phases.public_total(), exact=phases.exact(progress))
         if not compared:
             return release
         model = release.estimate().model  # how far the table is from it is measured with what is left
@@ -374,6 +377,7 @@ class Journal:
     entry: Entry | None = None
     counted: Counted = ALL
     public_total: int | None = None
+    exact: tuple[Counts, ...] = ()
     spent: dict[AttributeSet, float] = field(default_factory=dict)
     """The privacy cost spent on each set."""
     _plans: list[IntegerPlan] = field(default_factory=list)
@@ -389,7 +393,7 @@ class Journal:
 
     def measure_size(self, cost: float) -> float:
         """Return the number of records: public, or measured at this privacy cost."""
-        self.public_total = self.phases.public_total()
+        self.public_total, self.exact = self.phases.public_total(), self.phases.exact(self.progress)
         if self.public_total is not None:
             return float(self.public_total)
         self.measure("number of records", {(): cost})
@@ -441,6 +445,7 @@ class Journal:
             self.noise,
             self._store,
             self.public_total,
+            self.exact,
             entry=self.entry,
             counted=self.counted,
             asked=self.workload,

@@ -21,6 +21,7 @@ from querysmasher.planning.split import Part, Piece, Term, separate
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.unit import Known
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.joint import Affine, Rows
 from querysmasher.workload.workload import Group
@@ -326,4 +327,4 @@ def rounded_estimator(plan, integers):
         blocks = tuple(b for b in m.blocks if b[0])
         measured.append((Measured(m.attributes, blocks, float(variance), 0.0),))
     strategies = [strategy_of_integers(s) for s in integers.strategies]
-    return estimator_of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
+    return estimator_of(plan.workload.schema, plan.centres, strategies, measured, Known())

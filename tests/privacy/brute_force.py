@@ -35,8 +35,19 @@ def weighted_grams(plan):
     return grams, scale
 
 
-def changes(cells, budget):
-    """All changes of a table by which neighbours differ, a sign apart."""
+def changes(cells, budget, classes=None):
+    """All changes of a table by which neighbours differ, a sign apart.
+
+    Replaced records stay in their class of cells, if there are classes.
+    """
+    if classes is not None:
+        single = [
+            np.eye(cells, dtype=object)[u] - np.eye(cells, dtype=object)[v]
+            for u, v in itertools.product(range(cells), repeat=2)
+            if classes[u] == classes[v]
+        ]
+        chosen = itertools.combinations_with_replacement(single, budget.records_per_person)
+        return np.array([sum(several[1:], several[0]) for several in chosen])
     each = np.eye(cells, dtype=object)
     several = [
         sum(chosen[1:], chosen[0])

@@ -94,6 +94,14 @@ def test_one_even_strategy_for_every_attribute_is_bounded_exactly(case):
     assert weights @ changes == pytest.approx(exact, abs=1e-7 * weights.sum())
 
 
+def test_products_that_share_no_strategy_are_bounded_one_by_one():
+    """No measurement is a product of the strategies that are commonest on its attributes."""
+    a, b, c, d, e, f = (Products.of(np.eye(2) - 1 / 2) for _ in range(6))
+    measured = [(((0,), a), ((1,), b), ((2,), c)), (((0,), d), ((2,), e)), (((1,), f), ((2,), e))]
+    case = [2, 2, 2], measured, np.array([1.0, 2.0, 3.0])
+    assert bounded(*case)[0] >= largest_written_out(*case) * (1 - 1e-12)
+
+
 def alike(attributes, values, by_order):
     """All sets of so many attributes of as many values, the residuals of each, weighted by their order."""
     identity = Products.of(np.eye(values) - 1 / values)

@@ -151,7 +151,7 @@ class ShrunkStore(MemoryStore):
     def reconstruction(self) -> Reconstruction:
         """Marginals from the shrunk answers."""
         release = self._release
-        return Reconstruction(release.plan, self, release.public_total, release.estimator)
+        return Reconstruction(release.plan, self, release.public, release.estimator)
 
     def __missing__(self, number: int) -> Array:
         """Return the shrunk answers of one attribute set."""

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
-from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.checks import nothing_to_measure, unprotected
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import split_sets, without_lines
 from querysmasher.planning.mechanisms import Options
@@ -89,10 +89,14 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
 def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Options) -> Plan:
     """Plan with given centres, by a mechanism that splits queries."""
     public, choose = budget.unit.total_is_public, options.mechanism.choose
+    known = budget.unit.known(workload.schema)
     assert choose is not None  # noqa: S101 - the others have no centres
     options = replace(options, replaced=public)
     every = split_sets(workload, centres, options.lines, public_total=public)
-    sets = [s for s in every if s.every_attribute or not public]  # what is public is not measured
+    sets = [s for s in every if s.every_attribute not in known]  # what is public is not measured
+    for s in sets:
+        if known.unprotected(s.every_attribute):
+            raise unprotected(workload.schema, budget.unit, s.every_attribute)
     if not sets:
         raise nothing_to_measure(public=bool(every))
     solutions, choices = choose(sets, options)

@@ -227,8 +227,9 @@ class _Model:
                 keys = tuple(sorted(key for key, _ in chosen))
                 table[attributes][keys] = table[attributes].get(keys, 0.0) + group.weight
         self.families = [family for _, family in families.values()]
+        public = unit.known(schema)
         self.classes = Counter(
-            (unit.change(tuple(attributes)), frozenset(products.items()))
+            (0 if attributes in public else unit.change(), frozenset(products.items()))
             for attributes, products in table.items()
         )
         roles_used = [role for family in self.families for role in family.roles]

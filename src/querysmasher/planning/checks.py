@@ -13,7 +13,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import is_total
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import AttributeSets, Unit
+from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.workload import Workload
 
@@ -31,6 +32,45 @@ def check_arguments(workload: object, budget: object) -> None:
         msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {as_given(budget)}; state "
         example = f"qs.ApproxDP(epsilon={amount}, delta=1e-6) or qs.zCDP(rho={amount if number else 0.5})"
         raise PlanError(f"{msg}what it measures, as in {example}")
+
+
+def exact_sets(workload: Workload, exact: object) -> AttributeSets:
+    """Return the sets of attributes on which a workload asks for every count; refuse other queries.
+
+    A group asks for every count if its queries, with the number of records, determine how often each
+    combination of values occurs. A family that asks only for all records leaves its attribute out.
+    """
+    if not isinstance(exact, Workload):
+        example = "such as qs.marginals(schema, ['state'])"
+        raise PlanError(f"exact: expected a workload of counts to publish, {example}, got {as_given(exact)}")
+    if exact.schema != workload.schema:
+        raise PlanError("exact: expected a workload on the schema of the planned one, got another schema")
+    sets: list[tuple[str, ...]] = [()]
+    for group in exact:
+        parts = [(names, family) for names, family in group.parts() if _distinctions(family)[1]]
+        names = [name for on, _ in parts for name in on]
+        for family in (family for _, family in parts if not family.closed_form):
+            rows = family.matrix()
+            if len(parts) == 1:  # the number of records is known
+                rows = np.concatenate([rows, np.ones((1, family.cells))])
+            if np.linalg.matrix_rank(rows) < family.cells:
+                raise PlanError(
+                    f"exact: expected queries that determine every count on ({', '.join(names)}), got "
+                    f"{group.kind}; publish all of them, as in qs.marginals(schema, {names})"
+                )
+        if all(_distinctions(family)[0] for family in group.families):
+            sets.append(tuple(names))
+    return tuple(sets)
+
+
+def unprotected(schema: Schema, unit: Unit, attributes: Collection[int]) -> PlanError:
+    """Return the error that refuses to measure what neighbours agree on, but is not published."""
+    names = [schema.names[a] for a in attributes]
+    return PlanError(
+        f"exact: the planned queries need the counts on ({', '.join(names)}), which the exact counts "
+        f"{unit.exact_words} leave unprotected, so noise would protect nobody; publish these as well, by "
+        f"exact=qs.marginals(schema, {names}), or plan no query that combines these attributes"
+    )
 
 
 def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
@@ -109,5 +149,5 @@ def _distinctions(family: Family) -> tuple[bool, bool]:
 
 def nothing_to_measure(which: str = "all its queries", *, public: bool = False) -> PlanError:
     """Return an error that says that queries are zero, or ask only for what is public."""
-    why = "ask only for the number of records, which these neighbours make public" if public else "are zero"
+    why = "follow from counts that these neighbours make public" if public else "are zero"
     return PlanError(f"workload: {which} {why}, so there is nothing to measure")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 
 from querysmasher.errors import BudgetError, PlanError, as_given, as_ratio, not_one_of
@@ -78,8 +78,7 @@ def residual_plan(
     sizes = [cost * directions(schema, subset) for subset, cost in costs.items()]
     if not sizes or min(sizes) <= 0:
         raise PlanError("costs: expected a positive privacy cost for sets of attributes with several values")
-    unit = budget.unit
-    spent = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+    spent = PrivacyCost(total, **asdict(budget.unit))
     return integer_plan(_at_costs(tables(schema, list(costs)), spent, costs), total, max_records)
 
 
@@ -191,10 +190,11 @@ def _costs(
     schema: Schema, budget: Budget, shares: Mapping[AttributeSet, float], cost: float
 ) -> dict[AttributeSet, float]:
     """Return the costs of sets that have something to measure, in proportion to their shares."""
+    known = budget.unit.known(schema)
     measured = {
         subset: share
         for subset, share in shares.items()
-        if (directions(schema, subset) if subset else not budget.unit.total_is_public)
+        if (directions(schema, subset) or not subset) and subset not in known
     }
     total = math.fsum(measured.values())
     return {subset: share / total * cost for subset, share in measured.items()}

@@ -450,6 +450,8 @@ class Options:
     """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
     replaced: bool = False
     """Whether neighbours replace a record."""
+    agreed: frozenset[int] = frozenset()
+    """The attributes of which a replaced record keeps the values."""
     progress: bool | None = None
 
     @property
@@ -460,7 +462,7 @@ class Options:
     @property
     def keeps_whole(self) -> bool:
         """Whether queries may be measured whole, not split, where that is better."""
-        return self.are_default and self.centering == "optimized"
+        return self.are_default and self.centering == "optimized" and not self.agreed
 
     @classmethod
     def of(

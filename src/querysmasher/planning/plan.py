@@ -217,7 +217,7 @@ class Plan(Explained):
             self.centres,
             [s.strategy for s in self.solutions],
             [(m,) for m in self.measured],
-            public_total=self.budget.unit.total_is_public,
+            self.budget.unit.known(self.workload.schema),
         )
 
     @explained("plan.variances(workload)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from querysmasher.arrays import one_core
 from querysmasher.errors import PlanError, as_given, explained
-from querysmasher.planning.checks import check_arguments, check_scales, check_sizes
+from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, exact_sets
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lines.splitting import check_cells, large_attributes
@@ -24,6 +24,7 @@ from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
@@ -43,6 +44,7 @@ def plan(
     max_records: int = MAX_RECORDS,
     purpose: str = "answers",
     records: int | None = None,
+    exact: Workload | None = None,
     progress: bool | None = None,
 ) -> Plan:
     """Plan how to measure a workload under a privacy budget, without data.
@@ -76,6 +78,10 @@ def plan(
         records: for purpose="estimate", a rough, public number of records. Without it, `measure` first spends
             1% of the budget on this number, and divides the rest accordingly; the plan then shows the errors
             for 30,000 records.
+        exact: counts to publish as they are, such as `marginals(schema, ["state"])`. Answers equal them, and
+            only the rest is measured. This changes the guarantee: neighbours replace a record by one with
+            the same values of these attributes ("replace_one", whatever the budget says), so that what a
+            record says about them is not protected: `repr(plan)` states it.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -84,12 +90,12 @@ def plan(
     1.805
     """
     check_arguments(workload, budget)
+    budget = _knowing(workload, budget, exact)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
-    options = replace(options, replaced=budget.unit.total_is_public)
     searched = OBJECTIVES[objective].largest or workload.has_targets
-    options = _prepared(workload, options, bases, max_records, progress, searched=searched)
+    options = _prepared(workload, budget.unit, options, bases, max_records, progress, searched=searched)
     if purpose == "estimate":
         if not options.keeps_whole or objective != "mean":
             msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
@@ -111,6 +117,7 @@ def least_budget(
     tolerance: float = 1e-3,
     bases: Mapping[str, Any] | None = None,
     max_records: int = MAX_RECORDS,
+    exact: Workload | None = None,
     progress: bool | None = None,
 ) -> Plan:
     """Plan at the least privacy cost that meets every accuracy target of a workload, without data.
@@ -129,6 +136,7 @@ def least_budget(
         tolerance: as for `plan`.
         bases: as for `plan`.
         max_records: as for `plan`.
+        exact: as for `plan`.
         progress: as for `plan`.
 
     >>> import querysmasher as qs
@@ -139,17 +147,25 @@ def least_budget(
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_arguments(workload, budget)
+    budget = cast("PrivacyCost", _knowing(workload, budget, exact))
     if not workload.has_targets:
         msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
         raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
-    options = replace(options, replaced=budget.unit.total_is_public)
-    options = _prepared(workload, options, bases, max_records, progress, searched=True)
+    options = _prepared(workload, budget.unit, options, bases, max_records, progress, searched=True)
     return _minimised(plan_least, workload, Replan(options, budget, max_records))
+
+
+def _knowing(workload: Workload, budget: Budget, exact: Workload | None) -> Budget:
+    """Return the budget for neighbours that agree on exact counts."""
+    if exact is None:
+        return budget
+    return replace(budget, neighbours="replace_one", exact=(*budget.exact, *exact_sets(workload, exact)))
 
 
 def _prepared(
     workload: Workload,
+    unit: Unit,
     options: Options,
     bases: Mapping[str, Any] | None,
     max_records: int,
@@ -164,10 +180,16 @@ def _prepared(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
         raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
+    agreed = unit.known(workload.schema).agreed
+    options = replace(options, replaced=unit.total_is_public, agreed=agreed)
+    if agreed and options.mechanism.choose is None:
+        allowed = "expected one that splits queries, as exact counts are given"
+        raise PlanError(f"mechanism: {allowed}, got {options.mechanism.name!r}")
     lines: tuple[int, ...] = ()
     if options.are_default:
         mean = not searched and options.centering == "optimized"
         lines = large_attributes(workload, mean=mean, tolerance=options.tolerance, replaced=options.replaced)
+        lines = tuple(a for a in lines if a not in options.agreed)
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)

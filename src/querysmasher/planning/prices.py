@@ -40,7 +40,7 @@ def priced(
     if not (np.all(np.isfinite(r)) and np.all(r > 0)):
         raise PlanError("allocation: expected positive losses; a zero would leave no noise")
     if budget.unit.total_is_public:
-        prices = _prices_of_pairs(_pairs(measured, strategies, schema, r), r)
+        prices = _prices_of_pairs(_pairs(measured, strategies, schema, budget, r), r)
     else:
         prices = np.ones(len(r))
     prices = budget.unit.records_per_person**2 * prices
@@ -61,7 +61,7 @@ def within(
     factor = 1.0
     if budget.unit.total_is_public:
         weights = np.array([1 / m.variance for m in measured])
-        largest, _ = _pairs(measured, strategies, schema, weights).largest(weights)
+        largest, _ = _pairs(measured, strategies, schema, budget, weights).largest(weights)
         factor = budget.unit.records_per_person**2 * largest / spent
     scale = factor * spent / budget.privacy_cost
     while True:
@@ -73,13 +73,17 @@ def within(
 
 
 def _pairs(
-    measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, weights: Array
+    measured: Sequence[Measured],
+    strategies: Sequence[Strategy],
+    schema: Schema,
+    budget: Budget,
+    weights: Array,
 ) -> Pairs:
     parts = [
         tuple((tuple(m.attributes[a] for a in axes), strategies[n].column_products()) for axes, n in m.blocks)
         for m in measured
     ]
-    return Pairs(schema.sizes, parts, weights)
+    return Pairs(schema.sizes, parts, weights, budget.unit.known(schema).agreed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,9 @@ Adding or removing a record changes x_A by one unit vector, hence B·x_A by one 
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
 add up. Replacing a record changes x_A by a difference of two unit vectors: the cost is a maximum over pairs
-of cells (`pairs`). Changing r records costs at most r² as much. The planner is not consulted.
+of cells (`pairs`). Where counts are public, the two cells agree on their attributes (`unit`), so that what is
+measured on these alone does not change. Changing r records costs at most r² as much. The planner is not
+consulted.
 
 Besides integer plans there are two more kinds of measurement, each with its own cost: `Distances` and
 `Dropped`.
@@ -78,10 +80,14 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
 def _largest_of_pairs(plan: IntegerPlan, costs: Sequence[Fraction]) -> Fraction:
     """Return an upper bound on the cost of replacing records; `costs` are those of the longest columns.
 
-    Replacing r records, one after the other, moves the answers by at most r times the largest distance.
+    Replacing r records, one after the other, moves the answers by at most r times the largest distance: each
+    is replaced by one with the same public values, so all tables on the way agree on the exact counts, too.
     """
+    known = plan.budget.unit.known(plan.schema)
     products = [column_products(strategy) for strategy in plan.strategies]
-    kept = [(m, cost) for m, cost in zip(plan.measured, costs, strict=True) if m.attributes]
+    kept = [
+        (m, cost) for m, cost in zip(plan.measured, costs, strict=True) if not known.unprotected(m.attributes)
+    ]
     if not kept:
         return Fraction(0)
     measured = [
@@ -95,7 +101,7 @@ def _largest_of_pairs(plan: IntegerPlan, costs: Sequence[Fraction]) -> Fraction:
     weights = np.nextafter([float(cost) for _, cost in kept], math.inf)
     if not np.isfinite(weights).all():
         raise PrivacyError("plan: a measurement has too little noise")
-    value, _ = Pairs(plan.schema.sizes, measured, weights).largest(weights)
+    value, _ = Pairs(plan.schema.sizes, measured, weights, known.agreed).largest(weights)
     return Fraction(value) * plan.budget.unit.records_per_person**2
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import AttributeSets, Unit
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,10 +41,13 @@ class Budget(Explained):
             "replace_one" (one record differs; the number of records is then public).
         records_per_person: maximum number of records of one person. Above 1 the guarantee protects persons;
             at 1 it protects single records.
+        exact: attribute sets whose counts are published as they are, and are the same in neighbours; `plan`
+            takes them as a workload.
     """
 
     neighbours: str = field(default="add_remove", kw_only=True)
     records_per_person: int = field(default=1, kw_only=True)
+    exact: AttributeSets = field(default=(), kw_only=True)
 
     _amounts: ClassVar[tuple[str, ...]] = ()
     _instead: ClassVar[Mapping[str, str]] = {
@@ -60,6 +63,7 @@ class Budget(Explained):
             object.__setattr__(self, name, number(name, getattr(self, name)))
         object.__setattr__(self, "neighbours", self.unit.neighbours)
         object.__setattr__(self, "records_per_person", self.unit.records_per_person)
+        object.__setattr__(self, "exact", self.unit.exact)
 
     letter: ClassVar[str] = "rho"
     """Which amount states a guarantee of this kind: `rho`, `mu` or `epsilon`."""
@@ -76,7 +80,7 @@ class Budget(Explained):
     @cached_property
     def unit(self) -> Unit:
         """Whom the guarantee protects, without the amount of the budget."""
-        return Unit(self.neighbours, self.records_per_person)
+        return Unit(self.neighbours, self.records_per_person, self.exact)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -134,7 +138,8 @@ class Budget(Explained):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""
-        return {"kind": type(self).__name__, **asdict(self)}
+        data = {"kind": type(self).__name__, **asdict(self), "exact": [list(names) for names in self.exact]}
+        return data if self.exact else {name: value for name, value in data.items() if name != "exact"}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Budget:

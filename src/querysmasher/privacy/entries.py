@@ -36,7 +36,7 @@ from querysmasher.privacy.budget import (
 )
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import AttributeSets, Unit
 
 
 def canonical(data: Any) -> str:
@@ -244,7 +244,7 @@ class Entry:
         number: 1 for the first measurement.
         time: when it was written, in UTC.
         label: which data was measured.
-        unit: whom the cost is about.
+        unit: whom the cost is about, and the attribute sets whose exact counts are published.
         cost: the privacy cost β, exactly.
         noise: the name of the distribution of the noise.
         plan: the digest of the integer plan.
@@ -279,6 +279,7 @@ class Entry:
             "cost": str(self.cost),
             "noise": self.noise,
             "plan": self.plan,
+            **({"exact": [list(names) for names in self.unit.exact]} if self.unit.exact else {}),
         }
 
     @cached_property
@@ -303,7 +304,11 @@ class Entry:
             _whole(data["number"]),
             _match(_SHORT, data["time"]),
             _match(_SHORT, data["label"]),
-            Unit(_match(_SHORT, data["neighbours"]), _whole(data["records_per_person"])),
+            Unit(
+                _match(_SHORT, data["neighbours"]),
+                _whole(data["records_per_person"]),
+                tuple(tuple(_match(_NAME, name) for name in names) for names in data.get("exact", ())),
+            ),
             Fraction(_match(_FRACTION, data["cost"])),
             distribution_of(data["noise"]).name,
             _match(_HEX, data["plan"]),
@@ -340,7 +345,8 @@ class Chain:
                     entry = Entry.from_json(_content(row, number, before), before)
                     entries.append(entry)  # units of privacy, labels of the data and persons are never mixed
                     same = replace(entry, ledger=opening.identity, number=number, label=opening.label)
-                    _require(entry == replace(same, unit=opening.limit.unit, person=entries[0].person))
+                    _require(entry == replace(same, person=entries[0].person))
+                    _require(entry.unit.without_exact == opening.limit.unit)
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 raise FileError(
                     f"ledger: entry {number} of {path!r} was changed or removed after it was written; "
@@ -354,6 +360,17 @@ class Chain:
     def head(self) -> str:
         """The digest of the last entry, which fixes all of them."""
         return self.entries[-1].digest if self.entries else self.opening.digest
+
+    @property
+    def exact(self) -> AttributeSets:
+        """The attribute sets whose exact counts some entry publishes.
+
+        The total is for neighbours that agree on all of them. An entry bounds what changes between neighbours
+        that agree on its own exact counts, so also between those that agree on more.
+        """
+        return replace(
+            self.opening.limit.unit, exact=tuple(s for e in self.entries for s in e.unit.exact)
+        ).exact
 
     @property
     def total(self) -> Total:

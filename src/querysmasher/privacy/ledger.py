@@ -1,7 +1,8 @@
 """A ledger of what was spent on one table, kept in one SQLite file.
 
 Formal guarantee: as long as every measurement of a table is charged to the same file, all of them together,
-however many processes run at once and however they end, satisfy the ledger's limit for its unit of privacy.
+however many processes run at once and however they end, satisfy the ledger's limit for its unit of privacy:
+if measurements publish exact counts, for neighbours that agree on those of all entries (`Chain.exact`).
 
 Proof. `charge` runs in one transaction that excludes all other writers (BEGIN IMMEDIATE). It reads all
 entries, checks their chain of digests, adds the exact cost of the new plan, and commits only if the exact
@@ -80,6 +81,9 @@ class Ledger:
             raise FileError(f"path: expected the path of a ledger, got {as_given(path)}")
         if limit is not None and type(limit) not in KINDS.values():
             raise BudgetError(f"limit: expected a budget such as zCDP(1), got {as_given(limit)}")
+        if limit is not None and limit.exact:
+            msg = "limit: expected a budget without exact counts, because every entry states its own, got "
+            raise BudgetError(f"{msg}{limit!r}")
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
@@ -194,7 +198,7 @@ class Ledger:
 
     def check_unit(self, budget: Budget) -> None:
         """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
-        if budget.unit != self.limit.unit:
+        if budget.unit.without_exact != self.limit.unit:
             unit, other = self.limit.unit, budget.unit
             raise PrivacyError(
                 f"ledger: {str(self.path)!r} is for {unit.neighbours!r} neighbours and records_per_person = "

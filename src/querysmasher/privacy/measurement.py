@@ -1,5 +1,8 @@
 """The only reader of a private table's exact counts: everything that leaves this file carries noise.
 
+The exceptions are the counts that the unit of privacy declares public (`exact_counts`). Neighbours agree on
+them, so that publishing them reveals nothing that the guarantee protects.
+
 Answers are exact. The table's counts are non-negative integers that sum to at most the public cap,
 so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in absolute
 value, and each factor answers exactly within this bound (`factors`).
@@ -31,6 +34,7 @@ from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
+from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 
@@ -53,6 +57,21 @@ def measure_table(
     for number, counts in _counted(plan.schema, names, counter, plan.max_records, "Measuring", progress):
         exact = exact_answers(plan, plan.measured[number], counts)
         yield number, _with_noise(plan, plan.measured[number], exact, noise)
+
+
+def exact_counts(
+    schema: Schema, unit: Unit, counter: Counter, max_records: int, progress: bool | None = None
+) -> tuple[Counts, ...]:
+    """Return the counts on the attribute sets `unit.exact`, in that order, without noise.
+
+    Formal guarantee: what is returned is the same for any two neighbours, so that it costs nothing. They
+    differ by records that are replaced by records with the same values of all attributes in these sets, and
+    their numbers of records are the same.
+    """
+    made: dict[int, Counts] = {}
+    for number, counts in _counted(schema, unit.exact, counter, max_records, "Exact counts", progress):
+        made[number] = np.ascontiguousarray(counts)
+    return tuple(made[number] for number in range(len(unit.exact)))
 
 
 def measure_distances(

@@ -24,6 +24,10 @@ If cells are few, the changes of all pairs are written out, and the maximum is e
 - What does not fit (measurements that tie attributes, a second strategy for an attribute) adds the maximum of
   its own change.
 
+Where counts are public, both records agree on some attributes (`unit`), and only pairs of cells that do are
+counted. For given values of these, a factor on them alone is a constant of at most 1, and a factor that ties
+them to others has the columns of these values only: its products are bounded over all such values.
+
 Floating point: every product and every sum of a pair has a relative error of at most 2⁻⁵² per operation,
 relative to the sum of all weights; fewer than 2²⁰ operations contribute to any. `MARGIN` exceeds that.
 """
@@ -32,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,6 +99,19 @@ class Products:
         """Return what is known if all products are at least `least`."""
         return cls(None, None, least, 2 * (1 - least))
 
+    def among(self, classes: NDArray[np.int64]) -> Products:
+        """Return bounds over pairs of cells of the same class, given the class of every cell."""
+        if self.gram is None:
+            return Products(None, None, self.least, self.farthest)
+        least, farthest = 1.0, 0.0
+        columns = np.arange(len(self.gram)) if self.columns is None else self.columns
+        for number in range(int(classes.max()) + 1):
+            some = columns[classes == number]
+            gram = self.gram[np.ix_(some, some)]
+            squares = np.diagonal(gram)
+            least, farthest = min(least, float(gram.min())), max(farthest, _farthest(gram, squares, squares))
+        return Products(None, None, least, farthest)
+
     def spread(self, columns: Callable[[], NDArray[np.int64]], cells: int) -> Products:
         """Return the products over so many cells, given a function that returns the column of each."""
         if self.gram is None or cells > MOST_CELLS:
@@ -129,17 +146,29 @@ Parts = tuple[tuple[tuple[int, ...], Products], ...]
 class Pairs:
     """The largest cost over all pairs of cells of what is measured, given its weights."""
 
-    def __init__(self, sizes: Sequence[int], measured: Sequence[Parts], weights: Array | None = None) -> None:
-        """Take the sizes of attributes, and what is measured; `weights` say which attributes are alike."""
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        measured: Sequence[Parts],
+        weights: Array | None = None,
+        agreed: Collection[int] = (),
+    ) -> None:
+        """Take the sizes of attributes, what is measured, and the attributes on which pairs agree.
+
+        `weights` say which attributes are alike.
+        """
         self.measured = measured
-        self.attributes = sorted({a for parts in measured for on, _ in parts for a in on})
+        used = {a for parts in measured for on, _ in parts for a in on}
+        common = sorted(used.intersection(agreed))
+        self.attributes = [*common, *sorted(used.difference(agreed))]
         self.sizes = {a: sizes[a] for a in self.attributes}
-        cells = math.prod(self.sizes.values())
+        cells, values = math.prod(self.sizes.values()), math.prod(sizes[a] for a in common)
         known = all(products.gram is not None for parts in measured for _, products in parts)
         self._changes: Array | None = None
-        if known and len(measured) * cells * (cells - 1) <= 2 * WRITTEN_OUT:
-            self._changes = self._written_out(cells)
+        if known and len(measured) * cells * (cells // values - 1) <= 2 * WRITTEN_OUT:
+            self._changes = self._written_out(cells // values, values)
         else:
+            self.measured = self._differing(sizes, frozenset(common))
             self._classify(np.ones(len(measured)) if weights is None else weights)
 
     def largest(self, weights: Array) -> tuple[float, Array]:
@@ -157,9 +186,11 @@ class Pairs:
             value, changes = self._over_states(weights)
         return value + MARGIN * float(weights.sum()), changes
 
-    def _written_out(self, cells: int) -> Array:
-        """Return the changes of all pairs: measurements × pairs."""
-        first, second = np.triu_indices(cells, 1)
+    def _written_out(self, cells: int, values: int) -> Array:
+        """Return the changes of all pairs: measurements × pairs; both cells have one of the same values."""
+        first, second = (
+            (np.arange(values)[:, None] * cells + cell).ravel() for cell in np.triu_indices(cells, 1)
+        )
         shape = tuple(self.sizes.values())
         axis = {a: i for i, a in enumerate(self.attributes)}
         none = np.zeros(len(first), dtype=np.int64)
@@ -177,6 +208,30 @@ class Pairs:
                     products[i] *= factor
             row[:] = products[0] + products[1] - 2 * products[2]
         return changes
+
+    def _differing(self, sizes: Sequence[int], common: frozenset[int]) -> list[Parts]:
+        """Return what is measured on the attributes that may differ, with bounds on its products."""
+        if not common:
+            return list(self.measured)
+        bounds: dict[tuple[int, tuple[bool, ...]], Products] = {}
+
+        def differing(on: tuple[int, ...], products: Products) -> Products:
+            agree = tuple(a in common for a in on)
+            if any(agree) and (id(products), agree) not in bounds:
+                cells = np.unravel_index(np.arange(math.prod(sizes[a] for a in on)), [sizes[a] for a in on])
+                kept = [(cell, sizes[a]) for cell, a, same in zip(cells, on, agree, strict=True) if same]
+                classes = np.ravel_multi_index([c for c, _ in kept], [n for _, n in kept])
+                bounds[id(products), agree] = products.among(classes)
+            return bounds.get((id(products), agree), products)
+
+        return [
+            tuple(
+                (tuple(a for a in on if a not in common), differing(on, products))
+                for on, products in parts
+                if not common.issuperset(on)
+            )
+            for parts in self.measured
+        ]
 
     # --- many cells: states of attributes, and numbers of attributes in each ---
 
@@ -271,7 +326,7 @@ class Pairs:
         ):
             most = max(range(len(spread)), key=lambda c: len(spread[c]))
             spread[most] = _fewer(spread[most])
-        orders = self._kinds.max(axis=0)
+        orders = self._kinds.max(axis=0, initial=0)
         numbers = [_numbers(len(m), len(s)) for m, s in zip(self._classes, spread, strict=True)]
         tables = [
             _symmetric(counts, np.array([s.product for s in states]), int(order))

@@ -32,10 +32,15 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counts import Counter
+from querysmasher.privacy.counts import Counter, Counts
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.measurement import measure_distances, measure_dropped, measure_table
+from querysmasher.privacy.measurement import (
+    exact_counts,
+    measure_distances,
+    measure_dropped,
+    measure_table,
+)
 from querysmasher.privacy.noise import NoiseSource
 from querysmasher.schema import Schema
 
@@ -77,6 +82,12 @@ class Phases:
         if records > self.max_records:
             raise DataError(f"data: the table has more records than max_records = {self.max_records:,}")
         return records
+
+    def exact(self, progress: bool | None = None) -> tuple[Counts, ...]:
+        """Return the counts that the neighbours make public, on the sets that the unit of privacy names."""
+        if not self.budget.unit.exact:
+            return ()
+        return exact_counts(self.schema, self.budget.unit, self._counter, self.max_records, progress)
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
         """Return the noisy answers of a phase, by the index of their attribute set."""

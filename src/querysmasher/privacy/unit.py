@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from querysmasher.errors import BudgetError, as_given, suggestion
+from querysmasher.schema import Schema
 
 NEIGHBOURS = ("add_remove", "replace_one")
+
+
+AttributeSets = tuple[tuple[str, ...], ...]
+"""Sets of attributes, by name."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The attribute sets whose counts are the same in all neighbours, and public; none contains another.
+
+    The empty set stands for the number of records. If it is not public, nothing is.
+    """
+
+    sets: tuple[frozenset[int], ...] = ()
+
+    def __contains__(self, attributes: Collection[int]) -> bool:
+        """Return whether the counts on some attributes are public."""
+        return any(known.issuperset(attributes) for known in self.sets)
+
+    @property
+    def agreed(self) -> frozenset[int]:
+        """The attributes of which a record and the one that replaces it have the same values."""
+        return frozenset[int]().union(*self.sets)
+
+    def unprotected(self, attributes: Collection[int]) -> bool:
+        """Return whether the counts on some attributes are the same in all neighbours, public or not."""
+        return bool(self.sets) and self.agreed.issuperset(attributes)
 
 
 @dataclass(frozen=True)
 class Unit:
     """Which tables are neighbours.
 
+    With exact counts, a record is replaced by one that has the same values of all attributes in `exact`, and
+    so both tables have the same counts on every set in `exact`. Of two tables that agree on these counts and
+    differ in one replaced record, nothing else can hold: the counts on a set change by e_v - e_u, which is
+    zero only if u and v agree on it. The records of one person are replaced in this way one by one: two
+    records that exchange what is public make no neighbours, although the counts stay the same.
+
     Args:
         neighbours: "add_remove" (one table has additional records) or "replace_one" (records differ; their
             number is the same, and public).
         records_per_person: maximum number of records of one person, all of which may differ.
+        exact: attribute sets, by name, whose counts are public and the same in neighbours ("replace_one").
     """
 
     neighbours: str = "add_remove"
     records_per_person: int = 1
+    exact: AttributeSets = ()
 
     def __post_init__(self) -> None:
         """Check both, and convert the number to a plain integer."""
@@ -38,6 +74,20 @@ class Unit:
             raise BudgetError(msg)
         object.__setattr__(self, "neighbours", str(self.neighbours))
         object.__setattr__(self, "records_per_person", int(records))
+        object.__setattr__(self, "exact", _maximal(self.exact))
+        if self.exact and not self.total_is_public:
+            msg = "exact: expected neighbours='replace_one', because exact counts make the number of records "
+            raise BudgetError(f"{msg}public, got {self.neighbours!r}")
+
+    @property
+    def without_exact(self) -> Unit:
+        """The same unit without exact counts: its neighbours include those of this one."""
+        return replace(self, exact=())
+
+    def known(self, schema: Schema) -> Known:
+        """Return the attribute sets of a schema whose counts are public."""
+        sets = [frozenset(schema.positions(names)) for names in self.exact]
+        return Known(tuple(sets or [frozenset()]) if self.total_is_public else ())
 
     @property
     def total_is_public(self) -> bool:
@@ -55,6 +105,16 @@ class Unit:
             return self.records_per_person**2
         total = attributes is not None and not attributes
         return 0 if total else 4 * self.records_per_person**2
+
+    @property
+    def exact_words(self) -> str:
+        """By which attributes counts are exact, in words."""
+        return _listed([f"by {' × '.join(names)}" for names in self.exact])
+
+    @property
+    def agreed_words(self) -> str:
+        """The attributes of which a replaced record keeps the value, in words."""
+        return _listed(sorted({name for names in self.exact for name in names}))
 
     def describe(self, person: str | None = None) -> str:
         """Return in plain words for which tables a guarantee holds, and whom it protects.
@@ -74,4 +134,27 @@ class Unit:
             counted = "1 is" if self.records_per_person == 1 else f"{self.records_per_person} are"
             whom = f"all records of one person (a value of {person!r}), of which at most {counted} counted"
             unit = "the person, however many records a person has"
-        return f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}."
+        said = ""
+        if self.exact:
+            each = " by one" if self.records_per_person == 1 else ", each by one"
+            names, by = self.agreed_words, self.exact_words
+            public = f"{each} with the same {names}, and so have the same exact counts {by}"
+            said = f" What a record says about {names} is not protected."
+        return (
+            f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}.{said}"
+        )
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Join words by commas, the last by "and"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def _maximal(sets: Iterable[Sequence[str]]) -> AttributeSets:
+    """Return the sets that no other contains, in one order; the number of records needs no mention."""
+    given = list(sets) if isinstance(sets, list | tuple) else [sets]
+    if not all(isinstance(names, list | tuple) and all(type(n) is str for n in names) for names in given):
+        raise BudgetError(f"exact: expected tuples of names of attributes, got {as_given(sets)}")
+    distinct = {frozenset(names) for names in given}
+    kept = [names for names in distinct if names and not any(names < other for other in distinct)]
+    return tuple(sorted(tuple(sorted(names)) for names in kept))

@@ -35,6 +35,7 @@ from querysmasher.errors import FileError, OutsideMeasuredSpaceError, TooLargeEr
 from querysmasher.files import Lazy
 from querysmasher.planning.estimator.estimator import Estimator, subsets
 from querysmasher.planning.estimator.whole import summed
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Blocks
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
@@ -143,8 +144,28 @@ def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, .
     return first, second
 
 
+CLOSE = 2.0**-36
+"""Rounding errors of an answer that has none, relative to the number of records, are smaller."""
+
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublicCounts:
+    """The tables of counts that are published as they are, by attribute set, in the order of their axes."""
+
+    tables: Mapping[tuple[int, ...], Integers]
+
+    def on(self, attributes: tuple[int, ...]) -> Array | None:
+        """Return the counts on attributes, in any order, or None if they are not public."""
+        for known, table in self.tables.items():
+            if set(attributes) <= set(known):
+                others = tuple(axis for axis, a in enumerate(known) if a not in attributes)
+                left = [a for a in known if a in attributes]
+                order = [left.index(a) for a in attributes]
+                return np.asarray(table.sum(axis=others)).transpose(order).astype(float)
+        return None
 
 
 @dataclass(eq=False)
@@ -153,7 +174,7 @@ class Reconstruction:
 
     plan: IntegerPlan
     store: Store
-    public_total: int | None
+    public: PublicCounts
     estimator: Estimator
     _kept: OrderedDict[tuple[int, ...], Array] = field(default_factory=OrderedDict)
     _kept_values: int = 0
@@ -166,8 +187,8 @@ class Reconstruction:
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
         """Return the residual of a set (increasing indexes), or None if it is not measured."""
-        if not attributes and self.public_total is not None:
-            return np.array(float(self.public_total))
+        if (exact := self.public.on(attributes)) is not None:
+            return self.estimator.centred(exact, attributes)
         if attributes in self._kept:
             self._kept.move_to_end(attributes)
             return self._kept[attributes]
@@ -188,6 +209,8 @@ class Reconstruction:
         """
         if complete:
             self._check_complete(attributes)
+        if (exact := self.public.on(attributes)) is not None:
+            return exact
         if not self.estimator.is_single:
             return self.estimator.table(attributes, self.residual, self._whole_answers)
         (measured,) = self.plan.measured  # its table is right for what follows from its queries
@@ -231,7 +254,7 @@ class Reconstruction:
 
     def is_whole(self, attributes: tuple[int, ...]) -> bool:
         """Return whether the whole residual space of a set is measured, not only a few queries in it."""
-        if not attributes and self.public_total is not None:
+        if attributes in self.estimator.known:
             return True
         if attributes in self._numbers:
             return self.estimator.is_full(attributes)
@@ -252,17 +275,22 @@ class Reconstruction:
         return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
 
-def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
+def answered(group: Group, table: Array, std: Array, public: PublicCounts) -> Array:
     """Return the answers to a group from its marginal, with an axis per family.
 
-    A query has no error if it counts every record equally often. Its answer is exactly that multiple of the
-    public number of records, and not the sum of cells that have rounding errors.
+    A query without error follows from what is public. Cells have rounding errors, and its answer has none: a
+    query that counts every record equally often is that multiple of the number of records, and one of whole
+    numbers, as nearly all are, is a whole number.
     """
-    answers = summed(group, table)
-    if std.all():
+    answers, total = summed(group, table), public.on(())
+    if std.all() or total is None:
         return answers
-    often = summed(group, np.ones(table.shape)) / table.size
-    return np.where(std == 0, often * float(public_total or 0), answers)
+    records, near, often = float(total), np.rint(answers), summed(group, np.ones(table.shape)) / table.size
+    is_multiple = np.abs(answers - often * records) <= CLOSE * records * np.abs(often)
+    is_whole = np.abs(answers - near) <= CLOSE * records
+    return np.where(
+        std > 0, answers, np.where(is_multiple, often * records, np.where(is_whole, near, answers))
+    )
 
 
 MAX_COVARIANCE = 10_000

@@ -35,6 +35,7 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import (
+    PublicCounts,
     Reconstruction,
     Store,
     answered,
@@ -103,6 +104,8 @@ class Release(Statistical, Explained):
     noise: NoiseRecord
     store: Store
     public_total: int | None = None
+    exact: tuple[Integers, ...] = ()
+    """The tables of counts that are published as they are, on the sets `plan.budget.exact`, in that order."""
     entry: Entry | None = None
     """The entry of the ledger that records the cost, or None if it was not recorded."""
     counted: Counted = ALL
@@ -176,14 +179,22 @@ class Release(Statistical, Explained):
             even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
             noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
             measured.append(noises if extra else noises[:1])
-        return estimator_of(
-            self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
-        )
+        known = self.plan.budget.unit.known(self.plan.schema)
+        return estimator_of(self.plan.schema, self.centres, strategies, measured, known)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        return Reconstruction(self.plan, self.store, self.public_total, self.estimator)
+        return Reconstruction(self.plan, self.store, self.public, self.estimator)
+
+    @cached_property
+    def public(self) -> PublicCounts:
+        """The counts that are published as they are: neighbours agree on them."""
+        schema, sets = self.plan.schema, self.plan.budget.unit.exact
+        tables = dict(zip(map(schema.positions, sets), self.exact, strict=True))
+        return PublicCounts(
+            tables if sets or self.public_total is None else {(): np.array(self.public_total)}
+        )
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
@@ -217,7 +228,7 @@ class Release(Statistical, Explained):
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
         table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
-        return answered(group, table, std, self.public_total), std
+        return answered(group, table, std, self.public), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
@@ -387,7 +398,7 @@ class CoarseRelease(Statistical):
             table = self.release.reconstruction.marginal(attributes, complete=False)
             if axis in attributes:
                 table = class_sums(table, parts, attributes.index(axis))
-            return answered(group, table, std, self.release.public_total), std
+            return answered(group, table, std, self.release.public), std
 
         answers = Answers.of(coarsening.fine(given), answer_group)
         return Answers(given, answers.values, answers.std)
@@ -423,9 +434,7 @@ class CoarseRelease(Statistical):
         coarse = Ordinal(coarsening.attribute, range(size))
         inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
         centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
-        over_nodes = estimator_of(
-            inner, centres, [*known, *pruned], measured, public_total=estimator.public_total
-        )
+        over_nodes = estimator_of(inner, centres, [*known, *pruned], measured, estimator.known)
         groups = np.empty(size, dtype=np.int64)
         groups[parts] = coarsening.groups
         return over_nodes, replace(coarsening, original=inner, groups=groups), parts

@@ -7,7 +7,9 @@ right only if its rows are independent.
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
@@ -19,6 +21,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, write_archive
 from querysmasher.guarantees import counted_from_data
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.plan_file import (
     blocks_from_data,
     centres_from_data,
@@ -41,7 +44,7 @@ from querysmasher.release.provenance import (
     request_digest,
     spent,
 )
-from querysmasher.release.reconstruction import LoadedStore, repeats
+from querysmasher.release.reconstruction import LoadedStore, PublicCounts, repeats
 from querysmasher.release.release import Release
 from querysmasher.statistics.statistic import read_statistics
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
@@ -68,6 +71,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "budget": plan.budget.to_json(),
         "max_records": plan.max_records,
         "public_total": release.public_total,
+        "exact": list(release.exact),
         "provenance": release.provenance.to_json(),
         "asked": None if release.asked is None else workload_to_data(release.asked),
         "noise": asdict(release.noise),
@@ -137,6 +141,10 @@ def release_from_data(data: dict[str, Any]) -> Release:
         noise,
         store,
         total,
+        tuple(
+            _table(plan, names, a)
+            for names, a in zip(plan.budget.exact, items(data.get("exact", [])), strict=True)
+        ),
         entry=entry,
         counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
         provenance=Provenance.from_json(data.get("provenance", {})),
@@ -146,6 +154,14 @@ def release_from_data(data: dict[str, Any]) -> Release:
     )
     check_release(release)
     return release
+
+
+def _table(plan: IntegerPlan, names: tuple[str, ...], data: Any) -> Integers:
+    """Return a table of exact counts."""
+    counts = integers(data, len(names))
+    if counts.shape != plan.schema.shape(names) or counts.min() < 0:
+        raise ValueError("an exact table does not fit its attributes")
+    return counts
 
 
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
@@ -166,6 +182,8 @@ def check_release(release: Release) -> None:
     public, variances = unit.total_is_public, [m.variance for m in plan.measured]
     silent = counted.is_whole or counted.unknown is None
     totals = [m for m in plan.measured if not m.attributes]
+    known = unit.known(plan.schema)
+    overlaps = itertools.combinations(release.public.tables.items(), 2)
     wrong = {
         "whether the number of records is public contradicts its neighbours": public
         != (release.public_total is not None),
@@ -174,6 +192,11 @@ def check_release(release: Release) -> None:
         "it says how many records were left out, but not which": counted.dropped is not None and silent,
         "a strategy is zero, or has dependent rows": not all(s.is_sound() for s in strategies),
         "a noise variance is zero, or too large": not all(0 < v <= LARGEST_VARIANCE for v in variances),
+        "what is public is measured": any(m.attributes in known for m in plan.measured),
+        "its exact counts contradict the number of records": any(
+            int(counts.sum()) != release.public_total for counts in release.exact
+        ),
+        "its exact counts contradict each other": not all(map(_agree, overlaps)),
         "the number of records is not measured exactly once": any(len(m.blocks) != 1 for m in totals),
     }
     for why, is_wrong in wrong.items():
@@ -207,6 +230,14 @@ def check_release(release: Release) -> None:
         != (what, allowed, release.noise.name, unit, release.person),
         "its entry of a ledger is about another measurement",
     )
+
+
+def _agree(tables: Sequence[tuple[tuple[int, ...], Integers]]) -> bool:
+    """Return whether two tables of exact counts agree on their common attributes."""
+    (first, one), (second, other) = tables
+    common = tuple(a for a in first if a in second)
+    left, right = (PublicCounts({on: table}).on(common) for on, table in ((first, one), (second, other)))
+    return bool(np.array_equal(left, right))  # type: ignore[arg-type]
 
 
 def _refuse_if(is_wrong: bool, why: str) -> None:

@@ -121,6 +121,9 @@ def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL)
         ("privacy cost", f"β = {number(cost)}"),
     ]
     more = ["The number of records: these neighbours make it public."] if replaces else []
+    if budget.exact:
+        said = f"The exact counts {budget.unit.exact_words}, and what a record says about "
+        more.append(f"{said}{budget.unit.agreed_words}: these neighbours agree on it.")
     if budget.records_per_person > 1 and person is None:
         most = count(budget.records_per_person, "record")
         more.append(f"A person with more than {most}: such a person is protected less.")

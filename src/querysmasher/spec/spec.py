@@ -341,7 +341,8 @@ def stated_budget(
             for named in (kinds, [tuple(given)])
         )
         raise BudgetError(f"expected {', or '.join(stated)}, got {got[0] or 'none of them'}")
-    return kinds[tuple(given)](**given, neighbours=neighbours, records_per_person=records_per_person)
+    unit: dict[str, Any] = {"neighbours": neighbours, "records_per_person": records_per_person}
+    return kinds[tuple(given)](**{**given, **unit})
 
 
 def _check_least(planning: PlanSection | None, entries: Sequence[SpecEntry], findings: Findings) -> None:

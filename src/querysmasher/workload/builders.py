@@ -41,15 +41,20 @@ NAMED: Mapping[str, type[Family]] = ChainMap({Sum.name: Sum}, cast("dict[str, ty
 
 
 @explained("qs.marginals(schema, [1, 2])")
-def marginals(schema: Schema, k: int | Iterable[int], weight: float = 1.0) -> Workload:
+def marginals(schema: Schema, k: int | Iterable[int] | Iterable[str], weight: float = 1.0) -> Workload:
     """Return all k-way marginals: how many records have each combination of values of k attributes.
 
-    `k` is one number or several; 0 stands for the total.
+    `k` is one number or several; 0 stands for the total. Names of attributes in a list stand for the one
+    marginal on these.
 
-    >>> len(marginals(Schema.of(a=3, b=4, c=5), 2))
-    47
+    >>> schema = Schema.of(a=3, b=4, c=5)
+    >>> len(marginals(schema, 2)), len(marginals(schema, ["a", "c"]))
+    (47, 15)
     """
-    return all_kway(schema, k, "identity", weight)
+    names = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else []
+    if names and all(isinstance(name, str) for name in names):
+        return queries(schema, dict.fromkeys(map(str, names), "identity"), weight=weight)
+    return all_kway(schema, cast("int | Iterable[int]", names or k), "identity", weight)
 
 
 @explained("qs.all_kway(schema, [1, 2])")
@@ -285,7 +290,7 @@ def _ways(schema: Schema, k: Any) -> list[int]:
 def _instead(schema: Schema, way: object) -> str:
     """Return a suggestion for an invalid number of attributes, or nothing."""
     if way in schema.names:
-        return f"; for chosen attributes, write qs.queries(schema, {{{way!r}: 'identity'}})"
+        return f"; for chosen attributes, write qs.marginals(schema, [{way!r}])"
     try:
         number = int(way) if isinstance(way, str | float) else -1
     except (ValueError, OverflowError):

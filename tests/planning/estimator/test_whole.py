@@ -14,6 +14,7 @@ from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.solution import Measured
+from querysmasher.privacy.unit import Known
 from tests.builders import plan_split
 from tests.profiles import fewer
 from tests.reference import PUBLIC, estimates, known_rows, marginal_map, query_rows
@@ -76,7 +77,8 @@ def test_variances_beside_residual_measurements_are_those_of_dense_least_squares
 def beside_total(schema, own, total, public=False):
     """Whole measurements, and the total: unknown, measured or public."""
     measured = {} if total is None else {(): (Measured((), (), total, 1.0),)}
-    return CombinedEstimator(Estimator(schema, uniform(schema), [], measured, public), own)
+    known = Known((frozenset(),) if public else ())
+    return CombinedEstimator(Estimator(schema, uniform(schema), [], measured, known), own)
 
 
 @fewer(40)

@@ -25,6 +25,7 @@ from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, is_line
+from querysmasher.privacy.unit import Known
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -107,7 +108,8 @@ class Estimator:
     strategies: Sequence[Strategy]
     measured: Mapping[AttributeSet, Sequence[Measured]]
     """The independent measurements of each attribute set, whose variances add up."""
-    public_total: bool
+    known: Known
+    """The attribute sets whose counts are public: measured without noise."""
     strict: bool = True
     """Whether to refuse queries that are not fully measured; otherwise missing parts count as zero."""
 
@@ -168,12 +170,12 @@ class Estimator:
         return all(self.measures(attributes) and self.is_full(attributes) for attributes in sets)
 
     def measures(self, attributes: AttributeSet) -> bool:
-        """Return whether a set is measured, or is that of a public total."""
-        return attributes in self.measured or (not attributes and self.public_total)
+        """Return whether a set is measured, with noise or without."""
+        return attributes in self.measured or attributes in self.known
 
     def is_full(self, attributes: AttributeSet) -> bool:
         """Return whether a measured set's strategies span its whole residual space."""
-        if not attributes:
+        if not attributes or attributes in self.known:
             return True
         ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
         return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
@@ -413,7 +415,7 @@ class Estimator:
                 last = range(rows.ndim - len(axes), rows.ndim)
                 covaried = np.moveaxis(strategy.covary(np.moveaxis(covaried, at, last)), last, at)
             result = result + covaried
-        return result if result.ndim else np.zeros(rows.shape)  # a public total has no error
+        return result if result.ndim else np.zeros(rows.shape)  # what is public has no error
 
     def table(
         self,

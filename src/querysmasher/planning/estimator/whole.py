@@ -36,6 +36,7 @@ from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import MergedStrategy, Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
+from querysmasher.privacy.unit import Known
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Group
 
@@ -104,17 +105,16 @@ def estimator_of(
     centres: Centres,
     strategies: Sequence[Strategy],
     measured: Iterable[tuple[Measured, ...]],
-    *,
-    public_total: bool,
+    known: Known,
 ) -> Estimator:
     """Return the estimator from measurements, each given by its independent noises, which add up."""
     every = list(measured)
     is_whole = [any(strategies[number].whole for _, number in noises[0].blocks) for noises in every]
-    if len(every) == 1 and every[0][0].attributes and not public_total:
+    if len(every) == 1 and every[0][0].attributes and not known.sets:
         is_whole = [False]  # an `Estimator` alone handles one set of whole rows
     split = {noises[0].attributes: noises for noises, whole in zip(every, is_whole, strict=True) if not whole}
     wholes = [Whole.of(noises, strategies) for noises, whole in zip(every, is_whole, strict=True) if whole]
-    residual = Estimator(schema, centres, strategies, split, public_total)
+    residual = Estimator(schema, centres, strategies, split, known)
     return CombinedEstimator(residual, wholes) if wholes else residual
 
 
@@ -128,7 +128,7 @@ class CombinedEstimator(Estimator):
         """Take the rows, and the estimator from residual measurements around the centres ν."""
         schema, measured = residual.schema, residual.measured
         centres = residual.centres if any(measured) else class_centres(schema, wholes)
-        super().__init__(schema, centres, residual.strategies, measured, residual.public_total, strict=False)
+        super().__init__(schema, centres, residual.strategies, measured, residual.known, strict=False)
         self.is_split, self.wholes = False, wholes
         self._averaged: dict[tuple[int, AttributeSet], Array] = {}
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
@@ -143,7 +143,7 @@ class CombinedEstimator(Estimator):
         """The same sets measured by orthonormal rows, with noise of variance 1."""
         strategies = [strategy.orthonormal() for strategy in self.strategies]
         measured = {some: (replace(noises[0], variance=1.0),) for some, noises in self.measured.items()}
-        return Estimator(self.schema, self.centres, strategies, measured, self.public_total, strict=False)
+        return Estimator(self.schema, self.centres, strategies, measured, self.known, strict=False)
 
     # --- what the rows leave on attribute sets ---
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -343,8 +343,7 @@ def missed_by(plan: Plan) -> float:
 
 def with_cost(budget: Budget, cost: float) -> Budget:
     """Return the budget of a privacy cost, for the same neighbours."""
-    unit = budget.unit
-    return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+    return PrivacyCost(cost, **asdict(budget.unit))
 
 
 def at_cost(plan: Plan, cost: float) -> Plan:
