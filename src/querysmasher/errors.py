@@ -137,6 +137,11 @@ class FileError(QuerySmasherError, ValueError):
 class SpecError(QuerySmasherError, ValueError):
     """An invalid spec file or codebook."""
 
+    def __init__(self, problem: str, problems: Iterable[tuple[str, str]] = ()) -> None:
+        """State the problem; `problems` are its parts, each with the key that it is about, if known."""
+        super().__init__(problem)
+        self.problems = tuple(problems)
+
 
 class MissingExtraError(QuerySmasherError, ImportError):
     """A missing library; the message names the extra that installs it."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+
+LISTENERS: list[Callable[[str], None]] = []
+"""What is told of progress where there is no terminal, the last one only."""
 
 _OUTER: ContextVar[Bar | None] = ContextVar("_OUTER", default=None)
 """The bar that is on the screen of this thread, if one is."""
@@ -27,7 +31,8 @@ class Bar:
         self._outer = None if shown is False else _OUTER.get()
         self._bar: Progress | None = None
         self._token: Token[Bar | None] | None = None
-        if self._outer is None and (sys.stderr.isatty() if shown is None else shown):
+        self._heard = LISTENERS[-1] if LISTENERS and self._outer is None and shown is not False else None
+        if self._outer is None and not LISTENERS and (sys.stderr.isatty() if shown is None else shown):
             self._bar = self._drawn()
 
     def _drawn(self) -> Progress:
@@ -50,15 +55,18 @@ class Bar:
         """Show the bar, or its title beside the outer one."""
         if self._bar is not None:
             self._bar.start()
+        if self._bar is not None or self._heard is not None:
             self._token = _OUTER.set(self)
         self._show()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the bar."""
-        if self._bar is not None and self._token is not None:
+        if self._bar is not None:
             self._bar.stop()
+        if self._token is not None:
             _OUTER.reset(self._token)
+            self._token = None
 
     def advance(self, steps: int = 1) -> None:
         """Advance by some steps."""
@@ -71,9 +79,11 @@ class Bar:
         self._show()
 
     def _show(self) -> None:
-        """Show steps and note, or title, steps and note beside the outer bar."""
+        """Show steps and note, or title, steps and note to a listener or beside the outer bar."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done, note=self._said)
+        steps = "" if self._steps is None else f"{self._done:,}/{self._steps:,}"
+        if self._heard is not None:
+            self._heard(" ".join(filter(None, (self._title, steps, self._said))))
         if self._outer is not None:
-            steps = "" if self._steps is None else f"{self._done:,}/{self._steps:,}"
             self._outer.note(" ".join(filter(None, (self._title.lower(), steps, self._said))))

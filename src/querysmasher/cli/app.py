@@ -359,6 +359,29 @@ def compare(
 
 
 @command(
+    "studio",
+    "Open a spec in the browser: see the errors while you decide.",
+    "querysmasher studio",
+    "querysmasher studio survey.toml --port 8100 --no-browser",
+)
+def studio(
+    spec: SpecPath = SPEC,
+    port: Annotated[
+        int, typer.Option(help="The port on this machine; by default a free one.", min=0, max=65535)
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+) -> None:
+    """Open a local page in the browser, in which you describe, decide and publish without writing code.
+
+    Every change shows the new errors and is saved in the spec file, which the other commands read as well.
+    The page is reached from this machine only, and with the secret address that the command prints. It opens
+    no path outside the folder of the spec file.
+    """
+
+
+@command(
     "reviewing",
     "Run every step on a public table.",
     "querysmasher demo",

@@ -126,11 +126,11 @@ def command(
             except CutShortError as error:
                 code, message = (
                     exit_code(error.error),
-                    f"{_message(error.error).removesuffix('.')}. {error.left}",
+                    f"{message_of(error.error).removesuffix('.')}. {error.left}",
                 )
                 more = {"measured": True, "kept": None if error.kept is None else str(error.kept)}
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user sees no traceback
-                code, message, more = exit_code(error), _message(error), {}
+                code, message, more = exit_code(error), message_of(error), {}
             else:
                 return
             # By now the error is released: its frames may contain private data.
@@ -150,7 +150,8 @@ def command(
     return add
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return what a user is told of an error; a bug's message is withheld, because it might quote data."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted; no partial output is left."
     if exit_code(error) is ExitCode.BUG:

@@ -131,21 +131,9 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
-    planned, source = expected.plan, expected.spec.source
-    workload = planned.workload
-    print_pairs(
-        [
-            ("Queries", (planned.asked or workload).size_in_words),
-            *(
-                (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
-                for name, text in facts(planned, expected.factor, promised(expected.spec, planned.budget))
-            ),
-            ("In other words", expected.equivalents()),
-            *([("Ledger", said)] if (said := expected.ledger()) else []),
-            *([("Note", said)] if (said := expected.sparse()) else []),
-            ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
-        ]
-    )
+    workload, source = expected.plan.workload, expected.spec.source
+    data = str(source.path) if source else "none named in the spec; pass `release --data`"
+    print_pairs([*expected.facts(), ("Data", data)])
     rows = expected.rows(every)
     header, *cells = expected_table(rows, workload.schema)
     print_table(header, cells, text=[QUERY])
@@ -177,6 +165,20 @@ class Expectations:
 
     plan: Plan
     spec: Spec
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what holds for the plan as a whole, as names and strings."""
+        planned = self.plan
+        return [
+            ("Queries", (planned.asked or planned.workload).size_in_words),
+            *(
+                (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
+                for name, text in facts(planned, self.factor, promised(self.spec, planned.budget))
+            ),
+            ("In other words", self.equivalents()),
+            *([("Ledger", said)] if (said := self.ledger()) else []),
+            *([("Note", said)] if (said := self.sparse()) else []),
+        ]
 
     @property
     def factor(self) -> float:

@@ -105,10 +105,12 @@ class Findings:
             (f"line {line}: " if line else "") + (f"{written(key)}: " if key else "") + problem
             for line, key, problem in sorted(lines, key=itemgetter(0))
         ]
+        keys = [(written(key), problem) for key, problem in self.problems]
         if len(told) == 1:
-            raise SpecError(f"{self.title}{', ' if lines[0][0] else ': '}{told[0]}")
+            raise SpecError(f"{self.title}{', ' if lines[0][0] else ': '}{told[0]}", keys)
         if told:
-            raise SpecError(f"{self.title} has {len(told)} problems:\n" + "\n".join(f"  {t}" for t in told))
+            listed = "\n".join(f"  {each}" for each in told)
+            raise SpecError(f"{self.title} has {len(told)} problems:\n{listed}", keys)
 
 
 def not_one_of(allowed: Collection[str], given: object) -> str:

@@ -216,14 +216,14 @@ STYLE = ("delimiter", "quote", "encoding", "decimal")
 """Keys of [data] for the dialect of a CSV file."""
 
 
-def read_spec(path: str | os.PathLike[str]) -> Spec:
+def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
     """Read and check a spec file; a `SpecError` names every invalid key.
 
-    Paths in the file are relative to its folder.
+    Paths in the file are relative to its folder. With `text`, check what the file may become.
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig") if text is None else text
         data = tomllib.loads(text)
     except FileNotFoundError:
         raise FileError(f"there is no file {str(path)!r}; `querysmasher init` writes a first one") from None

@@ -1,0 +1,212 @@
+"""One spec file in one folder: what it states, how it became so, and what its plan promises."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from querysmasher.studio.document import Document, strays, written
+from querysmasher.studio.worker import Worker
+
+Problems = dict[str, str]
+"""What is wrong with a form, by the key of the spec; "" is about all of it."""
+
+SOON = 0.25
+"""Seconds to wait for a plan before an answer goes out without it."""
+
+KEPT = 200
+"""Maximum number of settings that can be undone, and of plans that are remembered."""
+
+CHANGED = "the file was changed by another program in the meantime; look at it again, then repeat your change"
+
+
+def digest(text: str) -> str:
+    """Return a short name of a text, as part of addresses."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Session:
+    """The state of Studio is a file: every change is checked, then written at once, all or nothing."""
+
+    def __init__(self, path: Path, reader: Worker, planner: Worker) -> None:
+        """Work on a spec file with two processes: one answers at once, the other plans."""
+        self.path, self.folder = path, path.parent
+        self.reader, self.planner = reader, planner
+        self.text: str | None = None
+        """The text of the file when it was last looked at; None without a file."""
+        self.known: dict[str, Any] | None = None
+        """What a valid spec states."""
+        self.problems: Problems = {}
+        """What is wrong with an invalid spec."""
+        self.settings: list[tuple[str, str]] = []
+        """The texts that the file has had, each with the change that made it."""
+        self.position = -1
+        """The setting that the file has now."""
+        self.plans: dict[str, dict[str, Any]] = {}
+        """What plans promise, by the digest of the text."""
+        self.latest: dict[str, Any] | None = None
+        """The plan that was finished last, perhaps of another setting."""
+        self.said = ""
+        """How far planning is."""
+        self.cancelled = ""
+        """The digest of the text whose planning was cancelled."""
+        self._job: asyncio.Task[None] | None = None
+        self._planning = ""
+        self._changing = asyncio.Lock()
+
+    @property
+    def digest(self) -> str:
+        """The name of the setting that the file has now."""
+        return digest(self.text or "")
+
+    async def look(self) -> None:
+        """Read the file again if it was changed by another program."""
+        async with self._changing:
+            text = self._on_disk()
+            if text != self.text:
+                self.text = text
+                self.known, self.problems = None, {}
+                if text is not None:
+                    self.known, self.problems = await self.check(text)
+                    self._remember(text, "the file" if not self.settings else "changed outside Studio")
+        self.plan()
+
+    def _on_disk(self) -> str | None:
+        try:
+            return self.path.read_bytes().decode("utf-8-sig")
+        except FileNotFoundError:
+            return None
+
+    async def check(self, text: str) -> tuple[dict[str, Any] | None, Problems]:
+        """Return what a text states, or its problems."""
+        try:
+            outside = [(written(location), problem) for location, problem in strays(text, self.folder)]
+        except ValueError as error:
+            return None, {"": f"{self.path.name} is not valid TOML: {error}"}
+        if outside:
+            return None, dict(outside)
+        answer = await self.reader.ask("read", path=str(self.path), text=text)
+        if "error" in answer:
+            found: Problems = {}
+            for key, problem in answer["problems"]:
+                found.setdefault(key, problem)
+            return None, found or {"": answer["error"]}
+        return answer, {}
+
+    async def change(self, what: str, edit: Callable[[Document], None]) -> Problems:
+        """Change the file, if what it becomes is valid; return its problems otherwise."""
+        async with self._changing:
+            document = Document(self.text or "")
+            edit(document)
+            return await self._write(document.text, what)
+
+    async def replace(self, text: str, what: str) -> Problems:
+        """Give the file another text, if it is valid."""
+        async with self._changing:
+            return await self._write(text, what)
+
+    async def _write(self, text: str, what: str | None) -> Problems:
+        if self._on_disk() != self.text:
+            return {"": CHANGED}
+        if text == self.text:
+            return {}
+        known, problems = await self.check(text)
+        if problems:
+            return problems
+        write(self.path, text)
+        self.text, self.known, self.problems = text, known, {}
+        if what is not None:
+            self._remember(text, what)
+        self.plan()
+        return {}
+
+    def _remember(self, text: str, what: str) -> None:
+        """Add a setting; several changes of the same kind in a row are undone together."""
+        del self.settings[self.position + 1 :]
+        if what and len(self.settings) > 1 and self.settings[-1][0] == what:
+            self.settings.pop()
+        self.settings = [*self.settings, (what, text)][-KEPT:]
+        self.position = len(self.settings) - 1
+
+    async def step(self, by: int) -> Problems:
+        """Undo a change, or do it again."""
+        async with self._changing:
+            if not 0 <= self.position + by < len(self.settings):
+                return {}
+            problems = await self._write(self.settings[self.position + by][1], None)
+            self.position += 0 if problems else by
+            return problems
+
+    def text_of(self, name: str) -> str | None:
+        """Return the text of a setting by its digest."""
+        return next((text for _, text in reversed(self.settings) if digest(text) == name), None)
+
+    def plan(self) -> None:
+        """Plan what the file states now, instead of what is being planned, unless that is known."""
+        if self.known is None or self.digest in (self.cancelled, self._planning):
+            return
+        self.cancel()
+        self.cancelled = ""
+        if self.digest in self.plans:
+            if "error" not in self.plans[self.digest]:
+                self.latest = self.plans[self.digest]
+        else:
+            self._planning = self.digest
+            self._job = asyncio.create_task(self._plan(self.text or "", self.digest))
+
+    async def _plan(self, text: str, name: str) -> None:
+        self.said = ""
+        answer = await self.planner.ask("plan", self._hear, path=str(self.path), text=text)
+        self.plans = dict([*self.plans.items(), (name, answer)][-KEPT:])
+        self._planning = ""
+        if "error" not in answer:
+            self.latest = answer
+
+    def _hear(self, said: str) -> None:
+        self.said = said
+
+    def cancel(self, for_good: bool = False) -> None:
+        """End the planning; `for_good`, it starts again only when it is asked for, or after a change."""
+        if for_good:
+            self.cancelled = self._planning
+        if self._job is not None:
+            self._job.cancel()
+        self._job, self._planning = None, ""
+
+    def resume(self) -> None:
+        """Plan again what was cancelled."""
+        self.cancelled = ""
+        self.plan()
+
+    async def soon(self) -> dict[str, Any] | None:
+        """Return what the plan of the current setting promises, if it is known or soon will be."""
+        if self._job is not None and self.digest not in self.plans:
+            await asyncio.wait({self._job}, timeout=SOON)
+        return self.plans.get(self.digest)
+
+    def close(self) -> None:
+        """End all processes."""
+        self.cancel()
+        self.reader.stop()
+        self.planner.stop()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file, all or nothing, with the permissions that it has."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        temporary.replace(path.resolve())  # a link stays one
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,179 @@
+"""What the processes of Studio do with the library: read a spec, plan it, convert its budget.
+
+A task takes and returns plain data. Only this file of Studio loads the library, and it reads no table.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from querysmasher.cli.command import message_of
+from querysmasher.cli.specs import Expectations
+from querysmasher.formatting import count, number, preview, shortened
+from querysmasher.guarantees import delta_of
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget, readable
+from querysmasher.progress import LISTENERS
+from querysmasher.report.expectations import expected_table, is_met, together
+from querysmasher.report.plan_report import shares, tenths
+from querysmasher.report.words import KINDS, group_words
+from querysmasher.spec import Spec, read_spec, template
+from querysmasher.spec.workloads import SpecEntry
+
+MOST_TABLES = 6_000
+"""Maximum number of tables of an entry that are listed one by one."""
+
+MOST_SHARES = 12
+"""Maximum number of attribute sets whose shares of the budget are shown."""
+
+CERTAIN = 0.9
+"""Probability of a right guess above which the words about a budget become a warning."""
+
+
+def perform(task: str, arguments: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+    """Return what a task answers, or its error with the keys that are wrong; `say` is told of progress."""
+    LISTENERS.append(say)
+    try:
+        return TASKS[task](**arguments)
+    except MemoryError as error:
+        much = f"this takes more memory than Studio may use, half of this machine's ({error})"
+        return {"error": much, "problems": []}
+    except Exception as error:  # noqa: BLE001 - an error is an answer, in the words of the command
+        problems = getattr(error, "problems", ())
+        return {"error": message_of(error), "problems": [list(each) for each in problems]}
+    finally:
+        LISTENERS.pop()
+
+
+def read(path: str, text: str) -> dict[str, Any]:
+    """Describe the spec that a text states."""
+    spec = read_spec(Path(path), text)
+    ledger = None if spec.ledger is None else spec.ledger.left()
+    return {
+        "attributes": [
+            {
+                "name": attribute.name,
+                "heading": attribute.heading,
+                "kind": KINDS[attribute.kind],
+                "size": attribute.size,
+                "values": preview(attribute.shown),
+                "rules": "; ".join(attribute.rules),
+                "family": attribute.natural_family,
+                "ordered": attribute.ordered,
+            }
+            for attribute in spec.schema
+        ],
+        "entries": [_entry(entry) for entry in spec.entries],
+        "queries": spec.workload.size_in_words,
+        "remarks": spec.remarks,
+        "amounts": _amounts(spec.budget, delta_of(spec.budget)),
+        "least": spec.least,
+        "learn": "" if spec.least else _learn(spec.budget),
+        "ledger": None if ledger is None else ledger[1],
+    }
+
+
+def _entry(entry: SpecEntry) -> dict[str, Any]:
+    groups = entry.workload.groups
+    target = groups[0].target
+    ways: dict[int, int] = {}
+    for group in groups:
+        ways[len(group.attributes)] = ways.get(len(group.attributes), 0) + 1
+    parts = [f"{some:,} on {count(way, 'attribute')}" for way, some in sorted(ways.items())]
+    said = "; ".join(map(group_words, groups)) if len(groups) <= 2 else ", ".join(parts)
+    return {
+        "kind": entry.kind,
+        "words": said,
+        "queries": sum(group.rows for group in groups),
+        "groups": len(groups),
+        "tables": [list(group.attributes) for group in groups[:MOST_TABLES]],
+        "target": None if target is None else str(target),
+    }
+
+
+def _amounts(budget: Budget, delta: float) -> dict[str, float]:
+    """Return the budget in every definition, rounded up so that each is at least as much."""
+    cost = budget.privacy_cost
+    exact = {"epsilon": budget.epsilon_at(delta), "rho": cost / 2, "mu": math.sqrt(cost), "cost": cost}
+    return {**{name: readable(amount, digits=4) for name, amount in exact.items()}, "delta": delta}
+
+
+def _learn(budget: Budget) -> str:
+    """Return in words what a reader could learn about one person, at most."""
+    guess = (1 + budget.delta_at(0.0)) / 2
+    whose = "the record" if budget.records_per_person == 1 else "the person"
+    certain = "; this protects weakly" if guess > CERTAIN else ""
+    return (
+        f"A reader who guesses whether {whose} of somebody is in the table, knowing all other records, is "
+        f"right with probability {min(math.ceil(1000 * guess) / 10, 100):g}% at most, instead of "
+        f"50%{certain}."
+    )
+
+
+def plan(path: str, text: str) -> dict[str, Any]:
+    """Plan what a text states, and say what to expect."""
+    start = time.perf_counter()
+    spec = read_spec(Path(path), text)
+    planned = spec.plan()
+    seconds = time.perf_counter() - start
+    expected = Expectations(planned, spec)
+    rows = expected.rows(every=False)
+    header, *cells = expected_table(rows, planned.workload.schema)
+    by_set = shares(planned, MOST_SHARES)
+    amounts = _amounts(planned.budget, delta_of(planned.budget))
+    return {
+        "facts": expected.facts(),
+        "rmse": number(planned.rmse * expected.factor),
+        "largest": None if planned.worst_std is None else number(planned.worst_std * expected.factor),
+        "gap": planned.gap,
+        "header": header,
+        "rows": cells,
+        "entries": _reached(spec, planned, expected),
+        "shares": [
+            {"label": label, "share": shortened(part, 6), "said": said}
+            for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
+        ],
+        "amounts": amounts,
+        "learn": _learn(planned.budget),
+        "seconds": seconds,
+    }
+
+
+def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str, Any]]:
+    """Return the errors of every [[workload]] table, beside its target."""
+    groups = expected.groups
+    if planned.asked is not None:  # the groups that are measured are not those of the spec
+        return []
+    reached, start = [], 0
+    for entry in spec.entries:
+        stop = start + len(entry.workload.groups)
+        row = together("", groups[start:stop])
+        ratios = [
+            row.extreme.ratio * expected.factor
+            for row in groups[start:stop]
+            if row.extreme is not None and row.extreme.group.target is not None
+        ]
+        reached.append(
+            {
+                "rmse": None if row.rmse is None else number(row.rmse),
+                "largest": None if row.largest is None else number(row.largest),
+                "query": None if row.extreme is None else row.extreme.query(planned.workload.schema),
+                "met": all(map(is_met, ratios)) if ratios else None,
+                "used": f"{max(ratios):.0%}" if ratios else None,
+            }
+        )
+        start = stop
+    return reached
+
+
+def first(codebook: str | None = None) -> dict[str, Any]:
+    """Return the text of a first spec file."""
+    return {"text": template(codebook)}
+
+
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "plan": plan, "template": first}
+"""Every task by its name."""

@@ -1,0 +1,1 @@
+"""Studio, attacked and used: by requests, in processes, in a real browser."""
