@@ -219,6 +219,21 @@ class Attribute:
         return len(self.values)
 
     @property
+    def columns(self) -> tuple[Attribute, ...]:
+        """The attributes whose columns a table has: this one, unless it combines several."""
+        return (self,)
+
+    @property
+    def column_indexes(self) -> tuple[NDArray[np.intp], ...]:
+        """For each column, the index of its value that every value of this attribute stands for."""
+        return (np.arange(self.size),)
+
+    def combined(self, codes: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the index of the value of each record, from those of its columns."""
+        (code,) = codes
+        return code
+
+    @property
     def listed(self) -> int:
         """Number of values in order, before those that stand beside them."""
         return len(self.values) - len(self.beside)

@@ -171,7 +171,7 @@ def measure(
         options["size_share"] = size_share(plan.budget)
     whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
     check_budget(whole, access.noise)
-    schema, workload = plan.workload.schema, plan.asked or plan.workload
+    schema, workload = whole.schema, plan.asked or plan.workload
     agreed = plan.budget.unit.known(schema).agreed
     used = sorted({a for m in plan.measured for a in m.attributes}.union(agreed, *compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
@@ -195,7 +195,8 @@ def measure(
             return measure_sized(
                 Journal(workload, phases, access.record, options, progress, **known), compared
             )
-        release = Release(whole, plan.workload, plan.centres, access.record, store, asked=plan.asked, **known)
+        known |= {"asked": plan.asked, "tying": plan.tying}
+        release = Release(whole, plan.workload, plan.centres, access.record, store, **known)
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
         release = replace(release, public_total=phases.public_total(), exact=phases.exact(progress))
@@ -304,6 +305,11 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]
     if plan.workload.has_targets:
         msg = "error_share: expected 0 for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
+    if plan.tying is not None:
+        raise PlanError(
+            "error_share: expected 0 for a plan that uses impossible combinations; plan with "
+            "purpose='estimate', or explore, to measure the errors of estimates"
+        )
     workload = plan.asked or plan.workload
     schema = workload.schema
     sets = dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in workload if g.attributes)

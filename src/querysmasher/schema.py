@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
-from querysmasher.conditions import any_possible, conditions
+from querysmasher.conditions import Mask, any_possible, conditions
 from querysmasher.errors import (
     Explained,
     Remedy,
@@ -74,9 +74,9 @@ class Schema(Explained):
         object.__setattr__(self, "attributes", attributes)
         object.__setattr__(self, "impossible_where", tuple(self.impossible_where))
         for predicate in self.impossible_where:
-            if all(mask.all() for _, mask in conditions(self, predicate)):
+            if all(mask.all() for _, mask in conditions(self.columns, predicate)):
                 raise SchemaError(f"impossible: {predicate!r} leaves no record possible")
-        if len(self.impossible_where) > 1 and not any_possible(attributes, self.impossible_where):
+        if len(self.impossible_where) > 1 and not any_possible(self.columns, self.impossible_where):
             msg = f"impossible: the {len(self.impossible_where)} predicates together leave no record possible"
             raise SchemaError(msg)
 
@@ -102,14 +102,32 @@ class Schema(Explained):
     def impossible(self, *predicates: str) -> Schema:
         """Return the schema with structural zeros: combinations of values that no record can have.
 
-        Structural zeros must be public knowledge: for example, nobody below 15 is married. Estimates and
-        synthetic records respect them; unbiased answers do not use them. State them before building
-        workloads.
+        Structural zeros must be public knowledge: for example, nobody below 15 is married. Plans measure
+        only what they leave open, so that errors fall, and impossible cells are 0 without error in answers,
+        estimates and synthetic records. A record with an impossible combination counts as one with a value
+        outside the schema: `measure` refuses or drops it. State them before building workloads.
 
         >>> Schema.of(age=100, children=10).impossible("age < 12 and children > 0").impossible_where
         ('age < 12 and children > 0',)
         """
         return replace(self, impossible_where=(*self.impossible_where, *predicates))
+
+    @cached_property
+    def columns(self) -> tuple[Attribute, ...]:
+        """The attributes whose columns a table has: the attributes, or those that they combine."""
+        return tuple(column for attribute in self.attributes for column in attribute.columns)
+
+    def zeros(self, names: Iterable[str]) -> list[tuple[str, list[Mask]]]:
+        """Return the predicates of `impossible` whose attributes are all among the names, with their masks.
+
+        The indexes of the masks' attributes are those of `columns`.
+        """
+        names = set(names)
+        among = {index for index, column in enumerate(self.columns) if column.name in names}
+        read = ((predicate, conditions(self.columns, predicate)) for predicate in self.impossible_where)
+        return [
+            (predicate, masks) for predicate, masks in read if all(among.issuperset(on) for on, _ in masks)
+        ]
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import querysmasher as qs
-from querysmasher.estimate.evidence import Evidence, Noisy
+from querysmasher.estimate.evidence import Evidence, Noisy, Zeros
 
 BUDGET = qs.ApproxDP(1.0, 1e-6)
 
@@ -34,6 +34,7 @@ def estimated(records, budget, stated=(), seed=0):
     """The estimate of a release of all pairs, where some cells are stated to be impossible."""
     schema, rows = people(records)
     schema = schema.impossible(*stated)
+    rows = rows[Zeros(schema).allowed(rows)]
     return qs.measure(qs.plan(qs.marginals(schema, 2), budget), frame(schema, rows), seed=seed).estimate()
 
 

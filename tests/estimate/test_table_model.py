@@ -183,10 +183,10 @@ def test_a_release_stores_them_and_answers_zero_to_what_is_impossible(tmp_path):
     release = qs.measure(qs.plan(workload, qs.zCDP(0.01)), frame(schema, records), seed=0)
     release.save(tmp_path / "r.release")
     loaded = qs.Release.load(tmp_path / "r.release")
-    assert loaded.plan.schema.impossible_where == STATED
+    assert loaded.schema.impossible_where == STATED
     assert loaded.estimate().answer(STATED[0]).values.tolist() == [0.0]
     assert loaded.estimate().answer("d == 5").values.tolist() == [0.0]
-    assert loaded.answer(STATED[0]).values[0] != 0.0
+    assert loaded.answer(STATED[0]).values[0] == loaded.answer(STATED[0]).std[0] == 0.0
 
 
 def test_a_schema_refuses_invalid_predicates():
@@ -214,7 +214,7 @@ def test_an_estimate_without_possible_records_is_empty_and_has_no_records(monkey
     """Too many cells to see that nobody is left."""
     monkeypatch.setattr("querysmasher.conditions.MAX_CELLS", 1)
     schema = qs.Schema.of(a=3, b=2).impossible("a < 2", "a == 2")
-    table = pa.table({"a": [0, 1, 2] * 9, "b": [0, 1, 0] * 9})
+    table = pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.int64())})
     release = qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(1)), table, seed=0)
     estimate = release.estimate()
     assert not np.asarray(estimate.marginal("a")).any()

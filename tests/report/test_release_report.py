@@ -147,7 +147,7 @@ def tables_on(*places, dependent=(), clear=True):
 
 def opened(found, workload=None):
     workload = qs.marginals(SCHEMA, [1, 2]) if workload is None else workload
-    return opening(SimpleNamespace(plan=SimpleNamespace(schema=SCHEMA), workload=workload), list(found))
+    return opening(SimpleNamespace(schema=SCHEMA, workload=workload), list(found))
 
 
 def test_the_page_opens_on_a_table_worth_seeing():
@@ -171,7 +171,7 @@ def test_among_equals_the_page_opens_on_the_first_of_the_workload():
 
 def test_the_page_does_not_open_on_a_table_too_large_to_read():
     schema = qs.Schema.of(a=40, b=7, c=300)
-    release = SimpleNamespace(plan=SimpleNamespace(schema=schema), workload=qs.marginals(schema, [1, 2]))
+    release = SimpleNamespace(schema=schema, workload=qs.marginals(schema, [1, 2]))
     ones = [Table((p,), np.arange(schema.sizes[p]) * 1e3, np.ones(schema.sizes[p])) for p in range(3)]
     pair = Table((0, 1), np.arange(280) * 1e3, np.ones(280))
     assert opening(release, [*ones, pair]) == [0], "40 rows of 7 are too many, 300 bars, too"

@@ -223,7 +223,7 @@ def _show(stored: Release, statistics: list[Statistic], level: float, estimate: 
 
 def _describe(stored: Release, as_json: bool) -> None:
     """Print which queries the release can answer."""
-    schema = stored.plan.schema
+    schema = stored.schema
     sets = list(dict.fromkeys(" × ".join(g.attributes) or "total" for g in stored.workload.groups))
     if as_json:
         print_json({"guarantee": stored.guarantee, "schema": schema.to_json(), "attribute_sets": sets})
@@ -244,9 +244,9 @@ def _describe(stored: Release, as_json: bool) -> None:
 def example_for(stored: Release) -> str | None:
     """Return a predicate that the release can answer, or None if it answers none of the first groups."""
     for group in stored.workload.groups[:MOST_SETS]:
-        first = [stored.plan.schema[name] for name in group.attributes[:1]]
+        first = [stored.schema[name] for name in group.attributes[:1]]
         tried = [f"{written_name(a.name)} == {a.literals[0]}" for a in first]
-        for predicate in [*tried, next(group.labels(stored.plan.schema))]:
+        for predicate in [*tried, next(group.labels(stored.schema))]:
             with suppress(QuerySmasherError):
                 stored.answer(predicate)
                 return predicate

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes, Limits, Tally, batches, check_cells
-from querysmasher.data.encoding import Encoder
+from querysmasher.data.encoding import Code, Encoder
 from querysmasher.data.foreign import quietly
 from querysmasher.data.people import bounded, check_kind, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
@@ -73,7 +74,8 @@ class RowEncoder:
         schema: the domain.
         names: the attributes to read.
         unknown: how to treat a record with a missing value, or one outside the domain, in any of these
-            attributes: "refuse" raises an error, "drop" omits the whole record from every count.
+            attributes, or with an impossible combination of their values: "refuse" raises an error, "drop"
+            omits the whole record from every count.
         bound: how many records of each person are counted, if persons are distinguished.
         limits: how much is held in memory at a time.
     """
@@ -93,8 +95,8 @@ class RowEncoder:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to read: those of the attributes, and that of the persons."""
-        person = self.person
-        return self.names if person is None or person in self.names else (*self.names, person)
+        names, person = tuple(self.encoders), self.person
+        return names if person is None or person in names else (*names, person)
 
     @property
     def person(self) -> str | None:
@@ -108,12 +110,22 @@ class RowEncoder:
 
     def reads_strings(self, name: str) -> bool:
         """Return whether numbers of a column may come as strings."""
-        return name == self.person or (name in self.names and self.encoders[name].reads_strings)
+        return name == self.person or (name in self.encoders and self.encoders[name].reads_strings)
 
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
-        """The encoder of each attribute that is read."""
-        return {name: Encoder(self.schema[name]) for name in self.names}
+        """The encoder of each column of the attributes that are read."""
+        columns = (column for name in self.names for column in self.schema[name].columns)
+        return {column.name: Encoder(column) for column in columns}
+
+    @cached_property
+    def _zeros(self) -> list[tuple[str, list[tuple[list[str], NDArray[np.bool_]]]]]:
+        """The predicates that no record satisfies, each with masks on columns whose conjunction it is."""
+        columns = self.schema.columns
+        return [
+            (predicate, [([columns[a].name for a in on], mask) for on, mask in masks])
+            for predicate, masks in self.schema.zeros(self.encoders)
+        ]
 
     def encode(self, batch: Any, kinds: list[str]) -> Codes:
         """Return the codes of a batch, Arrow's or a `Batch`; `kinds` collects the kinds of persons' names."""
@@ -131,11 +143,34 @@ class RowEncoder:
                 stranger = STRANGERS[largest - encoder.unknown]
                 raise DataError(f"attribute {name!r}: the data has {stranger}", MENDING)
             unknown |= columns[name] >= encoder.unknown
+        for predicate, masks in self._zeros:
+            cells = (
+                mask[tuple(np.minimum(columns[name], n - 1) for name, n in zip(on, mask.shape, strict=True))]
+                for on, mask in masks
+            )
+            impossible = np.logical_and.reduce([np.ones(batch.num_rows, dtype=bool), *cells]) & ~unknown
+            if self.unknown == "refuse" and impossible.any():
+                msg = f"data: a record has values that the schema states to be impossible: {predicate}"
+                raise DataError(msg, MENDING)
+            unknown |= impossible
+        columns = self._combined(columns, unknown)
         if names is not None:  # how many unknown records each person has is counted later
             named = np.asarray(names.is_valid())
             return Codes(columns, batch.num_rows, names, unknown).where(named)
         dropped = np.array([unknown.sum()], np.int64)
         return replace(Codes(columns, batch.num_rows).where(~unknown), out=dropped)
+
+    def _combined(self, columns: Mapping[str, Code], unknown: NDArray[np.bool_]) -> dict[str, Code]:
+        """Return the codes of the attributes from those of their columns; mark further unknown records."""
+        codes = {}
+        for name in self.names:
+            attribute = self.schema[name]
+            codes[name] = attribute.combined([columns[column.name] for column in attribute.columns])
+            outside = (codes[name] >= attribute.size) & ~unknown
+            if self.unknown == "refuse" and outside.any():
+                raise DataError(f"attribute {name!r}: the data has {STRANGERS[0]}", MENDING)
+            unknown |= outside
+        return codes
 
     def _names(self, column: Any, title: str, kinds: list[str]) -> Any:
         """Return the names of the persons, or null for a record that belongs to nobody."""

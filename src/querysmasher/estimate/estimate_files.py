@@ -77,7 +77,7 @@ def estimate_from_data(data: dict[str, Any]) -> Estimate:
     about = dict(data["about"])
     if not text(about["guarantee"]).isprintable():
         raise ValueError
-    if release.plan.schema != workload.schema:
+    if release.schema != workload.schema:
         msg = "its parts have different schemas"
         raise ValueError(msg)
     seed = about.pop(SEED, None)

@@ -88,12 +88,12 @@ class Evidence:
         if compared is not None:
             pairs = (distance.attributes for distance in compared.distances.queries)
             distances = dict(zip(pairs, compared.records.tolist(), strict=True))
-        return cls(release.plan.schema, _residuals(release), distances)
+        return cls(release.schema, _residuals(release), distances)
 
 
 def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
     """Return a function that computes the noisy residuals of a release."""
-    schema, estimator, reconstruction = release.plan.schema, release.estimator, release.reconstruction
+    schema, estimator, reconstruction = release.schema, release.estimator, release.reconstruction
     sizes = schema.sizes
     outside: set[AttributeSet] = set()
 

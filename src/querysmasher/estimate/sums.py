@@ -222,7 +222,7 @@ class Sums:
         wanted: dict[int, Family | None] = {}
         for names, family in group.parts():
             is_small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
-            for a in release.plan.schema.positions(names):
+            for a in release.schema.positions(names):
                 wanted[a] = family if is_small else None
         for families, made in self._known:
             if all(_key(family) == _key(families.get(a, family)) for a, family in wanted.items()):
@@ -240,7 +240,7 @@ class Sums:
         public_total = self._release.public_total
         if public_total is not None and all(map(_counts, families)):
             answers = np.minimum(answers, float(public_total))
-        positions = self._release.plan.schema.positions(group.attributes)
+        positions = self._release.schema.positions(group.attributes)
         mask = self._model.zeros.possible(tuple(sorted(positions)))
         return answers if mask is None else answers * (of_cells(group, positions, mask.astype(float)) != 0)
 
@@ -251,7 +251,7 @@ def _key(family: Family | None) -> object:
 
 def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
-    positions = release.plan.schema.positions(group.attributes)
+    positions = release.schema.positions(group.attributes)
     return summed(group, reconstruction.marginal(positions, complete=False))
 
 

@@ -36,6 +36,7 @@ SAFETY = 1 + Fraction(1, 2**40)
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
     """Convert a plan to integers that spend at most `privacy_cost` (checked again when measuring)."""
+    plan = plan.inner
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
     patterns = _rounded_patterns(plan, max_records, float(stretch))
     if isinstance(patterns, PlanError):

@@ -55,6 +55,11 @@ class PlanningLimits:
     worthwhile: float = 0.99
     """A plan that measures queries whole must have less than this fraction of the loss of a split plan."""
 
+    # --- attributes with impossible combinations ---
+
+    tied_values: int = 1_000
+    """Maximum number of possible combinations of attributes that are planned as one."""
+
     # --- attributes of very many values ---
 
     line_matrix: int = 400

@@ -86,6 +86,8 @@ class Mechanism:
     """Whether it is defined for uniform centres only."""
     has_bases: bool = False
     """Whether the user may give a basis for an attribute."""
+    ties: bool = False
+    """Whether it uses knowledge of impossible combinations, which the published rule does not."""
 
 
 def solve_blocks(
@@ -386,6 +388,7 @@ MECHANISMS = {
             "",
             solve_separately(lambda options: partial(solve, solver=options.solver)),
             uniform_only=False,
+            ties=True,
         ),
         Mechanism(
             "basis",
@@ -425,6 +428,7 @@ MECHANISMS = {
             "tables. If records are replaced and the queries distinguish more than "
             f"{limits().paired_cells} kinds of cells, it is near-optimal.",
             None,
+            ties=True,
         ),
     )
 }

@@ -6,7 +6,7 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -25,6 +25,7 @@ from querysmasher.planning.solution import LEAST, Certificate, Limit, Measured, 
 from querysmasher.planning.solvers import METHODS
 from querysmasher.planning.solvers.bounds import dimension, product_bound, root_loss_bound
 from querysmasher.planning.strategies import is_line
+from querysmasher.planning.tying import TiedEstimator, Tying
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
 from querysmasher.workload.family import Structure
@@ -101,6 +102,18 @@ class Plan(Explained):
     The plan then shows what it would measure for 30,000 records. The number costs 1% of the budget, or
     nothing where the neighbours make it public.
     """
+    tying: Tying | None = None
+    """Which attributes are tied together, because some of their combinations are impossible.
+
+    Centres, strategies and measurements are then about their combinations.
+    """
+
+    @cached_property
+    def inner(self) -> Plan:
+        """The plan as a plan of queries about combinations of tied attributes."""
+        if self.tying is None:
+            return self
+        return replace(self, workload=self.tying.workload(self.workload), tying=None)
 
     @property
     def gap(self) -> float:
@@ -164,6 +177,10 @@ class Plan(Explained):
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
+        if self.tying is not None:
+            pairs = zip(self.workload, self.inner.extremes or (), strict=False)
+            made = tuple(replace(e, group=g, rows=self.tying.group(g).rows(e.rows)) for g, e in pairs)
+            return made or None
         families = [family for group in self.workload for family in group.families]
         if any(is_line(solution.strategy) for solution in self.solutions):
             few = all(family.rows <= limits().large_worst_queries for family in families)
@@ -212,6 +229,8 @@ class Plan(Explained):
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator of the variance of any query under this plan."""
+        if self.tying is not None:
+            return TiedEstimator(self.inner.estimator, self.tying)
         return estimator_of(
             self.workload.schema,
             self.centres,
@@ -245,9 +264,10 @@ class Plan(Explained):
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
         """Return the budget share of each attribute set."""
-        names, shares = self.workload.schema.names, defaultdict[tuple[str, ...], float](float)
+        schema, shares = self.inner.workload.schema, defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
-            shares[tuple(names[a] for a in m.attributes)] += m.price / m.variance / self.privacy_cost
+            names = (column.name for a in m.attributes for column in schema.attributes[a].columns)
+            shares[tuple(names)] += m.price / m.variance / self.privacy_cost
         return dict(shares)
 
     def limit(self) -> Limit:
@@ -258,6 +278,8 @@ class Plan(Explained):
         up to about 4,000 measured numbers or 200,000 cells, in up to a few minutes. If it is not available,
         the result says why.
         """
+        if self.tying is not None:
+            return self.inner.limit()
         large = any(is_line(s.strategy) for s in self.solutions)
         alone = large and len({a for m in self.measured for a in m.attributes}) == 1
         whole = len(self.whole) == len(self.workload.groups) and len(self.measured) == 1

@@ -24,9 +24,11 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import LEAST, Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import is_line, strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE, LARGEST, Strategy
+from querysmasher.planning.tying import Tying
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.integer_plan import IntegerMeasured
 from querysmasher.schema import Schema
+from querysmasher.workload.family import strings
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
 
@@ -74,6 +76,7 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
         "objective": plan.objective,
         "asked": None if plan.asked is None else workload_to_data(plan.asked),
         "sizes_first": plan.sizes_first,
+        "tied": tied_to_data(plan.tying),
     }
 
 
@@ -112,9 +115,21 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
         tolerance=number(data["tolerance"], 0, 1),
         asked=None if estimated is None else workload_from_data(estimated),
         sizes_first=data["sizes_first"] is True,
+        tying=tied_from_data(data, workload.schema),
     )
     check_plan(plan)
     return plan
+
+
+def tied_to_data(tying: Tying | None) -> list[list[str]]:
+    """Return the names of the attributes that are tied together."""
+    return [] if tying is None else [[*names] for names in tying.components]
+
+
+def tied_from_data(data: dict[str, Any], schema: Schema) -> Tying | None:
+    """Return which attributes are tied together; files from before there were any do not say."""
+    components = tuple(strings(names) for names in items(data.get("tied", [])))
+    return Tying(schema, components) if components else None
 
 
 def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
@@ -159,8 +174,9 @@ def _solution_from_data(data: dict[str, Any]) -> Solution:
 
 def check_plan(plan: Plan) -> None:
     """Refuse an inconsistent plan."""
+    fits = plan.asked is None or (plan.asked.schema == plan.workload.schema and plan.tying is None)
+    plan = plan.inner
     check_centres(plan.workload.schema, plan.centres)
-    fits = plan.asked is None or plan.asked.schema == plan.workload.schema
     _require(fits, "what is to be estimated has another schema")
     fits = plan.asked is not None or not plan.sizes_first
     _require(fits, "only a plan for estimates learns the number of records first")

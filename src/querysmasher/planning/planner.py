@@ -23,6 +23,7 @@ from querysmasher.planning.objectives.objective import (
 from querysmasher.planning.objectives.replan import Replan
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.tying import Tying
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
@@ -95,14 +96,16 @@ def plan(
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     searched = OBJECTIVES[objective].largest or workload.has_targets
-    options = _prepared(workload, budget.unit, options, bases, max_records, progress, searched=searched)
+    tying = Tying.of(workload, budget.unit) if options.mechanism.ties and purpose == "answers" else None
+    tied = workload if tying is None else tying.workload(workload)
+    options = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=searched)
     if purpose == "estimate":
         if not options.keeps_whole or objective != "mean":
             msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     replan = Replan(options, budget, max_records, insufficient)
-    return _minimised(OBJECTIVES[objective].minimise, workload, replan)
+    return replace(_minimised(OBJECTIVES[objective].minimise, tied, replan), workload=workload, tying=tying)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -152,8 +155,11 @@ def least_budget(
         msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
         raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
-    options = _prepared(workload, budget.unit, options, bases, max_records, progress, searched=True)
-    return _minimised(plan_least, workload, Replan(options, budget, max_records))
+    tying = Tying.of(workload, budget.unit) if options.mechanism.ties else None
+    tied = workload if tying is None else tying.workload(workload)
+    options = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=True)
+    made = _minimised(plan_least, tied, Replan(options, budget, max_records))
+    return replace(made, workload=workload, tying=tying)
 
 
 def _knowing(workload: Workload, budget: Budget, exact: Workload | None) -> Budget:

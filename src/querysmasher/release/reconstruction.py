@@ -37,6 +37,7 @@ from querysmasher.planning.estimator.estimator import Estimator, subsets
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Blocks
+from querysmasher.planning.tying import TiedEstimator
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.workload.families import Identity
@@ -275,16 +276,40 @@ class Reconstruction:
         return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
 
+class TiedReconstruction(Reconstruction):
+    """Reconstructs marginals on attributes of which some are tied together in what was measured."""
+
+    def __init__(
+        self, plan: IntegerPlan, store: Store, public: PublicCounts, estimator: TiedEstimator
+    ) -> None:
+        """Take what was measured, and the estimator that knows what is tied."""
+        super().__init__(plan, store, public, estimator)
+        self._tying = estimator.tying
+        self._inner = Reconstruction(plan, store, public, estimator.inner)
+
+    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
+        """Return the marginal on attributes in any order; impossible cells are 0.
+
+        It may be complete where the marginal of the combinations is not.
+        """
+        schema = self._tying.schema
+        names = tuple(schema.names[a] for a in attributes)
+        if complete:
+            self.estimator.variances(Group(names, tuple(Identity((schema.sizes[a],)) for a in attributes)))
+        joint = self._inner.marginal(self._tying.over(names), complete=False)
+        return self._tying.table(attributes, joint)
+
+
 def answered(group: Group, table: Array, std: Array, public: PublicCounts) -> Array:
     """Return the answers to a group from its marginal, with an axis per family.
 
-    A query without error follows from what is public. Cells have rounding errors, and its answer has none: a
-    query that counts every record equally often is that multiple of the number of records, and one of whole
-    numbers, as nearly all are, is a whole number.
+    A query without error follows from what is public, or counts impossible cells only. Cells have rounding
+    errors, and its answer has none: a query that counts every record equally often is that multiple of the
+    number of records, and one of whole numbers, as nearly all are, is a whole number.
     """
     answers, total = summed(group, table), public.on(())
     if std.all() or total is None:
-        return answers
+        return np.where(std > 0, answers, 0.0)
     records, near, often = float(total), np.rint(answers), summed(group, np.ones(table.shape)) / table.size
     is_multiple = np.abs(answers - often * records) <= CLOSE * records * np.abs(often)
     is_whole = np.abs(answers - near) <= CLOSE * records

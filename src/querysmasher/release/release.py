@@ -25,11 +25,12 @@ from querysmasher.formatting import count, preview
 from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.estimator import AttributeSet, Estimator
 from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import is_line, strategy_of_integers
+from querysmasher.planning.tying import TiedEstimator, Tying
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
@@ -38,6 +39,7 @@ from querysmasher.release.reconstruction import (
     PublicCounts,
     Reconstruction,
     Store,
+    TiedReconstruction,
     answered,
     combined_noise,
     covariance,
@@ -116,6 +118,11 @@ class Release(Statistical, Explained):
     """The workload to estimate, if the plan was meant for estimates of more than it measures."""
     statistics: tuple[Statistic, ...] = ()
     """What files and pages show beside the counts."""
+    tying: Tying | None = None
+    """Which attributes are tied together, because some of their combinations are impossible.
+
+    `plan` and `centres` are then about their combinations.
+    """
     exploration: Exploration | None = None
     """The phases of a release by `explore`, or by `measure` in several phases; None if there was one."""
     _model: Model | None = field(default=None, init=False)
@@ -155,14 +162,30 @@ class Release(Statistical, Explained):
             return "Not recorded in a ledger."
         return f"Recorded in the ledger of {made.label!r} as entry {made.number}, with digest {made.digest}."
 
+    @property
+    def measured_sets(self) -> set[AttributeSet]:
+        """The attribute sets on which something is measured, perhaps as part of combinations."""
+        measured = {m.attributes for m in self.plan.measured}
+        return measured if self.tying is None else {s for m in measured for s in self.tying.sets(m)}
+
     @cached_property
     def measurements(self) -> int:
         """Number of released noisy values."""
         return sum(map(self.plan.count, self.plan.measured))
 
+    @property
+    def schema(self) -> Schema:
+        """The attributes of the table."""
+        return self.workload.schema
+
     @cached_property
     def estimator(self) -> Estimator:
         """Computes the variance of any query under the noise that was added."""
+        return self._inner if self.tying is None else TiedEstimator(self._inner, self.tying)
+
+    @cached_property
+    def _inner(self) -> Estimator:
+        """Computes the variance of any query about what was counted: combinations of tied attributes."""
         strategies = [strategy_of_integers(s) for s in self.plan.strategies]
         twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
         for number, strategy in enumerate(self.plan.strategies):
@@ -185,7 +208,10 @@ class Release(Statistical, Explained):
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        return Reconstruction(self.plan, self.store, self.public, self.estimator)
+        if self.tying is not None:
+            tied = TiedEstimator(self._inner, self.tying)
+            return TiedReconstruction(self.plan, self.store, self.public, tied)
+        return Reconstruction(self.plan, self.store, self.public, self._inner)
 
     @cached_property
     def public(self) -> PublicCounts:
@@ -201,7 +227,7 @@ class Release(Statistical, Explained):
 
         The result is an array; its `to_frame()` adds labels, standard errors and intervals.
         """
-        values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
+        values = self.reconstruction.marginal(self.schema.positions(attributes))
         return Marginal.of(values, lambda: cells(self, attributes))
 
     def at(self, level: str, groups: Any = None) -> CoarseRelease:
@@ -215,7 +241,7 @@ class Release(Statistical, Explained):
     @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        wanted = self.workload if workload is None else as_workload(self.plan.schema, workload, self.workload)
+        wanted = self.workload if workload is None else as_workload(self.schema, workload, self.workload)
         self._check(wanted)
         if wanted.query_count > MAX_ANSWERS:
             raise TooLargeError(
@@ -227,7 +253,7 @@ class Release(Statistical, Explained):
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
-        table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
+        table = self.reconstruction.marginal(self.schema.positions(group.attributes), complete=False)
         return answered(group, table, std, self.public), std
 
     def variances(self, workload: Workload) -> Array:
@@ -276,7 +302,8 @@ class Release(Statistical, Explained):
             for axes, which in measured.blocks:
                 strategy = plan.strategies[which]
                 for factor_axes, factor in strategy.factors:
-                    factors.append((tuple(names[axes[a]] for a in factor_axes), factor.written_out()))
+                    on = tuple(measured.attributes[axes[a]] for a in factor_axes)
+                    factors.append(self._over_cells(on, factor.written_out()))
                 kept = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
                 multiples = np.multiply.outer(multiples, kept)
             answers = self.store[number].astype(float).reshape(multiples.shape)
@@ -285,7 +312,16 @@ class Release(Statistical, Explained):
             if not names:  # the number of records is measured as a multiple
                 answers = answers / factors[0][1].reshape(-1)[0]
                 factors = [((), np.ones((1, 1)))]
-            yield LinearMeasurement(names, plan.schema.shape(names), tuple(factors), answers, variances)
+            if self.tying is not None:
+                names = self.tying.columns(measured.attributes)
+            yield LinearMeasurement(names, self.schema.shape(names), tuple(factors), answers, variances)
+
+    def _over_cells(self, measured: AttributeSet, rows: Array) -> tuple[tuple[str, ...], Array]:
+        """Return the attributes of a measured set, and rows over all their cells: 0 in impossible ones."""
+        if self.tying is None:
+            return tuple(self.schema.names[a] for a in measured), rows
+        names = self.tying.columns(measured)
+        return names, self.tying.rows(measured, rows)
 
     @explained("release.estimate()")
     def estimate(self) -> Estimate:
@@ -349,7 +385,7 @@ class Release(Statistical, Explained):
         return read_value(path, "release", release_from_data)
 
     def _check(self, workload: Workload) -> None:
-        check_workload(workload, self.plan.schema, "release")
+        check_workload(workload, self.schema, "release")
 
     @property
     def _title(self) -> str:
@@ -360,7 +396,7 @@ class Release(Statistical, Explained):
     def _facts(self) -> list[tuple[str, str]]:
         """What a reader should know first, as names and sentences."""
         return [
-            ("attributes", preview(self.plan.schema.names, 12)),
+            ("attributes", preview(self.schema.names, 12)),
             ("guarantee", self.guarantee),
             *([] if self.left_out is None else [("left out", self.left_out.words())]),
             ("ledger", self.record),

@@ -28,6 +28,8 @@ from querysmasher.planning.plan_file import (
     centres_to_data,
     check_centres,
     check_kinds,
+    tied_from_data,
+    tied_to_data,
 )
 from querysmasher.planning.strategies import is_line, strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
@@ -81,6 +83,7 @@ def release_to_data(release: Release) -> dict[str, Any]:
         "exploration": None if release.exploration is None else release.exploration.to_data(),
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
+        "tied": tied_to_data(release.tying),
         "strategies": [
             {
                 "shape": list(s.shape),
@@ -108,8 +111,9 @@ def release_from_data(data: dict[str, Any]) -> Release:
             unragged(data["attributes"]), items(data["blocks"]), items(data["variances"]), strict=True
         )
     )
+    tying = tied_from_data(data, workload.schema)
     plan = IntegerPlan(
-        workload.schema,
+        workload.schema if tying is None else tying.joint,
         Budget.from_json(data["budget"]),
         tuple(map(_strategy_from_data, items(data["strategies"]))),
         measured,
@@ -151,6 +155,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
         asked=estimated,
         statistics=read_statistics(items(data.get("statistics", []))),
         exploration=exploration_from_data(data.get("exploration"), plan, noise.distribution),
+        tying=tying,
     )
     check_release(release)
     return release
@@ -189,6 +194,7 @@ def check_release(release: Release) -> None:
         != (release.public_total is not None),
         "persons are distinguished with replace_one neighbours": public and release.person is not None,
         "records are left out with replace_one neighbours": public and counted.unknown != "refuse",
+        "attributes are tied together in several phases": release.tying is not None and explored is not None,
         "it says how many records were left out, but not which": counted.dropped is not None and silent,
         "a strategy is zero, or has dependent rows": not all(s.is_sound() for s in strategies),
         "a noise variance is zero, or too large": not all(0 < v <= LARGEST_VARIANCE for v in variances),

@@ -211,7 +211,7 @@ def summary_of(release: Release) -> dict[str, Any]:
         "integer_plan_digest": plan_digest(release.plan),
         "queries": release.workload.query_count,
         **({"statistics": [s.to_json() for s in release.statistics]} if release.statistics else {}),
-        "schema": release.plan.schema.to_json(),
+        "schema": release.schema.to_json(),
     }
 
 

@@ -297,10 +297,10 @@ def _sample(estimator: Estimator, group: Group) -> Array:
     families = group.families
     small = all(f.rows * f.cells <= MAX_ENTRIES for f in families)
     sets = subsets(sorted(estimator.schema.positions(group.attributes)))
-    measured = (m for s in sets for m in estimator.measured.get(s, ()))
+    measured = [m for s in sets for m in estimator.measured.get(s, ())]
     # every attribute is measured separately, so that variances are sums of products
     apart = small and all(len(f.shape) == 1 for f in families)
-    apart = apart and all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
+    apart = apart and bool(measured) and all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
     cells = 1 if apart else math.prod(f.cells for f in families)
     with suppress(TooLargeError):
         if not apart or group.rows > WHOLE:

@@ -70,7 +70,7 @@ class Table:
 
 def table_on(release: Release, axes: Axes) -> Table | None:
     """Return the table, or None if the release cannot answer it."""
-    schema = release.plan.schema
+    schema = release.schema
     names = tuple(schema.names[a] for a in axes)
     try:
         cells = Group(names, tuple(Identity((schema.sizes[a],)) for a in axes))
@@ -97,8 +97,8 @@ def tables(release: Release) -> tuple[list[Table], int]:
 
     All are post-processing of the release; `std` is the standard error of each cell.
     """
-    measured = {m.attributes for m in release.plan.measured}
-    schema = release.plan.schema
+    measured = release.measured_sets
+    schema = release.schema
     pairs = [pair for pair in itertools.combinations(range(len(schema)), 2) if pair in measured]
     chosen, left_out = fitting(schema, pairs, MAX_CELLS, PAGE_CELLS)
     return _answered(release, [*((axis,) for axis in range(len(schema))), *chosen]), left_out
@@ -107,7 +107,7 @@ def tables(release: Release) -> tuple[list[Table], int]:
 def deep_tables(release: Release) -> list[Table]:
     """Return the tables on three attributes that were planned, as far as they fit on a page."""
     triples = [axes for axes in planned_sets(release) if len(axes) == 3]
-    return _answered(release, fitting(release.plan.schema, triples, DEEP_CELLS, DEEP_CELLS)[0])
+    return _answered(release, fitting(release.schema, triples, DEEP_CELLS, DEEP_CELLS)[0])
 
 
 def _answered(release: Release, sets: Iterable[Axes]) -> list[Table]:
@@ -121,7 +121,7 @@ def planned_sets(release: Release) -> list[Axes]:
 
 
 def _in_order_of_workload(release: Release) -> list[Axes]:
-    schema = release.plan.schema
+    schema = release.schema
     return [*dict.fromkeys(tuple(sorted(schema.positions(g.attributes))) for g in release.workload)]
 
 
@@ -147,7 +147,7 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
                 continue
             with suppress(OutsideMeasuredSpaceError, TooLargeError):
                 numbers = (part.ravel().tolist() for part in release.answer_group(group))
-                rows = zip(group.labels(release.plan.schema), *numbers, strict=True)
+                rows = zip(group.labels(release.schema), *numbers, strict=True)
                 step = math.ceil(group.rows / PER_GROUP)
                 answers += itertools.starmap(Answer, itertools.islice(rows, 0, None, step))
     return answers[:LISTED], sum(g.rows for g in groups)
@@ -155,7 +155,7 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
 
 def not_shown(release: Release, shown: Iterable[Table]) -> str | None:
     """Say which planned tables are not on the page, or return None if all are."""
-    names = release.plan.schema.names
+    names = release.schema.names
     on_page = [set(table.attributes) for table in shown]
     missing = [
         " × ".join(names[a] for a in axes)
@@ -175,7 +175,7 @@ def opening(release: Release, shown: Sequence[Table]) -> list[int]:
     noise the one whose attributes depend on each other most; if there is none, the clearest on one attribute.
     Among equals the first in the order of the workload is taken.
     """
-    schema = release.plan.schema
+    schema = release.schema
     order = {axes: rank for rank, axes in enumerate(_in_order_of_workload(release))}
     ranked = sorted(shown, key=lambda table: order.get(table.attributes, len(order)))
     for way, least in ((2, CLEAR), (1, 0.0)):
@@ -229,7 +229,7 @@ def percentage_errors(release: Release, shown: Iterable[Table]) -> dict[str, lis
     """
     result: dict[str, list[float] | float] = {}
     numbers = 0
-    sizes = release.plan.schema.sizes
+    sizes = release.schema.sizes
     with one_core():
         for cells, under in dict.fromkeys(_with_percentages(sizes, shown)):
             if numbers + math.prod(sizes[a] for a in cells) > MAX_NUMBERS:
@@ -260,7 +260,7 @@ def _apart(release: Release, cells: Axes, under: Axes) -> Array:
 
     Over the attributes that the total sums, the difference is I - 11ᵀ; on the others it is the identity.
     """
-    schema = release.plan.schema
+    schema = release.schema
     axes = [*(a for a in cells if a not in under), *under]
     sizes = [schema.sizes[a] for a in axes]
     summed = tuple(sizes[: len(cells) - len(under)])

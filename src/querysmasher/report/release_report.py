@@ -95,8 +95,7 @@ def release_page(release: Release, title: str, estimate: Estimate | None = None)
         "total": None if records is None else [settled(number) for number in records],
         "opening": opening(release, shown),
         "attributes": [
-            {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
-            for a in release.plan.schema
+            {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)} for a in release.schema
         ],
         "tables": list(map(_table_data, shown)),
         "answers": [[a.query, *_rounded([a.value], [a.std]), shortened(a.std, 4)] for a in answers],
@@ -215,7 +214,7 @@ def _released(release: Release) -> Html:
     return markup(
         "released",
         facts=facts(about),
-        schema=schema_table(release.plan.schema),
+        schema=schema_table(release.schema),
         workload=workload_table(release.workload.groups),
     )
 
