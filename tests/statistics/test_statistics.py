@@ -573,3 +573,43 @@ def test_figures_that_assume_mid_points_say_that_intervals_do_not_cover_where_re
         low, high = found.interval(0.999)
         assert (low <= truth) & (truth <= high)
         assert words not in found.note
+
+
+@given(st.data())
+def test_contrasts_from_bins_hold_what_any_places_of_the_records_give(data):
+    """Also for numbers of either sign, whose total can be zero: then a ratio can be any number."""
+    edges = sorted(data.draw(st.sets(st.integers(-6, 6), min_size=2, max_size=4)))
+    schema = qs.Schema([qs.Binned("x", edges=edges), qs.Ordinal("g", range(2))])
+    counts = data.draw(integer_arrays((len(edges) - 1, 2), 0, 4))
+    counts[0] += 1  # nobody has no mean
+    release = exact(schema, counts)
+    places = data.draw(
+        integer_arrays((*counts.shape, 8), 0, 1)
+    )  # at one end of the bin, or just before the other
+    inside = (np.array(edges[:-1])[:, None, None] * (1 - places)) + places * (
+        np.array(edges[1:])[:, None, None] - 1e-9
+    )
+    records = [
+        np.concatenate([inside[b, g, : counts[b, g]] for b in range(len(edges) - 1)]) for g in range(2)
+    ]
+    everybody = np.concatenate(records)
+    for ask, by_hand in (
+        (lambda r, by=None: r.total("x", by=by), np.sum),
+        (lambda r, by=None: r.mean("x", by=by), np.mean),
+        (
+            lambda r, by=None: r.quantile("x", 0.5, by=by),
+            lambda x: np.quantile(x, 0.5, method="inverted_cdf"),
+        ),
+    ):
+        a, b = np.array([by_hand(x) for x in records]), by_hand(everybody)
+        for found, truth in (
+            (release.difference(ask(release, "g"), ask(release)), a - b),
+            (release.ratio(ask(release, "g"), ask(release)), a / b if b else None),
+        ):
+            low, high = found.interval()
+            if truth is not None:
+                assert (low <= truth + 1e-6 * (1 + abs(truth))).all()
+                assert (truth <= high + 1e-6 * (1 + abs(truth))).all()
+                assert (found.low <= truth + 1e-6 * (1 + abs(truth))).all()
+            without_end = np.isinf(low)
+            assert (found.flags()[without_end] == "unreliable").all()

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError, as_given, explained
@@ -93,7 +94,8 @@ def _contrast(
 ) -> Figures:
     """Return one contrast for each figure of a, also for extreme places of the records within bins.
 
-    A difference, or a ratio whose denominator does not change its sign, is extreme at these.
+    A difference, or a ratio whose denominator does not change its sign, is extreme at these. If the
+    denominator can have either sign, the ratio can be any number.
     """
     if by is not None:
         a, b = _by_group(source, "a", a, by), _by_group(source, "b", b, by)
@@ -107,9 +109,24 @@ def _contrast(
         covariance = np.diagonal(x.errors.covariance(y.errors))
         return contrasting(title, columns, x, y, correlations(covariance, x.std, y.std), note)
 
-    several = left.corners or right.corners
+    made, several = contrast(left, right), left.corners or right.corners
     pairs = product(left.corners or (left,), right.corners or (right,)) if several else ()
-    return replace(contrast(left, right), corners=tuple(contrast(*pair) for pair in pairs))
+    corners = [contrast(*pair) for pair in pairs]
+    if right.corners and sign == "/":
+        any_number = (right.low <= 0) & (right.high >= 0)
+        made = replace(made, trusted=made.reliable & ~any_number)
+        corners = [_without_end(*pair, any_number) for pair in zip(corners, cycle((-np.inf, np.inf)))]
+    return replace(made, corners=tuple(corners))
+
+
+def _without_end(figures: Figures, end: float, chosen: NDArray[np.bool_]) -> Figures:
+    """Return figures, of which the chosen ones have this infinite end in place of a value and an interval."""
+
+    def ends(reach: float) -> tuple[Array, Array]:
+        low, high = figures.reaching(reach)
+        return np.where(chosen, end, low), np.where(chosen, end, high)
+
+    return replace(figures, values=np.where(chosen, end, figures.values), ends=ends)
 
 
 def _by_group(source: AnswerSource, name: str, given: object, by: By) -> Figures:
