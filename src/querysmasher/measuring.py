@@ -17,6 +17,7 @@ import numpy as np
 from querysmasher.arrays import one_core
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source, open_table
+from querysmasher.data.totals import read_totals
 from querysmasher.errors import (
     BudgetError,
     DataError,
@@ -103,6 +104,7 @@ def measure(
     person: str | None = None,
     report_dropped: bool = False,
     error_share: float = 0.0,
+    public: Any = None,
     progress: bool | None = None,
 ) -> Release:
     """Measure a table as planned: the only step that reads data, and the one that spends the budget.
@@ -148,6 +150,10 @@ def measure(
             budget; `release.left_out` has the result. By default this number is not disclosed.
         error_share: fraction of the budget that measures the error of every table of `release.estimate()`, as
             in `explore`; by default 0. The remaining measurements have more noise accordingly.
+        public: tables of the plan's exact counts that everybody knows already: a path to a CSV or Parquet
+            file, a dataframe, or a list of these, one for each set of attributes, with a column for each of
+            its attributes and a column "count". The exact counts are then taken from there, not from the
+            data. A table that disagrees with them is refused, without saying where.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
@@ -161,6 +167,7 @@ def measure(
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
     compared = _compared(plan, error_share, access.allowed)
+    totals = None if public is None else read_totals(plan.workload.schema, plan.budget.exact, public)
     options = {"error_share": float(error_share)}
     if plan.sizes_first:
         if access.allowed < LEAST_COST:
@@ -192,14 +199,13 @@ def measure(
 
     with access.opened(schema, data, [schema.names[a] for a in used], charge, again) as (phases, known):
         if plan.sizes_first:
-            return measure_sized(
-                Journal(workload, phases, access.record, options, progress, **known), compared
-            )
+            journal = Journal(workload, phases, access.record, options, progress, totals, **known)
+            return measure_sized(journal, compared)
         known |= {"asked": plan.asked, "tying": plan.tying}
         release = Release(whole, plan.workload, plan.centres, access.record, store, **known)
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
-        release = replace(release, public_total=phases.public_total(), exact=phases.exact(progress))
+        release = replace(release, public_total=phases.public_total(), exact=phases.exact(totals, progress))
         if not compared:
             return release
         model = release.estimate().model  # how far the table is from it is measured with what is left
@@ -380,6 +386,8 @@ class Journal:
     noise: NoiseRecord
     options: Mapping[str, float]
     progress: bool | None = None
+    totals: tuple[Counts, ...] | None = None
+    """Public tables of the exact counts, if these are not taken from the data."""
     entry: Entry | None = None
     counted: Counted = ALL
     public_total: int | None = None
@@ -399,7 +407,10 @@ class Journal:
 
     def measure_size(self, cost: float) -> float:
         """Return the number of records: public, or measured at this privacy cost."""
-        self.public_total, self.exact = self.phases.public_total(), self.phases.exact(self.progress)
+        self.public_total, self.exact = (
+            self.phases.public_total(),
+            self.phases.exact(self.totals, self.progress),
+        )
         if self.public_total is not None:
             return float(self.public_total)
         self.measure("number of records", {(): cost})
@@ -442,8 +453,13 @@ class Journal:
     def release(self) -> Release:
         """Return what was measured so far."""
         plan = joined(self._plans, self.budget)
-        measured = dict.fromkeys(m.attributes for m in plan.measured if m.attributes)
-        answerable = [s for s in measured if all(part in measured for part in subsets(s) if part)]
+        measured, known = (
+            dict.fromkeys(m.attributes for m in plan.measured if m.attributes),
+            plan.budget.unit.known(plan.schema),
+        )
+        answerable = [
+            s for s in measured if all(part in measured or part in known for part in subsets(s) if part)
+        ]
         return Release(
             plan,
             tables(plan.schema, answerable or [()]),

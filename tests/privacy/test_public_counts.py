@@ -68,7 +68,7 @@ def drawn_plan(seed, records):
     try:
         return whole(qs.plan(workload, qs.PrivacyCost(1.0, records_per_person=records), exact=exact))
     except PlanError as error:
-        assert "nothing to measure" in str(error) or "leave these unprotected" in str(error)  # noqa: PT017
+        assert "nothing to measure" in str(error) or "unprotected" in str(error)  # noqa: PT017
         return None
 
 
@@ -134,7 +134,7 @@ def test_exact_counts_are_those_of_the_table_and_the_same_for_neighbours():
     unit = Unit("replace_one", 1, (("b", "a"), ("c",), ("a",)))
     assert unit.exact == (("a", "b"), ("c",))
     table = random_counts(SCHEMA, 1, 50)
-    found = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, table), 100, False)
+    found = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, table), 100)
     for counts, expected in zip(found, public_marginals(SCHEMA, table, unit.exact), strict=True):
         np.testing.assert_array_equal(counts, expected)
     unit = Unit("replace_one", 1, (("a", "b"),))
@@ -144,14 +144,14 @@ def test_exact_counts_are_those_of_the_table_and_the_same_for_neighbours():
         other = table.copy().ravel()
         other[full] -= 1
         other[v] += 1
-        (changed,) = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, other.reshape(table.shape)), 100, False)
+        (changed,) = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, other.reshape(table.shape)), 100)
         np.testing.assert_array_equal(changed, found[0])
 
 
 def test_a_table_above_the_cap_publishes_nothing():
     unit = Unit("replace_one", 1, (("a",),))
     with pytest.raises(qs.DataError, match="more records than max_records = 10"):
-        exact_counts(SCHEMA, unit, TableCounter(SCHEMA, random_counts(SCHEMA, 1, 50)), 10, False)
+        exact_counts(SCHEMA, unit, TableCounter(SCHEMA, random_counts(SCHEMA, 1, 50)), 10)
 
 
 def test_a_unit_with_exact_counts_says_so():

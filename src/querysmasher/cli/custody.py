@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from querysmasher.spec.spec import AMOUNTS, stated_budget
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
     """Show what in the table does not fit the schema."""
     read = opened(spec)
-    used = {name for group in read.workload.groups for name in group.attributes}
+    counted = (*(group.attributes for group in read.workload.groups), *read.budget.exact)
+    used = {name for attributes in counted for name in attributes}
     names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
     check_options(budget, measuring.unknown, measuring.max_records)
@@ -99,6 +102,7 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
             ("Limit", book.limit.describe().removeprefix("The release satisfies ")),
             ("Spent", total_words(chain.total, delta)),
             ("Left", chain.total.left_words(book.limit, delta)),
+            *_exact(chain),
             ("Note", "rho adds up over releases. Epsilon does not: it follows from the sum of rho."),
             ("Chain head", chain.head),
         ]
@@ -118,6 +122,14 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
         ),
         text=("time (UTC)", "noise", "plan", "digest"),
     )
+
+
+def _exact(chain: Chain) -> Iterator[tuple[str, str]]:
+    """Say which exact counts some entry publishes, and whom the sum is then about."""
+    unit = replace(chain.opening.limit.unit, exact=chain.exact)
+    if unit.exact:
+        said = f"exact counts {unit.exact_words}: the sum is for tables that agree on them, where a replaced "
+        yield "Published", f"{said}record keeps its {unit.agreed_words}"
 
 
 def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
@@ -140,6 +152,7 @@ def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
             "epsilon": total.epsilon_left(book.limit, delta),
             "delta": delta,
         },
+        "exact": [list(names) for names in chain.exact],
         "head": chain.head,
         "entries": [e.to_data() for e in chain.entries],
     }

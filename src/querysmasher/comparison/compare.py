@@ -207,6 +207,8 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     note = f"The errors are those of its {template} template."
     if budget.unit.total_is_public:
         note += " It treats the number of records as secret, and is charged 4 times its longest column."
+    if budget.exact:
+        note += " It does not use the exact counts."
     if objective != "mean":
         note += " It minimises the mean error only."
     return rmse, None if workload.has_targets else worst, note

@@ -56,12 +56,14 @@ class Evidence:
         schema: Schema,
         measured: Callable[[AttributeSet], Noisy | None],
         distances: Mapping[AttributeSet, float] | None = None,
+        public: Mapping[AttributeSet, Array] | None = None,
     ) -> None:
         """Take a function that returns the noisy residual of a set, or None unless all of it is measured.
 
-        `distances` are noisy distances of pairs from independence, in records.
+        `distances` are noisy distances of pairs from independence, in records. `public` are exact tables of
+        counts, with all their margins.
         """
-        self.schema = schema
+        self.schema, self.public = schema, public or {}
         self.distances = distances or {}
         self._measured = measured
         self._kept = cache(measured)
@@ -78,7 +80,7 @@ class Evidence:
             known = self.noisy(subset)
             return None if known is None else replace(known, values=values(known))
 
-        return Evidence(self.schema, noisy, self.distances)
+        return Evidence(self.schema, noisy, self.distances, self.public)
 
     @classmethod
     def of_release(cls, release: Release) -> Evidence:
@@ -88,7 +90,10 @@ class Evidence:
         if compared is not None:
             pairs = (distance.attributes for distance in compared.distances.queries)
             distances = dict(zip(pairs, compared.records.tolist(), strict=True))
-        return cls(release.schema, _residuals(release), distances)
+        exact = release.public_on(release.schema)
+        sets = {part for known in exact.tables for part in subsets(sorted(known))}
+        public = {part: table for part in sets if (table := exact.on(part)) is not None}
+        return cls(release.schema, _residuals(release), distances, public)
 
 
 def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
@@ -107,7 +112,7 @@ def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
         """Return the expected squared error of a residual that the release stores."""
         return math.fsum(
             m.variance * math.prod(trace(number) for _, number in m.blocks)
-            for m in estimator.measured[attributes]
+            for m in estimator.measured.get(attributes, ())  # what is public has no error
         )
 
     @cache

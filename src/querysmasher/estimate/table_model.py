@@ -84,7 +84,7 @@ class Model:
         self.schema = evidence.schema
         self._sizes = evidence.schema.sizes
         self.zeros = Zeros(evidence.schema)
-        self._known = dict(known or {})
+        self._known = {**(known or {}), **evidence.public}
         self._room = KEPT
 
     @cached_property
@@ -259,9 +259,11 @@ class Model:
             pair
             for pair in combinations(range(len(self._sizes)), 2)
             if math.prod(self._sizes[a] for a in pair) <= LARGEST_CHAIN
+            and pair not in self.evidence.public
             and self.evidence.noisy(pair) is not None
         ]
         links: dict[AttributeSet, Array] = {}
+        links.update((pair, table) for pair, table in self.evidence.public.items() if len(pair) == 2)
         for batch in batches(pairs, self._sizes):
             targets = np.stack(list(map(self.independent, batch)))
             links.update(zip(batch, self._around(batch, targets), strict=True))

@@ -130,6 +130,9 @@ def explore(
         progress: show progress bars.
     """
     check_arguments(workload, budget)
+    if budget.exact:
+        msg = f"budget: expected one without exact counts, got {budget!r}; an exploration does not use them"
+        raise BudgetError(msg, PLAN)
     request = Request(workload)
     check_error_share(error_share)
     access = Access(budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)

@@ -193,7 +193,7 @@ def best_candidate(
     candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
     if options.mechanism.choose is None:
         candidates = [Candidate([_whole(workload, budget.unit)], lambda _: 0.0)]
-    elif options.keeps_whole:
+    elif options.keeps_whole and not options.agreed:
         candidates = _candidates(workload, budget.unit, centred, options.lines)
     for candidate in candidates:
         if best is not None:

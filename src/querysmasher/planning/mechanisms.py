@@ -16,7 +16,7 @@ is the optimum over *all* matrix mechanisms for these queries. It answers only t
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -57,6 +57,8 @@ from querysmasher.workload.workload import Workload
 BASES = (*ONE_ATTRIBUTE, "haar")
 """Names of bases: the one made for a family of queries, or Haar wavelets."""
 
+
+Axes = tuple[int, ...]
 
 Choice = tuple[Blocks, float, float]
 """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
@@ -161,7 +163,11 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             scaled.append((blocks, math.sqrt(unit * scale)))
         alone: set[Block] = set()
         if options.replaced and options.are_default:
-            alone = _alone(sets, [[list(numbers)[n] for _, n in blocks] for blocks, _ in scaled])
+            alone = _alone(
+                sets,
+                [[(axes, list(numbers)[n]) for axes, n in blocks] for blocks, _ in scaled],
+                options.agreed,
+            )
         paired = alone | _tied(numbers) if options.replaced and options.are_default else alone
         solutions = solve_blocks(
             list(numbers), options.tolerance, solver_for(options), options.progress, paired
@@ -174,21 +180,52 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             ]
         used = {blocks: [n for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
         reached = {blocks: math.prod(solutions[n].reached for n in each) for blocks, each in used.items()}
-        bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
+        unequal = 1.0 if alone or not options.replaced else _unequal(sets, options.agreed)
+        bound = {blocks: unequal * math.prod(bounds[n] for n in each) for blocks, each in used.items()}
         choices = [(blocks, scale * reached[blocks], scale * bound[blocks]) for blocks, scale in scaled]
         return solutions, choices
 
     return choose
 
 
-def _alone(sets: Sequence[Subworkload], blocks: Sequence[Sequence[Block]]) -> set[Block]:
-    """Return the blocks of single attributes that are in no other set: their worst pairs are their own."""
-    shared = Counter(a for s in sets for a in s.every_attribute)
-    alone, others = set[Block](), set[Block]()
+def _alone(
+    sets: Sequence[Subworkload], blocks: Sequence[Sequence[tuple[Axes, Block]]], agreed: frozenset[int]
+) -> set[Block]:
+    """Return the blocks of single attributes whose worst pairs are their own.
+
+    No set has another attribute of which a replaced record may change the value, nor another block for it.
+    """
+    shared, found = set[int](), defaultdict[int, set[Block]](set)
     for s, inside in zip(sets, blocks, strict=True):
-        own = len(s.attributes) == 1 == shared[s.attributes[0]] and inside[0].cells <= limits().paired_cells
-        (alone if own and not is_circulant(inside[0]) else others).update(inside)
+        free = [a for a in s.every_attribute if a not in agreed]
+        shared.update(free if len(free) > 1 else [])
+        for axes, block in inside:
+            for axis in axes:
+                found[s.attributes[axis]].add(block)
+    alone, others = set[Block](), set[Block]()
+    for attribute, some in found.items():
+        (block, *more) = some
+        own = attribute not in shared | agreed and not more and len(block.shape) == 1
+        own = own and block.cells <= limits().paired_cells and not is_circulant(block)
+        (alone if own else others).update(some)
     return alone - others
+
+
+def _unequal(sets: Sequence[Subworkload], agreed: frozenset[int]) -> float:
+    """Return the factor by which bounds on root losses rise if both cells of a pair are never equal.
+
+    They are drawn independently with the weights of the centres, but agree on what is public, until they
+    differ: pairs of equal cells, which change nothing, have no weight then.
+    """
+    if any(s.strategies for s in sets):
+        return 1.0
+    equal: dict[int, float] = {}
+    for s in sets:
+        for piece in s.terms[0].pieces:
+            for axis, centre in zip(piece.axes, piece.part.centres, strict=True):
+                weights = np.maximum(centre.weights, 0.0)
+                equal[s.attributes[axis]] = float(np.square(weights / weights.sum()).sum())
+    return 1 / math.sqrt(1 - math.prod(value for a, value in equal.items() if a not in agreed))
 
 
 def _tied(blocks: Iterable[Block]) -> set[Block]:
@@ -466,7 +503,7 @@ class Options:
     @property
     def keeps_whole(self) -> bool:
         """Whether queries may be measured whole, not split, where that is better."""
-        return self.are_default and self.centering == "optimized" and not self.agreed
+        return self.are_default and self.centering == "optimized"
 
     @classmethod
     def of(

@@ -60,18 +60,30 @@ def measure_table(
 
 
 def exact_counts(
-    schema: Schema, unit: Unit, counter: Counter, max_records: int, progress: bool | None = None
+    schema: Schema,
+    unit: Unit,
+    counter: Counter,
+    max_records: int,
+    public: tuple[Counts, ...] | None = None,
+    progress: bool | None = None,
 ) -> tuple[Counts, ...]:
     """Return the counts on the attribute sets `unit.exact`, in that order, without noise.
 
-    Formal guarantee: what is returned is the same for any two neighbours, so that it costs nothing. They
-    differ by records that are replaced by records with the same values of all attributes in these sets, and
-    their numbers of records are the same.
+    `public` are these counts as everybody knows them, if they are not taken from the table: a table that
+    disagrees is refused.
+
+    Formal guarantee: what is returned is the same for any two neighbours, so that it costs nothing, and so is
+    a refusal. They differ by records that are replaced by records with the same values of all attributes in
+    these sets, and their numbers of records are the same. A refusal reveals that the table is not one of
+    those that public knowledge allows, and nothing else about it.
     """
     made: dict[int, Counts] = {}
     for number, counts in _counted(schema, unit.exact, counter, max_records, "Exact counts", progress):
         made[number] = np.ascontiguousarray(counts)
-    return tuple(made[number] for number in range(len(unit.exact)))
+    exact = tuple(made[number] for number in range(len(unit.exact)))
+    if public is not None and not all(map(np.array_equal, exact, public)):
+        raise DataError("public: the table disagrees with the public totals; nothing was measured")
+    return exact if public is None else public
 
 
 def measure_distances(

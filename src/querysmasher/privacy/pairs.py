@@ -168,8 +168,8 @@ class Pairs:
         if known and len(measured) * cells * (cells // values - 1) <= 2 * WRITTEN_OUT:
             self._changes = self._written_out(cells // values, values)
         else:
-            self.measured = self._differing(sizes, frozenset(common))
-            self._classify(np.ones(len(measured)) if weights is None else weights)
+            self.measured, self._like = self._differing(sizes, frozenset(common))
+            self._classify(self._summed(np.ones(len(measured)) if weights is None else weights))
 
     def largest(self, weights: Array) -> tuple[float, Array]:
         """Return an upper bound on the largest sum of weights × changes, and the changes of a pair near it.
@@ -183,7 +183,8 @@ class Pairs:
             worst = int(np.argmax(costs))
             value, changes = float(costs[worst]), self._changes[:, worst]
         else:
-            value, changes = self._over_states(weights)
+            value, changes = self._over_states(self._summed(weights))
+            changes = changes[self._like]
         return value + MARGIN * float(weights.sum()), changes
 
     def _written_out(self, cells: int, values: int) -> Array:
@@ -209,10 +210,17 @@ class Pairs:
             row[:] = products[0] + products[1] - 2 * products[2]
         return changes
 
-    def _differing(self, sizes: Sequence[int], common: frozenset[int]) -> list[Parts]:
-        """Return what is measured on the attributes that may differ, with bounds on its products."""
-        if not common:
-            return list(self.measured)
+    def _summed(self, weights: Array) -> Array:
+        """Return the sums of the weights of measurements that are alike on the attributes that may differ."""
+        return np.bincount(self._like, weights).astype(float)
+
+    def _differing(
+        self, sizes: Sequence[int], common: frozenset[int]
+    ) -> tuple[list[Parts], NDArray[np.intp]]:
+        """Return what is measured on the attributes that may differ, once each, and which each is.
+
+        Its products are bounded over all values of the others.
+        """
         bounds: dict[tuple[int, tuple[bool, ...]], Products] = {}
 
         def differing(on: tuple[int, ...], products: Products) -> Products:
@@ -224,14 +232,18 @@ class Pairs:
                 bounds[id(products), agree] = products.among(classes)
             return bounds.get((id(products), agree), products)
 
-        return [
-            tuple(
+        distinct: dict[object, int] = {}
+        like, kept = list[int](), list[Parts]()
+        for parts in self.measured:
+            left = tuple(
                 (tuple(a for a in on if a not in common), differing(on, products))
                 for on, products in parts
-                if not common.issuperset(on)
+                if not on or not common.issuperset(on)
             )
-            for parts in self.measured
-        ]
+            key = frozenset((on, id(products)) for on, products in left) if common else len(like)
+            like.append(distinct.setdefault(key, len(distinct)))
+            kept += [left] * (len(distinct) - len(kept))
+        return kept, np.array(like, dtype=np.intp)
 
     # --- many cells: states of attributes, and numbers of attributes in each ---
 

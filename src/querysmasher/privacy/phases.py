@@ -83,11 +83,14 @@ class Phases:
             raise DataError(f"data: the table has more records than max_records = {self.max_records:,}")
         return records
 
-    def exact(self, progress: bool | None = None) -> tuple[Counts, ...]:
+    def exact(
+        self, public: tuple[Counts, ...] | None = None, progress: bool | None = None
+    ) -> tuple[Counts, ...]:
         """Return the counts that the neighbours make public, on the sets that the unit of privacy names."""
-        if not self.budget.unit.exact:
+        unit = self.budget.unit
+        if not unit.exact:
             return ()
-        return exact_counts(self.schema, self.budget.unit, self._counter, self.max_records, progress)
+        return exact_counts(self.schema, unit, self._counter, self.max_records, public, progress)
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
         """Return the noisy answers of a phase, by the index of their attribute set."""

@@ -216,7 +216,11 @@ class Release(Statistical, Explained):
     @cached_property
     def public(self) -> PublicCounts:
         """The counts that are published as they are: neighbours agree on them."""
-        schema, sets = self.plan.schema, self.plan.budget.unit.exact
+        return self.public_on(self.plan.schema)
+
+    def public_on(self, schema: Schema) -> PublicCounts:
+        """Return these counts by the attributes of a schema: what was counted, or the table's."""
+        sets = self.plan.budget.unit.exact
         tables = dict(zip(map(schema.positions, sets), self.exact, strict=True))
         return PublicCounts(
             tables if sets or self.public_total is None else {(): np.array(self.public_total)}

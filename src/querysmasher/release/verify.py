@@ -257,7 +257,11 @@ def _noise(release: Release) -> Finding:
         return Finding("noise", FAILED, str(error))
     if release.noise.description != release.noise.distribution.description:
         return Finding("noise", FAILED, f"is described otherwise than noise {release.noise.name!r} is")
-    return Finding("noise", OK, f"{release.measurements:,} noisy integers. {release.noise.description}")
+    unit = release.plan.budget.unit
+    exact = f" Published without noise: counts {unit.exact_words}." if unit.exact else ""
+    return Finding(
+        "noise", OK, f"{release.measurements:,} noisy integers. {release.noise.description}{exact}"
+    )
 
 
 def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:

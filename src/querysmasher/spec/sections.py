@@ -161,6 +161,9 @@ class PlanSection(Section):
     insufficient: str = choice(INSUFFICIENT, "refuse")
     purpose: str = choice(PURPOSES, "answers")
     records: int | None = Field(default=None, description="an integer of at least 1", ge=1)
+    exact: list[str | list[str]] = Field(
+        default=[], description='a list of names of attributes and lists of names, such as ["state"]'
+    )
 
     @property
     def chosen(self) -> Mechanism:
@@ -176,6 +179,7 @@ class MeasureSection(Section):
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
     person: str | None = Field(default=None, description="the name of a column", min_length=1)
     report_dropped: bool = Field(default=False, description="true or false")
+    public: str | list[str] | None = Field(default=None, description="a path as a string, or a list of paths")
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -45,6 +45,7 @@ from querysmasher.spec.sections import (
 from querysmasher.spec.spec_statistics import build_statistics, check_planned
 from querysmasher.spec.workloads import SpecEntry, build_entries
 from querysmasher.statistics.statistic import Statistic
+from querysmasher.workload.builders import marginals
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -156,12 +157,14 @@ class Spec:
 
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
-        only_of_amounts = {"objective", "insufficient", "purpose", "records"}
-        options = self.planning.model_dump(exclude=only_of_amounts if self.least else None)
+        only_of_amounts = {"objective", "insufficient", "purpose", "records"} if self.least else set[str]()
+        options = self.planning.model_dump(exclude={"exact", *only_of_amounts})
         options |= {"max_records": self.measuring.max_records, "progress": progress}
         if not self.least:
             return self.checked(plan(self.workload, self.budget, **options))
         unit = {name: getattr(self.budget.unit, name) for name in ("neighbours", "records_per_person")}
+        exact = [group for names in self.budget.exact for group in marginals(self.schema, names)]
+        options["exact"] = Workload(self.schema, tuple(exact)) if exact else None
         return self.checked(least_budget(self.workload, **unit, **options))
 
     def checked(self, planned: Plan) -> Plan:
@@ -185,6 +188,9 @@ class Spec:
 
         budget = planned.budget if self.least else self.budget
         options = self._options(seed, progress)
+        public = self.measuring.public
+        given = [] if public is None else [public] if isinstance(public, str) else public
+        options["public"] = [self.path.parent / file for file in given] or None
         planned = self.checked(planned)
         release = measure(planned, data, budget=budget, error_share=self.error_share, **options)
         return replace(release, statistics=self.statistics) if self.statistics else release
@@ -202,7 +208,7 @@ class Spec:
     def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
         """Return the options of both measuring and exploring."""
         return {
-            **self.measuring.model_dump(),
+            **self.measuring.model_dump(exclude={"public"}),
             "seed": seed,
             "progress": progress,
             "ledger": None if self.ledger is None else self.ledger.open(),
@@ -254,6 +260,8 @@ def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
     unit, data_section, planning, measuring, output, estimate, about = sections.values()
     budget = ledger = source = None
     if unit is not None:
+        if planning is not None and planning.exact:
+            unit = unit.model_copy(update={"neighbours": "replace_one"})
         with findings.at(("budget",), AMOUNTS):
             budget = _amount(unit, unit)
         ledger = _ledger(unit, path, findings)
@@ -264,6 +272,10 @@ def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
     statistics = build_statistics(file.statistics, schema, findings)
     if planning is not None:
         _check_plan(planning, schema, findings)
+        if budget is not None and schema is not None:
+            budget = _knowing(budget, planning, schema, findings)
+        if measuring is not None and measuring.public is not None and not planning.exact:
+            findings.add(("measure", "public"), "allowed only with [plan] exact, the sets of these counts")
     if budget is not None and measuring is not None:
         with findings.at(("measure", "noise")):
             distribution_of(measuring.noise).allowed_cost(budget)  # refuses noise that cannot meet it
@@ -390,6 +402,16 @@ def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings)
             schema.position(name)
             if not isinstance(basis, list) and basis not in BASES:
                 findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
+
+
+def _knowing(budget: Budget, section: PlanSection, schema: Schema, findings: Findings) -> Budget:
+    """Return the budget for neighbours that agree on the exact counts of [plan]."""
+    sets = [(names,) if isinstance(names, str) else tuple(names) for names in section.exact]
+    with findings.at(("plan", "exact")):
+        for names in sets:
+            schema.positions(names)
+        return replace(budget, exact=tuple(sets))
+    return budget
 
 
 def _source(section: DataSection, path: Path, findings: Findings) -> Source | None:
