@@ -363,10 +363,10 @@ class Estimate:
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
         """Return `n` synthetic records (by default the estimated total) that follow the estimate.
 
-        If there are many records, their tables on one and two attributes are close to the estimate. Their
-        larger tables reflect only the dependence within pairs. The records do not describe real people. They
-        have the guarantee of the release, and contain no more information than the estimate. Do not compute
-        standard errors from them. `seed` makes them reproducible.
+        Their tables follow those that were measured or are in the workload, and those on one and two
+        attributes; all other tables follow from the dependences in these. The records do not describe real
+        people. They have the guarantee of the release, and contain no more information than the estimate. Do
+        not compute standard errors from them. `seed` makes them reproducible.
         """
         from querysmasher.estimate.microdata import MOST, Microdata  # noqa: PLC0415 - a view
 
@@ -374,7 +374,8 @@ class Estimate:
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
-        return Microdata(self.model, records, drawn_seed(seed), self.about)
+        asked = {*self._sets, *(measured.attributes for measured in self.release.plan.measured)}
+        return Microdata(self.model, records, drawn_seed(seed), self.about, frozenset(asked))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""

@@ -183,3 +183,24 @@ class Zeros:
             for masks in self._stated
         ]
         return ~np.logical_or.reduce(impossible) if impossible else np.ones(len(records), dtype=bool)
+
+    def values(self, records: NDArray[np.int64], attribute: int) -> Mask | None:
+        """Return which values of an attribute (columns) are possible beside the others of each record.
+
+        The records are possible. None means that all values are.
+        """
+        impossible: Mask | None = None
+        for masks in self._stated:
+            if all(attribute not in on for on, _ in masks):
+                continue
+            if impossible is None:
+                impossible = np.zeros((len(records), self._sizes[attribute]), dtype=bool)
+            within = np.ones_like(impossible)
+            for on, mask in masks:
+                given = tuple(records[:, a] for a in on if a != attribute)
+                if attribute in on:
+                    within &= np.moveaxis(mask, on.index(attribute), -1)[given]
+                else:
+                    within &= mask[given][:, None]
+            impossible |= within
+        return None if impossible is None else ~impossible

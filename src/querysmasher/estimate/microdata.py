@@ -1,10 +1,12 @@
-"""Synthetic records whose low-order tables follow an estimate, as frames, files and streams.
+"""Synthetic records whose tables follow an estimate, as frames, files and streams.
 
 Attributes are drawn one after the other, each given the two earlier ones on which it depends most, from the
 estimated table of the three. Values are not drawn independently but rounded in a controlled way within every
 combination of the two, which leaves far less noise. Records that nobody can have are dropped. Then weights
 are raked until the records follow all pairs, and as many records as wanted are taken in proportion to them.
-Blocks are independent of each other, so that any number of records takes the memory of one block.
+Finally these move between values, so that they follow all tables that were measured or asked for (`moves`).
+Each block of records makes up for what the blocks before it lack, so that any number of records takes the
+memory of one block.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, one_core
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
+from querysmasher.estimate.moves import Codes, Followed
 from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
 from querysmasher.formats import format_of
@@ -39,9 +41,6 @@ MAX_FRAME = 50_000_000
 
 MOST = 10**10
 """Maximum number of records."""
-
-Codes = NDArray[np.int64]
-"""Records as rows of indexes of values."""
 
 BLOCK = 50_000
 """Maximum number of records of a block."""
@@ -61,10 +60,13 @@ PARENT_CELLS = 1_000_000
 STEEP = 10.0
 """Maximum factor by which a step of raking changes a weight."""
 
+CELLS, VALUES = 30_000_000, 150_000
+"""Maximum number of cells of all tables that are followed, and of values of their attributes."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Microdata:
-    """Synthetic records, drawn from an estimate so that their low-order tables follow it.
+    """Synthetic records, drawn from an estimate so that their tables follow it.
 
     They do not describe real people. Iterating yields Arrow tables, one block after the other, in constant
     memory: always the same ones. The columns are the attributes; a binned one has the middle of its bin, or
@@ -75,6 +77,8 @@ class Microdata:
     count: int
     seed: int
     about: Mapping[str, Any]
+    asked: frozenset[AttributeSet]
+    """The sets of the tables that were measured or asked for."""
 
     note: ClassVar[str] = "synthetic records, not of real people, from an estimate: shrunk, not unbiased"
 
@@ -86,14 +90,42 @@ class Microdata:
         """Iterate over blocks of records, as Arrow tables."""
         return self._blocks(str)
 
-    def _blocks(self, safe: Callable[[str], str]) -> Iterator[Any]:
+    def _blocks(self, safe: Callable[[str], str], progress: bool | None = None) -> Iterator[Any]:
         """Iterate over blocks of records; `safe` is applied to every string."""
         values = [_values(attribute, safe) for attribute in self.model.schema]
-        for number, start in enumerate(range(0, self.count, BLOCK)):
-            rng = np.random.default_rng([self.seed, number])
-            block = self._block(min(BLOCK, self.count - start), rng)
-            columns = [column.take(pa.array(block[:, i])) for i, column in enumerate(values)]
-            yield pa.table(columns, schema=self._schema)
+        followed = self._following()
+        blocks = -(-self.count // BLOCK)
+        with Bar("Drawing records", blocks * followed.rounds * len(values), progress) as bar, one_core():
+            for number, start in enumerate(range(0, self.count, BLOCK)):
+                rng = np.random.default_rng([self.seed, number])
+                block = self._block(min(BLOCK, self.count - start), rng)
+                block = followed.moved(block, rng, bar.advance)
+                columns = [column.take(pa.array(block[:, i])) for i, column in enumerate(values)]
+                yield pa.table(columns, schema=self._schema)
+
+    def _following(self) -> Followed:
+        """Return the tables that blocks of records follow, one after the other.
+
+        Those of the fewest attributes come first, and among them the ones whose attributes depend on each
+        other most, as long as there is room.
+        """
+        sizes, strengths = self._sizes, self._strengths
+        sets = {(a,) for a in range(len(sizes))} | set(self._pairs) | (self.asked - {()})
+
+        def place(subset: AttributeSet) -> tuple[float, ...]:
+            return len(subset), -sum(strengths[pair] for pair in combinations(subset, 2)), *subset
+
+        cells = values = 0
+        chosen: list[AttributeSet] = []
+        for subset in sorted(sets, key=place):
+            size, moves = self._cells(subset), sum(sizes[a] for a in subset)
+            if size <= PARENT_CELLS and cells + size <= CELLS and values + moves <= VALUES:
+                chosen.append(subset)
+                cells, values = cells + size, values + moves
+        full = max(1, min(BLOCK, self.count))
+        scale = full / max(self.model.total, 1e-300)
+        tables = (table * scale for table in self.model.tables(chosen))
+        return Followed(self.model.zeros, sizes, full, chosen, tables)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return all records as a data frame of any eager backend of narwhals that is installed."""
@@ -112,9 +144,8 @@ class Microdata:
         with (
             replacing(Path(path)) as temporary,
             form.write(temporary, self._schema, about) as (write, _),
-            Bar("Writing", None, progress),
         ):
-            for table in self._blocks(form.safe):
+            for table in self._blocks(form.safe, progress):
                 write(table)
 
     @property
@@ -163,6 +194,7 @@ class Microdata:
         return order
 
     def _block(self, count: int, rng: np.random.Generator) -> Codes:
+        """Return records that follow pairs, in random order."""
         pool = self._pool(POOL * count + 100, rng)
         if not len(pool):
             msg = "microdata: the schema's impossible combinations exclude all cells with a positive estimate"
