@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import spark as engine
-from querysmasher.data.counting import Limits
+from querysmasher.data.counting import Limits, Tally
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError
@@ -49,7 +50,7 @@ def encoded_batches(rows, spark):
 def test_only_tables_leave_the_tasks_that_count(spark):
     rows = clean_rows(40)
     encoded, codes = encoded_batches(rows, spark)
-    slabs = list(engine.count_partition(encoded, tuple(SETS), iter(codes)))
+    slabs = list(engine.count_partition(encoded, partial(Tally, SCHEMA, SETS), iter(codes)))
     sent = pa.schema({"failure": pa.string(), "slab": pa.int32(), "width": pa.int32(), "counts": pa.binary()})
     assert [batch.schema for batch in slabs] == [sent] * len(slabs)
     flat = np.concatenate([t.ravel() for t in counted(SCHEMA, rows, SETS)])
@@ -118,7 +119,7 @@ def test_a_refusal_goes_all_the_way_as_a_message(spark):
     rows = clean_rows(5)
     rows[3]["sex"] = "SENTINEL77"
     encoded, codes = encoded_batches(rows, spark)
-    (slabs,) = engine.count_partition(encoded, (("sex",),), iter(codes))
+    (slabs,) = engine.count_partition(encoded, partial(Tally, SCHEMA, [("sex",)]), iter(codes))
     (summed,) = engine.sum_partition(iter([slabs]))
     for sent in (*codes, slabs, summed):
         assert "SENTINEL77" not in str(sent.to_pylist())

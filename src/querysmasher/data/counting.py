@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from querysmasher.data.encoding import Code
 from querysmasher.errors import TooLargeError
-from querysmasher.privacy.counts import AttributeSet, Counts, lower_marginals
+from querysmasher.privacy.counts import AttributeSet, Counts, Sums, lower_marginals
 from querysmasher.schema import Schema
 
 
@@ -129,6 +129,11 @@ class Tally:
         """Show the number of attribute sets without showing counts."""
         return f"Tally({len(self._sets)} attribute sets)"
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tables."""
+        return [tuple(self._sizes[name] for name in names) for names, _ in self._sets]
+
     def add(self, codes: Codes) -> None:
         """Count further records."""
         for axes, members in self._blocks if codes.rows else ():
@@ -150,6 +155,41 @@ class Tally:
         for names, ordered in self._sets:
             table = self._tables.get(ordered, np.zeros([self._sizes[name] for name in ordered], np.int64))
             yield np.array(table.transpose([ordered.index(name) for name in names]), np.int64, order="C")
+
+
+class Adder:
+    """Sums of integers of the records in each cell, to which chunks of records are added."""
+
+    def __init__(self, schema: Schema, asked: Sequence[Sums]) -> None:
+        """Start from zero, for one table per `Sums`."""
+        self._asked = asked
+        self._tables = [np.zeros(schema.shape(sums.by), np.int64) for sums in asked]
+
+    def __repr__(self) -> str:
+        """Show the number of tables without showing sums."""
+        return f"Adder({len(self._asked)} tables)"
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tables."""
+        return [table.shape for table in self._tables]
+
+    def add(self, codes: Codes) -> None:
+        """Add further records, chunk by chunk: doubles add integers up exactly below 2^53."""
+        for sums, table in zip(self._asked, self._tables, strict=True):
+            columns = [codes.columns[name] for name in sums.by]
+            cell = np.ravel_multi_index(columns, table.shape) if columns else np.zeros(codes.rows, np.intp)
+            entries = [row[codes.columns[name]] for name, row in sums.rows.items()]
+            each = entries[0] if len(entries) == 1 else np.prod(entries, axis=0)
+            flat = table.reshape(-1)
+            if table.size <= TOGETHER_CELLS and codes.rows * sums.largest < 2**53:
+                flat += np.bincount(cell, each.astype(np.float64), table.size).astype(np.int64)
+            else:
+                np.add.at(flat, cell, each)
+
+    def tables(self) -> Iterator[Counts]:
+        """Yield the table of each `Sums`."""
+        yield from self._tables
 
 
 def check_cells(schema: Schema, sets: Sequence[AttributeSet]) -> list[int]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from querysmasher.data.counting import Codes, Limits, Tally, batches, check_cells
+from querysmasher.data.counting import Adder, Codes, Limits, Tally, batches, check_cells
 from querysmasher.data.encoding import Code, Encoder
 from querysmasher.data.foreign import quietly
 from querysmasher.data.people import bounded, check_kind, joined, names_of
 from querysmasher.errors import DataError, Remedy, not_one_of
 from querysmasher.privacy.accounting import BINS
 from querysmasher.privacy.bound import Bound
-from querysmasher.privacy.counts import AttributeSet, Counts
+from querysmasher.privacy.counts import AttributeSet, Counts, Sums
 from querysmasher.schema import Schema
 
 Look = Callable[["RowEncoder", Iterable[Any]], bytes]
@@ -219,7 +219,12 @@ class TableCounter:
             msg = f"sets: {name!r} is not among the attributes the table was opened for: {self.rows.names!r}"
             raise DataError(msg)
         parts = batches(checked, cells, self.rows.limits.batch_cells)
-        return (table for part in parts for table in self._tables(part))
+        return (table for part in parts for table in self._tables(partial(Tally, self.rows.schema, part)))
+
+    def sums(self, asked: Sequence[Sums]) -> Iterator[Counts]:
+        """Yield exact sums over the records in each cell, in order; reading starts with the first."""
+        check_cells(self.rows.schema, [sums.by for sums in asked])
+        return self._tables(partial(Adder, self.rows.schema, asked))
 
     def records(self) -> int:
         """Return the exact number of records that are counted."""
@@ -236,8 +241,8 @@ class TableCounter:
         """Return the number of records, and how many were left out."""
         raise NotImplementedError
 
-    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        """Count some sets in one pass."""
+    def _tables(self, tally: Callable[[], Tally | Adder]) -> Iterator[Counts]:
+        """Count or add up in one pass, into new tallies of this kind."""
         raise NotImplementedError
 
 
@@ -268,12 +273,12 @@ class ScanCounter(TableCounter):
             out = out if codes.out is None else out + codes.out
         return rows, out
 
-    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        tally = Tally(self.rows.schema, sets)
+    def _tables(self, tally: Callable[[], Tally | Adder]) -> Iterator[Counts]:
+        into = tally()
         with closing(self._chunks()) as chunks:
             for codes in chunks:
-                tally.add(codes)
-        yield from tally.tables()
+                into.add(codes)
+        yield from into.tables()
 
     def _encoded(self) -> Generator[Codes]:
         """Iterate over all records."""

@@ -38,12 +38,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counting import Codes, Tally
+from querysmasher.data.counting import Adder, Codes, Tally
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.people import bounded_in_order, cut
 from querysmasher.data.rows import Different, Look, RowEncoder, TableCounter
 from querysmasher.errors import DataError
-from querysmasher.privacy.counts import AttributeSet, Counts
+from querysmasher.privacy.counts import Counts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,7 +79,8 @@ SLAB_CELLS = 2**14
 BATCH_ROWS = 64
 """Rows sent at a time, because Spark takes 1 ms for each batch."""
 SLABS = "failure string, slab int, width int, counts binary"
-"""A slab's counts as unsigned integers of `width` bytes, the fewest that hold the largest count."""
+"""A slab's counts as unsigned integers of `width` bytes, the fewest that hold the largest count. Sums, which
+may be negative, are signed integers of -`width` bytes."""
 FINDINGS = "found binary"
 STRINGS = "failure string, found string"
 SENT = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
@@ -129,10 +130,10 @@ class SparkCounter(TableCounter):
     def _scanned(self) -> tuple[int, Counts]:
         return _ask("counting in Spark", self._encode)
 
-    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        shapes = [self.rows.schema.shape(names) for names in sets]
+    def _tables(self, tally: Callable[[], Tally | Adder]) -> Iterator[Counts]:
+        shapes = tally().shapes
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-        flat = _ask("counting in Spark", self._run, sets, int(ends[-1]))
+        flat = _ask("counting in Spark", self._run, tally, int(ends[-1]))
         for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
             yield part.reshape(shape).copy()
 
@@ -159,10 +160,10 @@ class SparkCounter(TableCounter):
         self._encoded = encoded
         return records or 0, np.array([number or 0 for number in out], np.int64)
 
-    def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
-        """Count one batch of marginals and return its tables in one flat array."""
+    def _run(self, tally: Callable[[], Tally | Adder], cells: int) -> Counts:
+        """Count one batch of tables and return them in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
-        count = partial(count_partition, EncodedRows(self.rows), tuple(batch))
+        count = partial(count_partition, EncodedRows(self.rows), tally)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
         if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
@@ -301,16 +302,16 @@ class EncodedRows:
 
 
 def count_partition(
-    encoded: EncodedRows, sets: tuple[AttributeSet, ...], parts: Iterable[Any]
+    encoded: EncodedRows, tally: Callable[[], Tally | Adder], parts: Iterable[Any]
 ) -> Iterator[Any]:
     """Yield the slabs of a partition's tables, one table after the other."""
 
     def counted() -> Iterator[tuple[int, Counts]]:
-        tally = Tally(encoded.rows.schema, sets)
+        into = tally()
         for part in parts:
             for chunk in cut(encoded.decode(part), encoded.rows.limits.chunk_rows):
-                tally.add(chunk)
-        flat = np.concatenate([table.reshape(-1) for table in tally.tables()])
+                into.add(chunk)
+        flat = np.concatenate([table.reshape(-1) for table in into.tables()])
         yield from enumerate(np.split(flat, range(SLAB_CELLS, flat.size, SLAB_CELLS)))
 
     return send_slabs(counted())
@@ -379,9 +380,11 @@ def send_slabs(slabs: Iterator[tuple[int, Counts]]) -> Iterator[Any]:
 
     def narrowed() -> Iterator[tuple[Any, ...]]:
         for slab, counts in slabs:
-            width = np.min_scalar_type(int(counts.max())).itemsize
+            low, high = int(counts.min()), int(counts.max())
+            kind = np.min_scalar_type(high if low >= 0 else min(low, -1 - high)).newbyteorder("<")
             if counts.any():
-                yield None, slab, width, counts.astype(f"<u{width}").tobytes()
+                width = kind.itemsize if low >= 0 else -kind.itemsize
+                yield None, slab, width, counts.astype(kind).tobytes()
 
     return _sent(SLABS, narrowed())
 
@@ -391,7 +394,8 @@ def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
     _check(part)
     columns = (part.column(number).to_pylist() for number in (1, 2, 3))
     for slab, width, counts in zip(*columns, strict=True):
-        yield slab, np.frombuffer(counts, f"<u{width}").astype(np.int64)
+        kind = f"<u{width}" if width > 0 else f"<i{-width}"
+        yield slab, np.frombuffer(counts, kind).astype(np.int64)
 
 
 def _check(part: Any) -> None:

@@ -250,7 +250,7 @@ def open_values(column: str, data: Any, bound: Bound | None, limits: Limits | No
 
     With a `bound`, at most its number of values of each person are counted, once each.
     """
-    limits = limits or Limits(read_rows=READ_ROWS)
+    limits = limits or Limits(read_rows=READ_ROWS, people_bytes=2**28)
     none = pa.array([NOTHING], pa.large_string())
     rows = ValueRows.of(column, none, bound, limits)
     counter_of(rows, data)  # refuses what it can before anything is read

@@ -6,7 +6,8 @@ They leave `measurement` only with noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +26,10 @@ class Counter(Protocol):
         """Yield the counts of each attribute set, in the order given; the empty set is the total."""
         ...
 
+    def sums(self, asked: Sequence[Sums]) -> Iterator[Counts]:
+        """Yield a table of exact sums for each of `asked`, in the order given."""
+        ...
+
     def records(self) -> int:
         """Return the number of counted records."""
         ...
@@ -35,6 +40,22 @@ class Counter(Protocol):
 
 
 AttributeSet = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over the records in each cell of some attributes, for tables too large to be counted in full.
+
+    Every record adds the product of one integer per attribute in `rows`: the entry of its value.
+    """
+
+    by: AttributeSet
+    rows: Mapping[str, NDArray[np.int64]]
+
+    @property
+    def largest(self) -> int:
+        """Upper bound on the absolute value of what a record adds."""
+        return math.prod(int(np.abs(row).max()) for row in self.rows.values())
 
 
 def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
@@ -159,6 +180,10 @@ class CountedOnce:
     def records(self) -> int:
         """Return the number of counted records."""
         return self._counter.records()
+
+    def sums(self, asked: Sequence[Sums]) -> Iterator[Counts]:
+        """Yield tables of sums, which are not kept."""
+        return self._counter.sums(asked)
 
     def left_out(self) -> Counts:
         """Return the counts of records that were left out."""

@@ -6,13 +6,18 @@ them, so that publishing them reveals nothing that the guarantee protects.
 Answers are exact. The table's counts are non-negative integers that sum to at most the public cap,
 so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in absolute
 value, and each factor answers exactly within this bound (`factors`).
+
+A factor of one row need not wait for the counts: each record adds the entry of its value to its cell of the
+other axes (`Sums`). This is the same integer as the row times the counts, because addition is associative: so
+the numbers of a million values by a thousand groups are added up in a thousand cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +34,14 @@ from querysmasher.privacy.accounting import (
     distances_cost,
 )
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counts import Counter, Counts, lower_marginals, maximal_sets, smallest_covers
+from querysmasher.privacy.counts import (
+    Counter,
+    Counts,
+    Sums,
+    lower_marginals,
+    maximal_sets,
+    smallest_covers,
+)
 from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
@@ -53,9 +65,17 @@ def measure_table(
     number of records is public; it is not measured here.
     """
     check_budget(plan, noise.distribution)
-    names = [plan.names(measured) for measured in plan.measured]
-    for number, counts in _counted(plan.schema, names, counter, plan.max_records, "Measuring", progress):
-        exact = exact_answers(plan, plan.measured[number], counts)
+    names = dict(enumerate(map(plan.names, plan.measured)))
+    summed = foldable(plan)
+    whole = {number: names[number] for number in names if number not in summed}
+    records = _checked_records(counter, plan.max_records, progress)
+    tables = chain(
+        _counted(plan.schema, whole, counter, records, "Measuring", progress),
+        _summed(plan.schema, summed, counter, records, progress),
+    )
+    for number, counts in tables:
+        rows = summed[number].rows if number in summed else {}
+        exact = exact_answers(plan, plan.measured[number], counts, rows)
         yield number, _with_noise(plan, plan.measured[number], exact, noise)
 
 
@@ -78,7 +98,8 @@ def exact_counts(
     those that public knowledge allows, and nothing else about it.
     """
     made: dict[int, Counts] = {}
-    for number, counts in _counted(schema, unit.exact, counter, max_records, "Exact counts", progress):
+    records, names = _checked_records(counter, max_records, progress), dict(enumerate(unit.exact))
+    for number, counts in _counted(schema, names, counter, records, "Exact counts", progress):
         made[number] = np.ascontiguousarray(counts)
     exact = tuple(made[number] for number in range(len(unit.exact)))
     if public is not None and not all(map(np.array_equal, exact, public)):
@@ -102,8 +123,9 @@ def measure_distances(
     conditions as `measure_table`, for any targets.
     """
     check_cost("distances: they cost", distances_cost(distances), distances.budget, noise.distribution)
-    names = [distances.names(query) for query in distances.queries]
-    tables = _counted(distances.schema, names, counter, distances.max_records, "Comparing", progress)
+    names = dict(enumerate(map(distances.names, distances.queries)))
+    records = _checked_records(counter, distances.max_records, progress)
+    tables = _counted(distances.schema, names, counter, records, "Comparing", progress)
     exact = np.zeros(len(names), dtype=np.int64)
     for number, counts in tables:
         exact[number] = exact_distance(distances.queries[number], counts, targets(number))
@@ -146,7 +168,7 @@ def measure_values(
     with Bar("Counting", None, progress):
         (counts,) = counter.marginals([(column,)])
     if counts.dtype != np.int64 or counts.ndim != 1 or counts.min() < 0 or counts.max() >= WORD:
-        raise DataError("data: the counts are inconsistent, as if the table had changed while it was read")
+        raise DataError(CHANGED)
     there = np.flatnonzero(counts)
     values = _noisy(counts[there], [discovery.variance], np.zeros(there.size, np.int64), noise)
     published = values >= discovery.threshold
@@ -166,22 +188,52 @@ def exact_distance(query: Distance, counts: Counts, target: Integers) -> int:
     return int(np.abs(query.multiple * counts - target).sum())
 
 
-def _counted(
-    schema: Schema,
-    names: Sequence[tuple[str, ...]],
-    counter: Counter,
-    max_records: int,
-    what: str,
-    progress: bool | None,
-) -> Iterator[tuple[int, Counts]]:
-    """Iterate over attribute sets, by their index in `names`, with their exact counts, checked."""
+COUNTED_CELLS = 2**20
+"""Maximum number of cells that are counted where sums suffice: more are summed record by record."""
+
+
+def foldable(plan: IntegerPlan) -> dict[int, Sums]:
+    """Return the measurements that need sums only, by their index: some factors are one row of integers.
+
+    Those whose tables are small, or needed for others anyway, are not among them.
+    """
+    found = {}
+    for number, measured in enumerate(plan.measured):
+        names = plan.names(measured)
+        rows = {
+            names[block[axes[0]]]: factor.only_row
+            for block, strategy in measured.blocks
+            for axes, factor in plan.strategies[strategy].factors
+            if len(axes) == 1 and factor.only_row is not None
+        }
+        if rows and math.prod(plan.schema.shape(names)) > COUNTED_CELLS:
+            found[number] = Sums(tuple(name for name in names if name not in rows), rows)
+    rest = [set(plan.names(m)) for number, m in enumerate(plan.measured) if number not in found]
+    needed = {n for n in found for other in rest if other.issuperset(plan.names(plan.measured[n]))}
+    return {number: sums for number, sums in found.items() if number not in needed}
+
+
+def _checked_records(counter: Counter, max_records: int, progress: bool | None) -> int:
+    """Return the number of records; refuse more than the public cap."""
     with Bar("Counting", None, progress):  # its steps would reveal the number of records
         records = counter.records()
     if records > max_records:
         msg = f"data: the table has more records than max_records = {max_records:,}; nothing was measured"
         raise DataError(msg)
+    return records
+
+
+def _counted(
+    schema: Schema,
+    names: Mapping[int, tuple[str, ...]],
+    counter: Counter,
+    records: int,
+    what: str,
+    progress: bool | None,
+) -> Iterator[tuple[int, Counts]]:
+    """Iterate over attribute sets, by their keys in `names`, with their exact counts, checked."""
     numbers: dict[tuple[str, ...], list[int]] = {}
-    for number, attributes in enumerate(names):
+    for number, attributes in names.items():
         numbers.setdefault(attributes, []).append(number)
     sets = list(numbers)
     maximal = maximal_sets(sets)
@@ -191,26 +243,52 @@ def _counted(
             shape = schema.shape(large)
             whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
             if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
-                msg = "data: the counts are inconsistent, as if the table had changed while it was read"
-                raise DataError(msg)  # it may exceed the cap
+                raise DataError(CHANGED)  # it may exceed the cap
             for attributes, counts in lower_marginals(large, table, covers[large]):
                 yield from ((number, counts) for number in numbers[attributes])
                 bar.advance()
 
 
-def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
-    """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors."""
+def _summed(
+    schema: Schema, asked: Mapping[int, Sums], counter: Counter, records: int, progress: bool | None
+) -> Iterator[tuple[int, Counts]]:
+    """Iterate over tables of sums, checked: no record adds more than the largest entry."""
+    if not asked:
+        return
+    with Bar("Adding up", len(asked), progress) as bar:
+        for (number, sums), table in zip(asked.items(), counter.sums([*asked.values()]), strict=True):
+            whole = type(table) is np.ndarray and table.dtype == np.int64
+            if not whole or table.shape != schema.shape(sums.by) or records * sums.largest >= WORD:
+                raise DataError(CHANGED)
+            if max(int(table.max()), -int(table.min())) > records * sums.largest:
+                raise DataError(CHANGED)
+            yield number, table
+            bar.advance()
+
+
+CHANGED = "data: the counts are inconsistent, as if the table had changed while it was read"
+
+
+def exact_answers(
+    plan: IntegerPlan, measured: IntegerMeasured, counts: Counts, folded: Collection[str] = ()
+) -> Integers:
+    """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors.
+
+    The factors on the attributes `folded`, of one row each, are in the sums that are given as counts.
+    """
     factors = [
         (tuple(block[a] for a in axes), factor)
         for block, number in measured.blocks
         for axes, factor in plan.strategies[number].factors
     ]
+    done = [axis for axis, name in enumerate(plan.names(measured)) if name in folded]
     order = sorted(range(len(factors)), key=lambda i: factors[i][1].largest)
-    labels = [("cell", axis) for axis in range(counts.ndim)]
+    order = [i for i in order if not set(factors[i][0]) & set(done)]
+    labels = [("cell", axis) for axis in range(len(measured.attributes)) if axis not in done]
     tensor: Numbers = counts
-    bound = plan.max_records
-    if bound * math.prod(factor.largest for _, factor in factors) >= WORD:
+    if plan.max_records * math.prod(factor.largest for _, factor in factors) >= WORD:
         raise PrivacyError("plan: its answers exceed 64 bits for this many records")
+    bound = plan.max_records * math.prod(f.largest for i, (_, f) in enumerate(factors) if i not in order)
     for i in order:
         axes, factor = factors[i]
         first = [labels.index(("cell", a)) for a in axes]
@@ -220,8 +298,9 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
         bound *= factor.largest
         tensor = product.reshape(len(product), *(tensor.shape[axis] for axis in rest))
         labels = [("row", i), *(labels[axis] for axis in rest)]
-    rows = [labels.index(("row", i)) for i in range(len(factors))]
-    return np.asarray(tensor).transpose(rows).astype(np.int64)
+    rows = [labels.index(("row", i)) for i in sorted(order)]
+    answers = np.asarray(tensor).transpose(rows).astype(np.int64)
+    return np.expand_dims(answers, [i for i in range(len(factors)) if i not in order])
 
 
 def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource) -> Numbers:

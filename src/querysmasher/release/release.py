@@ -257,8 +257,8 @@ class Release(Statistical, Explained):
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
-        table = self.reconstruction.marginal(self.schema.positions(group.attributes), complete=False)
-        return answered(group, table, std, self.public), std
+        of_table, table = self.reconstruction.table(group)
+        return answered(of_table, table, std, self.public), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""

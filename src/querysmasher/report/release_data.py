@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.formatting import shortened
 from querysmasher.release.answers import Answer
 from querysmasher.release.release import Release
@@ -75,7 +75,7 @@ def table_on(release: Release, axes: Axes) -> Table | None:
     try:
         cells = Group(names, tuple(Identity((schema.sizes[a],)) for a in axes))
         return Table(axes, *(numbers.ravel() for numbers in release.answer_group(cells)))
-    except (OutsideMeasuredSpaceError, TooLargeError):
+    except (OutsideMeasuredSpaceError, TooLargeError, WorkloadError):  # not measured, or too large
         return None
 
 

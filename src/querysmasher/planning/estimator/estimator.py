@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
+from types import MappingProxyType
 
 import numpy as np
 
@@ -435,8 +436,11 @@ class Estimator:
         residual: Callable[[AttributeSet], Array | None],
         attributes: AttributeSet,
         lead: tuple[int, ...] = (),
+        rows: Mapping[int, Array] = MappingProxyType({}),
     ) -> Array:
         """Return tables over `attributes`, in any order, after the axes `lead`.
+
+        An attribute of `rows` has the answers to these rows in place of its cells, also in the residuals.
 
         `residual` returns the residuals r_A of a set A, with the axes `lead` first, or None. They sum to zero
         along each axis of A, and the marginal on S is Σ_{A⊆S} r_A ⊗ (⊗_{i∈S∖A} w_i), where w_i is the centre
@@ -444,7 +448,8 @@ class Estimator:
         lines are lifted first, later ones before earlier ones, and sets that differ in them alone are added
         up before they become larger.
         """
-        sizes, ordered = self.schema.sizes, sorted(attributes)
+        sizes = {a: len(rows[a]) if a in rows else self.schema.sizes[a] for a in attributes}
+        ordered = sorted(attributes)
 
         def table(kept: AttributeSet, left: Sequence[int]) -> Array | None:
             """Return the sum over all sets of `kept` with some of `left`, lifted to `kept` with all."""
@@ -457,7 +462,9 @@ class Estimator:
             if without is None:
                 return result
             after = len(ordered) - 1 - ordered.index(attribute)
-            without = without * self.centre(attribute, kept).reshape(-1, *(1,) * after)
+            centre = self.centre(attribute, kept)
+            centre = rows[attribute] @ centre if attribute in rows else centre
+            without = without * centre.reshape(-1, *(1,) * after)
             return without if result is None else np.add(result, without, out=result)
 
         result = table((), sorted(attributes, key=lambda a: (a in self.lines, a)))

@@ -78,6 +78,11 @@ class Factor(Stored, ABC):
             return Products.bounded(-1.0)
         return Products.of(self.written_out(), float(self.squared_column()))
 
+    @property
+    def only_row(self) -> Integers | None:
+        """The entries, if there is one row and they are stored, else None."""
+        return None
+
     @abstractmethod
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
         """Return B·x exactly, for tables in columns whose absolute values sum to at most `bound` each.

@@ -57,6 +57,10 @@ class Matrix(Factor):
     def cells(self) -> int:
         return self.entries.shape[1]
 
+    @property
+    def only_row(self) -> Integers | None:
+        return self.entries[0] if self.rows == 1 else None
+
     @cached_property
     def largest(self) -> int:  # cached, as every attribute set needs it
         return largest_of(self.entries)
