@@ -196,3 +196,74 @@ def test_no_value_of_one_record_stays_anywhere(monkeypatch):
 def test_an_empty_table_has_no_values():
     assert qs.discover(FLIGHTS[:0], "dest", BUDGET).values == ()
     assert qs.discover(pa.table({"v": pa.nulls(3)}), "v", BUDGET).values == ()
+
+
+NUMBERS = pd.DataFrame(
+    {
+        "pay": np.random.default_rng(0).lognormal(10, 0.7, 20_000).round(2),
+        "few": np.arange(20_000) % 5,
+        "who": np.arange(20_000) // 4,
+    }
+)
+
+
+def test_edges_of_equally_many_records():
+    found = qs.discover(NUMBERS, "pay", qs.zCDP(0.1), bins=20)
+    assert len(found) == 20
+    assert (found.edges[0], found.edges[-1]) == (float("-inf"), float("inf"))
+    assert all(float(f"{edge:.3g}") == edge for edge in found.edges[1:-1])  # of the public grid
+    counts = found.attribute().indexes(NUMBERS["pay"].to_numpy())
+    assert np.abs(np.bincount(counts, minlength=20) - 1000).max() < 200
+    assert found.guarantee == found.release.guarantee
+    assert repr(found).startswith("DiscoveredBins(Binned('pay', edges=[-inf, ")
+    assert found.attribute(missing="missing").values[-1] == "missing"
+
+
+def test_edges_on_a_stated_grid():
+    pay = qs.Number("pay", 0, 100_000, step=500)
+    found = qs.discover(NUMBERS, pay, qs.zCDP(0.1), bins=4, person="who")
+    assert (found.edges[0], found.edges[-1]) == (0, 100_000)
+    assert all(edge % 500 == 0 for edge in found.edges)
+    truth = np.quantile(NUMBERS.groupby("who")["pay"].first(), [0.25, 0.5, 0.75])
+    assert np.abs(np.array(found.edges[1:-1]) / truth - 1).max() < 0.15
+    assert "all records of one person (a value of 'who')" in found.guarantee
+    ages = qs.discover(NUMBERS, qs.Ordinal("few", range(10)), qs.zCDP(1), bins=2)
+    assert ages.edges in ((0, 2, 9), (0, 3, 9))
+
+
+def test_an_edge_never_leaves_a_bin_nearly_empty():
+    """Five numbers only, and forty bins asked for: five bins, each with one number."""
+    found = qs.discover(NUMBERS, "few", qs.zCDP(0.5), bins=40)
+    held = np.bincount(found.attribute().indexes(np.arange(5)), minlength=len(found))
+    assert held.tolist() == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"bins": 1}, DataError, "bins: expected an integer from 2 to 1,000, got 1"),
+        ({"bins": 2.5}, DataError, "bins: expected an integer"),
+        ({"bins": 4, "delta": 1e-6}, DataError, "delta: expected None together with bins"),
+        ({"bins": 4, "at_most": 2}, DataError, "at_most: expected None together with bins"),
+        (
+            {"bins": 4, "column": qs.Categorical("pay", ["a"])},
+            DataError,
+            "expected a number, such as qs.Number",
+        ),
+        ({"bins": 4, "column": qs.Ordinal("pay", ["a", "b"])}, DataError, "expected a number, such as"),
+        ({"bins": 4, "column": 7}, DataError, "column: expected a name or an attribute, got 7"),
+        ({"column": qs.Number("pay", 0, 9)}, DataError, "column: expected the name of a column"),
+    ],
+)
+def test_what_is_refused_of_bins(options, error, words):
+    given = {"column": "pay"} | options
+    with pytest.raises(error, match=words):
+        qs.discover(NUMBERS, given.pop("column"), qs.zCDP(1), **given)
+
+
+def test_edges_are_charged_as_an_ordinary_measurement(tmp_path):
+    ledger = qs.Ledger(tmp_path / "x.ledger", limit=qs.zCDP(1))  # no δ is needed
+    found = qs.discover(NUMBERS, "few", qs.zCDP(0.5), bins=2, ledger=ledger)
+    assert ledger.entries == (found.release.entry,)
+    assert ledger.total.delta == 0
+    assert float(ledger.total.rho) <= 0.5

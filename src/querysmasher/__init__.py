@@ -16,7 +16,7 @@
 - budgets: `ApproxDP`, `zCDP`, `GaussianDP`, `PrivacyCost`; a `Ledger` adds up what releases spend
 - planning, without data: `plan` and `least_budget` return a `Plan`; `compare` mechanisms (`Comparison`)
 - data: `check` shows the custodian what does not fit (`Check`); `discover` finds values that nobody listed
-  (`Discovered`); `measure` and `explore` return a `Release`;
+  (`Discovered`, `DiscoveredBins`); `measure` and `explore` return a `Release`;
   `CSV` states a dialect; `records_per_person` helps to choose a bound
 - results: `Release`, `Answers`, `Estimate`; `verify` checks what was published
 - errors: all derive from `QuerySmasherError`
@@ -37,7 +37,7 @@ _NAMES = {
     "comparison.person_bounds": "records_per_person",
     "data.check": "Check check",
     "data.framing": "CSV",
-    "discovering": "Discovered discover",
+    "discovering": "Discovered DiscoveredBins discover",
     "errors": (
         "ArgumentError BudgetArgumentError BudgetError DataError FileError MissingExtraError OutOfRangeError "
         "OutsideMeasuredSpaceError PlanError PredicateError PrivacyError QuerySmasherError "

@@ -12,6 +12,7 @@ from querysmasher.data.check import Check as Check
 from querysmasher.data.check import check as check
 from querysmasher.data.framing import CSV as CSV
 from querysmasher.discovering import Discovered as Discovered
+from querysmasher.discovering import DiscoveredBins as DiscoveredBins
 from querysmasher.discovering import discover as discover
 from querysmasher.errors import ArgumentError as ArgumentError
 from querysmasher.errors import BudgetArgumentError as BudgetArgumentError

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 
 from querysmasher.arrays import Numbers, one_core
-from querysmasher.attributes import Categorical, Label, literal
+from querysmasher.attributes import Attribute, Binned, Categorical, Label, literal
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sources import check_source
 from querysmasher.data.values import open_values
@@ -21,7 +21,8 @@ from querysmasher.errors import BudgetError, DataError, Remedy, as_given, explai
 from querysmasher.formatting import count
 from querysmasher.guarantees import REACH
 from querysmasher.html import element, notebook, table
-from querysmasher.measuring import check_ledger, spending
+from querysmasher.measuring import check_ledger, measure, spending
+from querysmasher.planning.planner import plan
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import KINDS, Budget, number, readable
 from querysmasher.privacy.discovery import Discovery
@@ -32,8 +33,12 @@ from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.provenance import NoiseRecord
+from querysmasher.release.release import Release
 from querysmasher.release.tidy import frame_of
 from querysmasher.schema import Schema
+from querysmasher.workload.builders import queries
+from querysmasher.workload.families import Prefix
+from querysmasher.workload.workload import Group
 
 EXAMPLE = "qs.discover(table, 'dest', qs.ApproxDP(epsilon=1.0, delta=1e-6))"
 
@@ -172,21 +177,149 @@ class Discovered:
         return notebook(f"{count(len(self), 'value')} of {self.column}", shown, rest)
 
 
-@scrubbed
-@explained(EXAMPLE)
+@dataclass(frozen=True, eq=False, repr=False)
+class DiscoveredBins:
+    """Edges of bins of about equally many records: they come from noisy counts, and may be published.
+
+    Attributes:
+        column: the name of the column.
+        edges: the edges, on the public grid; fewer than asked if many records have one number.
+        release: the noisy counts on the grid from which they follow.
+    """
+
+    column: str
+    edges: tuple[float, ...]
+    release: Release
+
+    def attribute(self, **options: Any) -> Binned:
+        """Return an attribute with these bins; `options` are those of `Binned`, such as `missing`."""
+        return Binned(self.column, edges=self.edges, **options)
+
+    @property
+    def guarantee(self) -> str:
+        """What is guaranteed about the edges, and whom it protects."""
+        return self.release.guarantee
+
+    def __len__(self) -> int:
+        """Return the number of bins."""
+        return len(self.edges) - 1
+
+    def __repr__(self) -> str:
+        """Show the attribute."""
+        return f"DiscoveredBins({self.attribute()!r})"
+
+
+DIGITS = 3
+"""Number of significant digits of the grid on which edges are found, unless one is stated."""
+
+POWERS = range(-3, 12)
+"""The powers of ten of its numbers."""
+
+MOST_BINS = 1_000
+"""Maximum number of bins."""
+
+
+def grid(column: str) -> Binned:
+    """Return the public grid of all numbers of three digits, of either sign, from 0.001 to 10^12."""
+    digits = range(10 ** (DIGITS - 1), 10**DIGITS)
+    above: list[float] = [
+        n * 10**shift if shift >= 0 else float(f"{n}e{shift}")
+        for shift in (power + 1 - DIGITS for power in POWERS)
+        for n in digits
+    ]
+    above = [int(x) if float(x).is_integer() else x for x in above]
+    above.append(10 ** (POWERS[-1] + 1))
+    return Binned(column, edges=[-math.inf, *(-x for x in reversed(above)), 0, *above, math.inf])
+
+
+def _edges(release: Release, attribute: Attribute, bins: int) -> tuple[float, ...]:
+    """Return edges between which about equally many records lie, by the noisy counts of a grid.
+
+    An edge that would leave less than half a share of the records on one side is left out: many records have
+    one number there.
+    """
+    asked = Group((attribute.name,), (Prefix((attribute.size,)),))
+    up_to = np.maximum.accumulate(release.answer_group(asked)[0][: attribute.listed])
+    share = up_to[-1] / bins
+    near = np.abs(up_to[None, :-1] - share * np.arange(1, bins)[:, None]).argmin(axis=1)
+    starts = [0]
+    for last in near.tolist():
+        before = up_to[starts[-1] - 1] if starts[-1] else 0.0
+        if min(up_to[last] - before, up_to[-1] - up_to[last]) >= share / 2:
+            starts.append(last + 1)
+    numbers: Any = attribute.values if attribute.edges is None else attribute.edges
+    end = attribute.listed - (attribute.edges is None)
+    return tuple(numbers[i] for i in (*starts, end))
+
+
+def _discover_bins(
+    data: Any, column: str | Attribute, budget: Budget, bins: int, person: str | None, **options: Any
+) -> DiscoveredBins:
+    """Measure the counts of a fine public grid, and read the edges of equally full bins from them."""
+    if type(bins) is not int or not 2 <= bins <= MOST_BINS:
+        raise DataError(f"bins: expected an integer from 2 to {MOST_BINS:,}, got {as_given(bins)}")
+    given = grid(column) if isinstance(column, str) else column
+    if not given.ordered or given.natural_family != "prefix" or not (given.is_computed or _numeric(given)):
+        raise DataError(
+            f"column: expected a number, such as qs.Number({given.name!r}, 0, 200_000), got {given.kind}"
+        )
+    if given.missing is None:
+        given = replace(given, missing="missing")
+    schema = Schema([given])
+    workload = queries(schema, {given.name: "prefix"})
+    unknown = "refuse" if budget.unit.total_is_public else "drop"
+    release = measure(plan(workload, budget), data, person=person, unknown=unknown, **options)
+    return DiscoveredBins(given.name, _edges(release, given, bins), release)
+
+
+def _numeric(attribute: Attribute) -> bool:
+    return all(type(v) in (int, float) for v in attribute.values[: attribute.listed])
+
+
+@overload
 def discover(
     data: Any,
     column: str,
     budget: Budget,
     *,
+    person: str | None = ...,
+    at_most: int | None = ...,
+    bins: None = ...,
+    delta: float | None = ...,
+    noise: str = ...,
+    ledger: Ledger | None = ...,
+    seed: int | None = ...,
+    progress: bool | None = ...,
+) -> Discovered: ...
+@overload
+def discover(
+    data: Any,
+    column: str | Attribute,
+    budget: Budget,
+    *,
+    person: str | None = ...,
+    bins: int,
+    noise: str = ...,
+    ledger: Ledger | None = ...,
+    seed: int | None = ...,
+    progress: bool | None = ...,
+) -> DiscoveredBins: ...
+@scrubbed
+@explained(EXAMPLE)
+def discover(
+    data: Any,
+    column: str | Attribute,
+    budget: Budget,
+    *,
     person: str | None = None,
     at_most: int | None = None,
+    bins: int | None = None,
     delta: float | None = None,
     noise: str = "rounded",
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool | None = None,
-) -> Discovered:
+) -> Discovered | DiscoveredBins:
     """Return the values of a column that enough records have, privately: values that nobody listed.
 
     Every value that exists is counted, noise is added, and the values whose noisy counts reach a threshold
@@ -207,6 +340,11 @@ def discover(
             once each. Records without a person are left out. Not available with replace-one neighbours.
         at_most: with `person`, how many values of each person are counted; by default `records_per_person` of
             the budget.
+        bins: instead of values, find edges of so many bins of a number, of about equally many records, on a
+            fine public grid: all numbers of three digits up to 10^12, or that of a `Number` (or a `Binned`
+            or `Ordinal` attribute) given as `column`. No threshold and no `delta` is needed: the noisy
+            counts of the grid are an ordinary measurement, and `.release` has them. Of each person at most
+            `records_per_person` records are counted.
         delta: the probability that the threshold takes; by default half of the δ that the budget states.
         noise: "rounded", "discrete" or "opendp", as for `measure`.
         ledger: records what this call spends, before the table is opened. Its limit must state a δ.
@@ -222,6 +360,14 @@ def discover(
     >>> found.attribute(other="other")
     Categorical('dest', ['ATL', 'LAX', 'other'], other='other')
     """
+    if bins is not None:
+        for name, value in (("at_most", at_most), ("delta", delta)):
+            if value is not None:
+                raise DataError(f"{name}: expected None together with bins, got {as_given(value)}")
+        if not isinstance(column, str | Attribute):
+            raise DataError(f"column: expected a name or an attribute, got {as_given(column)}")
+        options = {"noise": noise, "ledger": ledger, "seed": seed, "progress": progress}
+        return _discover_bins(data, column, budget, bins, person, **options)
     if not isinstance(column, str) or not column:
         raise DataError(f"column: expected the name of a column, got {as_given(column)}; write {EXAMPLE}")
     if type(budget) not in KINDS.values():
