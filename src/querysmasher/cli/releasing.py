@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from querysmasher.release.release import Release
 from querysmasher.release.verify import digests, exploration_summary, planned_summary, summary_of
 from querysmasher.release.writing import document, write_statistic
 from querysmasher.spec import Spec
+from querysmasher.spec.discoveries import known
+from querysmasher.spec.spec import Source
 from querysmasher.statistics.reliability import Rules
 
 SPENT = (
@@ -75,7 +78,13 @@ def _run(
         ["querysmasher", name, *([] if spec == SPEC else [str(spec)]), *(["--out", str(out)] if out else [])]
     )
     planned: Plan | None = None
+    if read.discoveries and plan is not None:
+        raise SpecError("--plan: expected no plan, because values are discovered before it can be made")
     if resume is not None:
+        left = load_release(resume)
+        if read.discoveries:
+            found = known(left.schema, read.discoveries)
+            read = read.with_values(found, left.plan.budget, left.provenance.discovered)
         planned, measured = _left_over(resume, read, explores)
         with resuming(folder, resume, force, command) as draft, draft.spent():
             summary, names = _finish(draft, read, planned, measured, form)
@@ -84,6 +93,8 @@ def _run(
         _check_ledger(read, seed)
         check_writable(folder, force, command)
         source.check()
+        if read.discoveries:
+            read = _with_values(read, source, seed)
         if not explores:
             planned = read.plan() if plan is None else _stored(plan, read)
             measuring_cost(planned)
@@ -106,6 +117,18 @@ def _run(
 
 
 release, explore = partial(_run, "release"), partial(_run, "explore")
+
+
+def _with_values(read: Spec, source: Source, seed: int | None) -> Spec:
+    """Discover values, and show them: they are not lost if what follows fails."""
+    made = read.discover(source.open(), seed=seed)
+    for name, values in known(made.schema, read.discoveries).items():
+        listed = json.dumps([str(v) if isinstance(v, date) else v for v in values], ensure_ascii=False)
+        note(
+            f"Discovered {count(len(values), 'value')} of {name!r}. They carry noise and may be published. "
+            f"To plan with them again at no further cost, write values = {listed}"
+        )
+    return made
 
 
 def _check_ledger(read: Spec, seed: int | None) -> None:

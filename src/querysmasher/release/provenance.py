@@ -63,6 +63,8 @@ class Provenance:
     """SHA-256 of the spec file."""
     plan_digest: str | None = None
     """SHA-256 of the plan's file."""
+    discovered: str | None = None
+    """What the release and values that were discovered in the same table guarantee together."""
 
     def __post_init__(self) -> None:
         """Check the words, and read the date if it is text."""

@@ -142,7 +142,7 @@ class Release(Statistical, Explained):
                 f"Noise: {self.noise.description}",
                 *remarks(self.plan.budget),
             ]
-        return " ".join(filter(None, [*said, self.counted.words()]))
+        return " ".join(filter(None, [*said, self.counted.words(), self.provenance.discovered]))
 
     @property
     def person(self) -> str | None:

@@ -51,6 +51,7 @@ PROVENANCE = {
     "date": "date of release",
     "spec_digest": "spec (SHA-256)",
     "plan_digest": "plan (SHA-256)",
+    "discovered": "discovered values",
 }
 """Titles of the fields of a provenance whose names do not explain themselves."""
 
@@ -200,7 +201,10 @@ def _guarantee(release: Release) -> Html:
         return element("p", release.guarantee, class_="warning")
     discrete = not release.noise.distribution.is_gaussian
     words = guarantee(release.plan.budget, discrete=discrete, counted=release.counted)
-    return join([words, element("p", release.record, class_="ledger")])
+    also = (
+        element("p", discovered, class_="warning") if (discovered := release.provenance.discovered) else None
+    )
+    return join([words, also, element("p", release.record, class_="ledger")])
 
 
 def _released(release: Release) -> Html:

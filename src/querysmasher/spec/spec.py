@@ -9,11 +9,13 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from querysmasher.attributes import Label
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.endings import TABLES
@@ -27,6 +29,7 @@ from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
+from querysmasher.spec.discoveries import Shares, ToDiscover, substituted
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
 from querysmasher.spec.schemas import build_schema, read_codebook
 from querysmasher.spec.sections import (
@@ -117,6 +120,10 @@ class Spec:
     """What files and the page show beside the counts."""
     estimate: EstimateSection | None = None
     """How to write estimates beside the answers; None for no estimates."""
+    discoveries: tuple[ToDiscover, ...] = ()
+    """The columns whose values `release` discovers before it plans."""
+    discovered: str | None = None
+    """What the release and the values that were discovered guarantee together, in words."""
 
     @cached_property
     def workload(self) -> Workload:
@@ -155,8 +162,51 @@ class Spec:
         """The fraction of the budget that `measure` spends on the errors of the estimates."""
         return (None if self.estimate is None else self.estimate.error_share) or 0.0
 
+    @scrubbed
+    def discover(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Spec:
+        """Discover the values of columns that ask for it; return the spec with these, and what is left.
+
+        Formal guarantee: the discovered values, and everything that is measured with the budget that is left,
+        together satisfy the budget: its δ pays for all thresholds first, the costs of noise add up exactly,
+        and `privacy.entries.Total` says what both mean together.
+        """
+        from querysmasher.discovering import discover  # noqa: PLC0415 - loads slowly, and no plan needs it
+
+        noise = distribution_of(self.measuring.noise)
+        shares = Shares.of(self.budget, self.discoveries, noise)
+        costs: list[Fraction] = []
+        found: dict[str, Sequence[Label]] = {}
+        ledger = None if self.ledger is None else self.ledger.open()
+        for one, part, delta in zip(self.discoveries, shares.parts, shares.deltas, strict=True):
+            made = discover(
+                data,
+                one.column,
+                part,
+                person=self.measuring.person,
+                at_most=one.at_most,
+                delta=float(delta),
+                noise=noise.name,
+                ledger=ledger,
+                seed=seed,
+                progress=progress,
+            )
+            costs.append(made.discovery.cost)
+            found[one.column] = made.values
+        return self.with_values(found, shares.rest(costs, noise), shares.words(self.discoveries))
+
+    def with_values(self, found: Mapping[str, Sequence[Label]], budget: Budget, words: str | None) -> Spec:
+        """Return the spec with the values of columns, the budget that is left, and words about both."""
+        read = read_spec(self.path, values=found)
+        return replace(read, budget=budget, estimate=self.estimate, discoveries=(), discovered=words)
+
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
+        if self.discoveries:
+            names = ", ".join(repr(one.column) for one in self.discoveries)
+            raise SpecError(
+                f"{self.path.name}: schema: the values of {names} are discovered by `querysmasher release`, "
+                "which plans afterwards; to plan now, list values"
+            )
         only_of_amounts = {"objective", "insufficient", "purpose", "records"} if self.least else set[str]()
         options = self.planning.model_dump(exclude={"exact", *only_of_amounts})
         options |= {"max_records": self.measuring.max_records, "progress": progress}
@@ -193,7 +243,8 @@ class Spec:
         options["public"] = [self.path.parent / file for file in given] or None
         planned = self.checked(planned)
         release = measure(planned, data, budget=budget, error_share=self.error_share, **options)
-        return replace(release, statistics=self.statistics) if self.statistics else release
+        release = replace(release, statistics=self.statistics) if self.statistics else release
+        return release.described(discovered=self.discovered) if self.discovered else release
 
     @scrubbed
     def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
@@ -203,7 +254,8 @@ class Spec:
         options = self._options(seed, progress)
         if self.estimate is not None and self.estimate.error_share is not None:
             options["error_share"] = self.estimate.error_share
-        return explore(self.workload, data, self.budget, **options)
+        release = explore(self.workload, data, self.budget, **options)
+        return release.described(discovered=self.discovered) if self.discovered else release
 
     def _options(self, seed: int | None, progress: bool | None) -> dict[str, Any]:
         """Return the options of both measuring and exploring."""
@@ -222,10 +274,15 @@ STYLE = ("delimiter", "quote", "encoding", "decimal")
 """Keys of [data] for the dialect of a CSV file."""
 
 
-def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
+def read_spec(
+    path: str | os.PathLike[str],
+    text: str | None = None,
+    values: Mapping[str, Sequence[Label]] | None = None,
+) -> Spec:
     """Read and check a spec file; a `SpecError` names every invalid key.
 
-    Paths in the file are relative to its folder. With `text`, check what the file may become.
+    Paths in the file are relative to its folder. With `text`, check what the file may become. `values` are
+    those that were discovered, by column.
     """
     path = Path(path)
     try:
@@ -254,6 +311,8 @@ def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
     if file is None:
         findings.finish()
     assert file is not None  # noqa: S101 - finish has raised
+    tables, discoveries = substituted(file.attributes or [], values or {}, findings)
+    file = file.model_copy(update={"attributes": None if file.attributes is None else tables})
     sections: dict[str, Any] = {
         name: findings.section(model, getattr(file, name) or {}, (name,)) for name, model in SECTIONS.items()
     }
@@ -279,6 +338,10 @@ def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
     if budget is not None and measuring is not None:
         with findings.at(("measure", "noise")):
             distribution_of(measuring.noise).allowed_cost(budget)  # refuses noise that cannot meet it
+        with findings.at(("schema",)):
+            _ = discoveries and Shares.of(budget, discoveries, distribution_of(measuring.noise))
+    if unit is not None and unit.least and discoveries:
+        findings.add(("budget", "least"), "expected an amount: values are discovered with a share of it")
     if unit is not None and unit.least:
         _check_least(planning, entries, findings)
     findings.finish()
@@ -298,6 +361,7 @@ def read_spec(path: str | os.PathLike[str], text: str | None = None) -> Spec:
         least,
         statistics,
         None if file.estimate is None else estimate,
+        discoveries,
     )
 
 
