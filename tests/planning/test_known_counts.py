@@ -9,6 +9,8 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from tests.planning.drawn import drawn
 from tests.reference import (
+    PUBLIC,
+    estimates,
     marginal_map,
     mechanism,
     pair_bounds,
@@ -39,6 +41,14 @@ def classes_of(schema, names):
     return sum(cells[a] * 100**i for i, a in enumerate(schema.positions(names)))
 
 
+def whole_variances(plan, names):
+    """The variances of the best linear unbiased estimates, with exact counts almost without noise."""
+    schema = plan.workload.schema
+    exact = marginal_map(schema, tuple(sorted(schema.positions(names)))) / math.sqrt(PUBLIC)
+    queries, _ = query_rows(plan.workload)
+    return (estimates(queries, np.concatenate([mechanism(plan), exact])) ** 2).sum(axis=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_random_plans_are_as_accurate_as_they_say_and_near_the_best_of_their_kind(seed):
@@ -48,12 +58,14 @@ def test_random_plans_are_as_accurate_as_they_say_and_near_the_best_of_their_kin
     workload, schema = plan.workload, plan.workload.schema
     known = plan.budget.unit.known(schema)
     found, (queries, weights) = plan.variances(workload), query_rows(workload)
-    np.testing.assert_allclose(found, split_variances(plan, workload), rtol=1e-6, atol=1e-9 * found.max())
+    expected = whole_variances(plan, names) if plan.whole else split_variances(plan, workload)
+    close = 1e-6 * found.max() + 1e3 * PUBLIC * (queries**2).sum(axis=1)
+    assert np.all(np.abs(found - expected) <= 1e-5 * expected + close)
     assert weights @ found == pytest.approx(plan.weighted_loss, rel=1e-6)
     classes = np.unique(classes_of(schema, names), return_inverse=True)[1]
     means = (classes[:, None] == classes) / np.bincount(classes)[classes]
     follows = np.abs(queries - queries @ means).max(axis=1) < 1e-9 * np.abs(queries).max(axis=1)
-    np.testing.assert_array_equal(found[follows], 0.0)
+    np.testing.assert_allclose(found[follows], 0.0, atol=1e-12 * found.max())
     assert np.all(found[~follows] > 0)
     assert not any(m.attributes in known for m in plan.measured)
     rows = mechanism(plan)
@@ -69,6 +81,7 @@ def test_random_plans_are_as_accurate_as_they_say_and_near_the_best_of_their_kin
         )
         if sure.any() and kept not in known:
             parts.append(part[sure] @ marginal_map(schema, kept))
+    parts = [queries * np.sqrt(weights)[:, None]] if plan.whole else parts
     low, high = pair_bounds(parts, classes=classes)
     assert math.sqrt(plan.certificate.bound) <= high * (1 + 1e-6)
     assert math.sqrt(plan.certificate.value) >= low * (1 - 1e-6)
@@ -130,9 +143,26 @@ def test_what_is_refused(exact, message):
         qs.plan(qs.marginals(SCHEMA, 2), COST, exact=exact)
 
 
-def test_whole_queries_are_refused_with_exact_counts():
+def test_few_queries_are_measured_whole_at_the_optimum_over_all_mechanisms():
+    workload = qs.where(SCHEMA, "age < sex") + qs.where(SCHEMA, "state < age")
+    exact = qs.marginals(SCHEMA, ["state"])
+    plan = qs.plan(workload, COST, exact=exact)
+    assert plan.whole == (0, 1)
+    assert plan.gap < 1e-3
+    assert plan.rmse < 0.8 * qs.plan(workload, COST, exact=exact, centering="uniform").rmse
+    same = qs.plan(workload, COST, exact=exact, mechanism="whole")
+    assert same.rmse == pytest.approx(plan.rmse, rel=1e-3)
+
+
+def test_whole_queries_are_refused_with_several_exact_tables():
+    exact = qs.marginals(SCHEMA, ["state"]) + qs.marginals(SCHEMA, ["sex"])
     with pytest.raises(PlanError, match="mechanism: expected one that splits queries"):
-        qs.plan(qs.where(SCHEMA, "age < sex"), COST, mechanism="whole", exact=qs.marginals(SCHEMA, ["state"]))
+        qs.plan(qs.where(SCHEMA, "age < sex"), COST, mechanism="whole", exact=exact)
+
+
+def test_small_tables_are_certified_against_all_mechanisms():
+    for workload in (qs.marginals(SCHEMA, [1, 2]), qs.all_kway(SCHEMA, 2, "prefix")):
+        assert qs.plan(workload, COST, exact=qs.marginals(SCHEMA, ["state"])).gap < 1e-3
 
 
 @pytest.mark.parametrize("mechanism", ["residual", "basis", "fourier"])

@@ -52,6 +52,17 @@ def test_every_query_without_error_is_answered_exactly():
     assert 0 < known.sum() < len(known)
 
 
+def test_queries_measured_whole_are_answered_beside_exact_counts():
+    states = qs.marginals(SCHEMA, ["state"])
+    workload = qs.where(SCHEMA, "age < sex") + qs.where(SCHEMA, "state < age") + states
+    plan = qs.plan(workload, qs.zCDP(0.1), exact=states)
+    assert plan.whole
+    answers = qs.measure(plan, frame(SCHEMA, TABLE), seed=1).answer(workload)
+    np.testing.assert_allclose(answers.std**2, plan.variances(workload), rtol=0.02)
+    np.testing.assert_array_equal(answers.values[2:], TABLE.sum(axis=(1, 2)))
+    assert np.abs((answers.values - truth(workload))[:2] / answers.std[:2]).max() < 5
+
+
 def test_all_tables_agree_with_exact_counts():
     made = release(("state",))
     for names in (("state", "sex"), ("state", "age")):

@@ -27,7 +27,7 @@ from typing import cast
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array, one_core
+from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import (
@@ -40,7 +40,8 @@ from querysmasher.planning.cells import (
     work_of,
 )
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.estimator.whole import CombinedEstimator
+from querysmasher.planning.estimator.whole import CombinedEstimator, class_sums
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, pair_root, root_of, solve_whole
 from querysmasher.planning.plan import Plan
@@ -52,9 +53,11 @@ from querysmasher.planning.split import Decomposer
 from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.pairs import Products
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
+from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload
 
 AttributeSet = tuple[int, ...]
@@ -83,6 +86,8 @@ class Cluster:
         if self.alpha is None:
             return self.merged
         rows = self.merged.rows - self.alpha[:, None]
+        if self.merged.classes is not None:
+            rows = centred_within(self.merged.rows, self.merged.classes)
         rows.flags.writeable = False
         return replace(self.merged, rows=rows, spanning=rows)
 
@@ -93,6 +98,8 @@ class Cluster:
 
     def least(self, unit: Unit) -> float:
         """Return a lower bound on the root loss at unit cost, if nothing else is measured."""
+        if self.merged.classes is not None:
+            return 0.0  # none is known but that of its plan
         if not self.replaced:
             return unit.records_per_person * least_root(self.root)
         even = np.full(self.root.shape[1], 1 / self.root.shape[1])  # at which all queries are zero
@@ -135,18 +142,55 @@ class Unsplit(Cluster):
 
     solution: Solution
 
+    @property
+    def pair_root(self) -> float:
+        """The lower bound of the solution, relative to the cost of the worst pair."""
+        if self.merged.classes is None:
+            return pair_root(self.solution)
+        strategy = cast("MergedStrategy", self.solution.strategy)  # the only kind that is not split
+        return self.solution.bound * math.sqrt(
+            Products.of(strategy.matrix).among(self.merged.classes).farthest
+        )
+
 
 Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
 """Plans the workload with these clusters whole and the rest split; returns an error if it is refused."""
 
 
 def merged_groups(
-    workload: Workload, indexes: Iterable[int], most_work: float, columns: Columns | None = None
+    workload: Workload,
+    indexes: Iterable[int],
+    unit: Unit,
+    most_work: float,
+    columns: Columns | None = None,
 ) -> MergedRows | None:
-    """Return the queries of some groups over distinct columns; None if too much work, or all are zero."""
-    groups = [workload.groups[i] for i in indexes]
-    merged = merge(workload.schema, groups, _attributes(workload.schema, groups), most_work, columns)
-    return None if merged is None or not merged.rows.any() else merged
+    """Return the queries of some groups over distinct columns; None if too much work, or all are known.
+
+    Cells with different values of an attribute on which neighbours agree are not merged.
+    """
+    schema, groups = workload.schema, [workload.groups[i] for i in indexes]
+    attributes = _attributes(schema, groups)
+    public = sorted(unit.known(schema).agreed.intersection(attributes))
+    if not public:
+        merged = merge(schema, groups, attributes, most_work, columns)
+        return None if merged is None or not merged.rows.any() else merged
+    families = tuple(Identity((schema.sizes[a],)) for a in public)
+    indicators = Group(tuple(schema.names[a] for a in public), families)
+    merged = merge(schema, [*groups, indicators], attributes, most_work)
+    if merged is None:
+        return None
+    classes = merged.rows[-indicators.rows :].argmax(axis=0)
+    rows, weights, spanning = (x[: -indicators.rows] for x in (merged.rows, merged.weights, merged.spanning))
+    known = not centred_within(rows, classes).any()
+    return None if known else replace(merged, rows=rows, weights=weights, spanning=spanning, classes=classes)
+
+
+def centred_within(rows: Array, classes: Integers) -> Array:
+    """Return rows less their means over the columns of every class; rounding errors become zero."""
+    numbers = np.unique(classes, return_inverse=True)[1]
+    centred = rows - (class_sums(rows, numbers, 1) / np.bincount(numbers))[:, numbers]
+    scale = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    return np.where(np.abs(centred) > ROUNDING * scale, centred, 0.0)
 
 
 def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
@@ -193,7 +237,7 @@ def best_candidate(
     candidates: Iterable[Candidate] = [Candidate([], lambda _: 0.0)]  # splits all groups
     if options.mechanism.choose is None:
         candidates = [Candidate([_whole(workload, budget.unit)], lambda _: 0.0)]
-    elif options.keeps_whole and not options.agreed:
+    elif options.keeps_whole:
         candidates = _candidates(workload, budget.unit, centred, options.lines)
     for candidate in candidates:
         if best is not None:
@@ -224,8 +268,12 @@ def best_candidate(
 
 def _whole(workload: Workload, unit: Unit) -> Cluster:
     """Return all queries as one cluster; refuse them if they exceed the limits."""
-    most = limits()
+    most, every = limits(), range(len(workload.groups))
     merged = merge(workload.schema, workload.groups, _attributes(workload.schema, workload), most.whole_work)
+    if merged is not None and unit.exact:
+        merged = merged_groups(workload, every, unit, most.whole_work)
+        if merged is not None and merged.classes is not None and merged.rows.shape[1] > most.paired_cells:
+            merged = None
     if merged is None:
         raise TooLargeError(
             f"workload: its {len(workload):,} queries are too many, or distinguish too many cells, for "
@@ -239,13 +287,18 @@ def _whole(workload: Workload, unit: Unit) -> Cluster:
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeSet) -> Iterator[Candidate]:
     """Yield the candidates in order of bounds; all queries whole come last, or first if quick and optimal."""
     count, most = len(workload.groups), limits()
-    names = {workload.schema.names[a] for a in lines}
+    names, known = {workload.schema.names[a] for a in lines}, unit.known(workload.schema)
     given = [i for i, group in enumerate(workload) if _is_few(group) and names.isdisjoint(group.attributes)]
     work = most.whole_work if len(given) == count else min(most.whole_work, most.beside_work)
     cells = math.prod(workload.schema.sizes[a] for a in _attributes(workload.schema, workload))
     rows = sum(math.prod(map(height, group.families)) for group in workload)
     light = work_of(rows, cells) <= most.light_work  # even if all values are distinguished
-    merged = merged_groups(workload, range(count), work) if given or light else None
+    merged = merged_groups(workload, range(count), unit, work) if given or light else None
+    if known.agreed:  # groups are whole all together, or not at all
+        yield Candidate([], lambda _: 0.0)
+        if merged is not None and merged.rows.shape[1] <= most.paired_cells and len(known.sets) == 1:
+            yield Candidate([Cluster.of(tuple(range(count)), merged, unit)], lambda _: 0.0, is_optimal=True)
+        return
     if merged is not None and merged.rows.shape[1] == 1:  # all queries ask for the number of records
         given, merged = [], None
     every = []
@@ -285,7 +338,7 @@ class RowGroups:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
         clusters, rows, cells = [], 0, self._common_cells()
         for indexes in members:
-            merged = merged_groups(workload, indexes, limits().beside_work, self.columns)
+            merged = merged_groups(workload, indexes, self.unit, limits().beside_work, self.columns)
             if merged is None:
                 continue
             rows, cells = rows + min(merged.rows.shape), max(cells, merged.rows.shape[1])
@@ -447,7 +500,7 @@ def beside(
         bound /= 1 if split is None else 1 + split.gap
         bound += r * math.fsum(cluster.solution.bound for cluster in unsplit)
     elif split is None and len(unsplit) == 1:
-        bound = r * pair_root(unsplit[0].solution)
+        bound = r * unsplit[0].pair_root
     else:  # for pairs of cells that are drawn independently, with the weights of the centres
         bound = 0.0 if split is None else math.sqrt(split.certificate.bound * budget.privacy_cost)
         bound += r * math.sqrt(2) * math.fsum(cluster.value_at(centres) for cluster in unsplit)

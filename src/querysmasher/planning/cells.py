@@ -53,6 +53,8 @@ class MergedRows:
     """The weight of every row."""
     spanning: Array
     """Rows that span the same space: integers, if all queries given by their rows are."""
+    classes: Integers | None = None
+    """The class of every column, if neighbours agree on the number of records in every class."""
 
     @property
     def shape(self) -> tuple[int, ...]:

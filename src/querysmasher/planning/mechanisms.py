@@ -401,7 +401,7 @@ def solve_whole(
     root = root_of(merged) if root is None else root
     nearness = limits().whole_nearness * tolerance
     if pairs:
-        matrix, reached, bound = best_of_pairs(root, tolerance / 4, enough=nearness)
+        matrix, reached, bound = best_of_pairs(root, tolerance / 4, merged.classes, enough=nearness)
     else:
         diagonal = root_diagonal(root)
         start = np.ones(columns) if diagonal is None else diagonal**2

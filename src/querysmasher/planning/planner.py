@@ -188,8 +188,8 @@ def _prepared(
         raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
     agreed = unit.known(workload.schema).agreed
     options = replace(options, replaced=unit.total_is_public, agreed=agreed)
-    if agreed and options.mechanism.choose is None:
-        allowed = "expected one that splits queries, as exact counts are given"
+    if len(unit.exact) > 1 and options.mechanism.choose is None:
+        allowed = "expected one that splits queries, as there are several tables of exact counts"
         raise PlanError(f"mechanism: {allowed}, got {options.mechanism.name!r}")
     lines: tuple[int, ...] = ()
     if options.are_default:

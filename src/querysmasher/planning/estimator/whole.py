@@ -31,7 +31,13 @@ import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, QueryPart, unanswerable
+from querysmasher.planning.estimator.estimator import (
+    AttributeSet,
+    Estimator,
+    QueryPart,
+    subsets,
+    unanswerable,
+)
 from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import MergedStrategy, Strategy
@@ -168,7 +174,8 @@ class CombinedEstimator(Estimator):
     @cached_property
     def known_parts(self) -> dict[AttributeSet, _Part]:
         """What the rows leave on every known set."""
-        known = filter(self.measures, dict.fromkeys([*self.measured, ()]))
+        public = {part for known in self.known.sets for part in subsets(sorted(known))}
+        known = filter(self.measures, dict.fromkeys([*self.measured, (), *sorted(public)]))
         return {subset: self._known_part(subset, on) for subset in known if (on := self._wholes_on(subset))}
 
     def _known_part(self, subset: AttributeSet, numbers: Sequence[int]) -> _Part:

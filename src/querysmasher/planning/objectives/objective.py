@@ -171,7 +171,7 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     indexes = [index for index, group in enumerate(workload) if group.target is not None]
     whole: Wholes = [(tuple(indexes[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     every = range(len(workload.groups))
-    if plan.estimator.is_single and merged_groups(workload, every, limits().light_work):
+    if plan.estimator.is_single and merged_groups(workload, every, plan.budget.unit, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, replace(replan, whole=whole))

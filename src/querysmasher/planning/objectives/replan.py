@@ -62,7 +62,7 @@ class Replan:
         unsplit = [
             Cluster.of(groups, merged, self.budget.unit, alpha).solved(tolerance, progress=False)
             for groups, alpha in self.whole or ()
-            if (merged := merged_groups(workload, groups, math.inf)) is not None
+            if (merged := merged_groups(workload, groups, self.budget.unit, math.inf)) is not None
         ]
         split = self._split(self._rest(workload, unsplit), centres, tolerance)
         plan = beside(split, unsplit, workload, self.budget, self.options)

@@ -255,10 +255,13 @@ class Differences:
     is R times the Laplacian of the graph of pairs times Rᵀ, and v the squared distances of the columns of B.
     """
 
-    def __init__(self, R: Array) -> None:
-        """Take rows of which no combination is constant."""
+    def __init__(self, R: Array, classes: NDArray[np.int64] | None = None) -> None:
+        """Take rows of which no combination is constant, on any class of columns that pairs stay in."""
         self.R = R
         self.first, self.second = np.triu_indices(R.shape[1], 1)
+        if classes is not None:
+            same = classes[self.first] == classes[self.second]
+            self.first, self.second = self.first[same], self.second[same]
         self.shape = len(R), len(self.first)
 
     def __getitem__(self, index: tuple[slice, Any]) -> Array:
@@ -281,9 +284,12 @@ class Differences:
         return Design(p, distances, float(roots.sum()), roots, image)
 
 
-def solve_pairs(R: Array, tolerance: float) -> Design:
-    """Return a design of weights of pairs with a gap of at most `tolerance`, or more for many pairs."""
-    columns = Differences(R)
+def solve_pairs(R: Array, tolerance: float, classes: NDArray[np.int64] | None = None) -> Design:
+    """Return a design of weights of pairs with a gap of at most `tolerance`, or more for many pairs.
+
+    With classes of columns, only pairs of the same class count.
+    """
+    columns = Differences(R, classes)
     design = fixed_point(columns.at, np.ones(columns.shape[1]), tolerance, 80, patience=20)
     many = columns.shape[1] > limits().light_cells  # for which the interior point takes seconds
     if design.gap > (4 * limits().whole_nearness if many else 1) * tolerance:

@@ -23,7 +23,7 @@ import numpy as np
 from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import are_far_apart, graded_root, is_graded, lengths
-from querysmasher.planning.lattice import RANK, common_lattice
+from querysmasher.planning.lattice import RANK, Integers, common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import equal_columns, solve_design, solve_pairs
@@ -204,15 +204,18 @@ def best_rows(
     return rows, reached, design.value * (1 - ROUNDING)
 
 
-def best_of_pairs(root: Array, tolerance: float, *, enough: float = 0.0) -> tuple[Array, float, float]:
+def best_of_pairs(
+    root: Array, tolerance: float, classes: Integers | None = None, *, enough: float = 0.0
+) -> tuple[Array, float, float]:
     """Return rows for the queries of a root if a record is replaced, the √L they reach, and a lower bound.
 
-    Columns have length one at most, and √L is that of these. Of many columns, the weights are those of cells,
+    Columns have length one at most, and √L is that of these. Of few columns, only pairs of the same class
+    count, if classes are given. Of many columns, the weights are those of cells,
     not of pairs: with both cells drawn independently by weights q, M is 2(R diag(q) Rᵀ − Rq qᵀRᵀ), and its
     trace root at least √2 (tr (R diag(q) Rᵀ)^½ − ‖Rq‖).
     """
     if root.shape[1] <= limits().paired_cells:
-        design = solve_pairs(root, tolerance)
+        design = solve_pairs(root, tolerance, classes)
         rows = design.strategy()
         longest = float(np.sqrt(np.einsum("ij,ij->j", rows, rows).max()))
         return rows / longest, design.upper * longest, design.value * longest * (1 - ROUNDING)
