@@ -1,6 +1,7 @@
 """Synthetic records: they follow the estimate, stream, and can be read back."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.estimate import microdata
+from querysmasher.estimate.estimate_errors import EstimateError
 from tests.estimate.tables import counted, estimated, frame, sums
 
 BUDGET = qs.zCDP(0.5)
@@ -126,9 +128,56 @@ def test_values_beside_the_others_and_open_ended_bins_can_be_measured_again():
     frame = release.estimate().microdata(120, seed=0).to_frame()
     assert set(frame["age"].to_pylist()) == {1, 2, None}
     assert set(frame["sex"].to_pylist()) == {"F", "other", None}
-    assert set(frame["income"].to_pylist()) == {0.0, 10.0, None}
+    assert set(frame["income"].to_pylist()) == {np.nextafter(0, -1), 10.0, None}
     again = qs.measure(plan, frame, seed=1)
-    np.testing.assert_allclose(again.marginal("age", "sex"), release.marginal("age", "sex"), atol=1)
+    for names in (("age", "sex"), ("income",)):
+        np.testing.assert_allclose(again.marginal(*names), release.marginal(*names), atol=1)
+
+
+def test_numbers_are_drawn_inside_their_bins():
+    schema = qs.Schema(
+        [
+            qs.Binned("income", edges=[0, 10, 25, 50], missing="missing"),
+            qs.Binned("age", edges=[0, 3, 7], step=1),
+            qs.Binned("tons", edges=[0, 0.5, 1.5], step=0.25),
+        ]
+    )
+    plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1e6))
+    table = pa.table({"income": [5, 12, None] * 100, "age": [0, 4, 4] * 100, "tons": [0.3, 1.5, 1.5] * 100})
+    release = qs.measure(plan, table, seed=0)
+    drawn = release.estimate().microdata(300, seed=0).to_frame()
+    assert set(drawn["age"].to_pylist()) == set(range(8))
+    assert set(drawn["tons"].to_pylist()) == {0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5}
+    assert len(set(drawn["income"].drop_null().to_pylist())) == 200
+    assert drawn["income"].null_count == 100
+    again = qs.measure(plan, drawn, seed=1)
+    for name in schema.names:
+        np.testing.assert_allclose(again.marginal(name), release.marginal(name), atol=1)
+
+
+def test_the_error_of_records_is_that_of_the_estimate_and_their_distance_from_it():
+    estimate = estimated(20_000, BUDGET)
+    made = estimate.microdata(10_000, seed=1)
+    records = coded(made.to_frame())
+    for error, of_estimate in zip(made.errors().each, estimate.errors().each, strict=True):
+        place = estimate.schema.positions(error.tables[0])
+        scaled = counted(estimate.schema, records, place) * estimate.total / len(records)
+        away = np.abs(scaled - estimate.model.table(place)).sum()
+        assert error.away == pytest.approx(away, rel=1e-3, abs=0.1)
+        assert error.value == pytest.approx(of_estimate.value + away, rel=1e-3, abs=0.1)
+    assert made.error("b", "a").tables == (("a", "b"),) or made.error("b", "a").tables == (("b", "a"),)
+    assert "error of the synthetic records, mean of 10 tables: at most" in str(made.error())
+    assert made.errors().to_frame().column_names[-1] == "away"
+    with pytest.raises(qs.OutsideMeasuredSpaceError, match="expected tables that records follow"):
+        made.error("a", "b", "c")
+
+
+def test_the_interval_of_an_error_is_wider_by_the_distance():
+    known = EstimateError((("a",),), 100.0, 10.0, 1000.0)
+    low, high = known.interval()
+    of_records = replace(known, away=7.0)
+    assert of_records.interval() == (low - 7, high + 7)
+    assert of_records.value == 107
 
 
 def test_no_records_and_invalid_numbers():

@@ -250,6 +250,37 @@ def answer(
 
 
 @command(
+    "querying",
+    "Draw synthetic records that follow the estimates of a release.",
+    "querysmasher microdata out",
+    "querysmasher microdata out --records 1000 --seed 1 --out people.csv",
+)
+def microdata(
+    release: ReleasePath,
+    records: Annotated[
+        int | None, typer.Option(help="How many records.", show_default="the estimated number")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write; its ending states the format.",
+            show_default="microdata.parquet, in the release folder if RELEASE is one",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draw the records of this seed.", show_default="a random seed")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Draw synthetic records whose tables follow the estimates of a release, and describe them.
+
+    This reads only the release, not the data, and has no privacy cost. The records do not describe real
+    people, and contain no more information than the estimates. A description beside the file states the seed,
+    the error of the records and what they are good for. `verify` draws the records of a folder again.
+    """
+
+
+@command(
     "reviewing",
     "Write a page about a plan or a release.",
     "querysmasher report out",

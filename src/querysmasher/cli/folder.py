@@ -36,12 +36,14 @@ from querysmasher.release.outputs import (
     PLAN,
     RELEASE,
     SUMMARY,
+    beside,
     is_statistic,
+    records,
     tables,
 )
 from querysmasher.release.release import Release
 
-KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables()}
+KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables(), *records(), *map(beside, records())}
 """The files a release folder can have, beside those of statistics."""
 
 MARK = "unfinished-"

@@ -15,13 +15,25 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.cli.command import exit_code
 from querysmasher.cli.folder import load_release
-from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say, tell
+from querysmasher.cli.output import (
+    check_free,
+    complain,
+    note,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+    tell,
+)
 from querysmasher.errors import PredicateError, QuerySmasherError, WorkloadError
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.microdata import USES
+from querysmasher.formats import format_of
 from querysmasher.formats.tabular import plain_rows
 from querysmasher.formatting import decimal, written_name
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.release.answers import Answers
+from querysmasher.release.outputs import MICRODATA
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import NUMBERS
 from querysmasher.statistics.contrasts import Statistical
@@ -102,6 +114,26 @@ def answer(
         complain(failure["message"])
     if codes:
         raise typer.Exit(int(codes[0]))
+
+
+def microdata(
+    release: Path, records: int | None, out: Path | None, seed: int | None, force: bool, as_json: bool
+) -> None:
+    """Write synthetic records that follow the estimates of a release."""
+    if out is None:
+        out = (release if release.is_dir() else Path()) / f"{MICRODATA}.parquet"
+    format_of(out, of_records=True).check()
+    check_free(out, force)
+    stored = load_release(release)
+    drawn = stored.estimate().microdata(records, seed=seed)
+    drawn.write(out)
+    error = str(drawn.error()) if drawn.followed else ""
+    _warn(stored)
+    if as_json:
+        print_json({"written": str(out), "records": drawn.count, "seed": drawn.seed, "error": error})
+        return
+    named = [("Records", f"{drawn.count:,}, seed {drawn.seed}"), ("Error", error), ("Written", str(out))]
+    print_pairs([(name, text) for name, text in [*named, ("Remember", USES)] if text])
 
 
 def _warn(stored: Release) -> None:

@@ -374,8 +374,7 @@ class Estimate:
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
-        asked = {*self._sets, *(measured.attributes for measured in self.release.plan.measured)}
-        return Microdata(self.model, records, drawn_seed(seed), self.about, frozenset(asked))
+        return Microdata(self, records, drawn_seed(seed))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""

@@ -48,6 +48,8 @@ class EstimateError:
         total: the estimated number of records.
         unbiased: what the figure is on average for the unbiased tables, which follows from their noise alone;
             None if some of these were not measured.
+        away: for synthetic records, how far their tables are from the estimated ones, in records: their error
+            differs from that of the estimate by at most as much. None for the estimate itself.
     """
 
     tables: tuple[tuple[str, ...], ...]
@@ -55,6 +57,7 @@ class EstimateError:
     std: float | None
     total: float
     unbiased: float | None = None
+    away: float | None = None
 
     @property
     def kind(self) -> str:
@@ -63,8 +66,8 @@ class EstimateError:
 
     @property
     def value(self) -> float:
-        """The figure, in records, and at least zero."""
-        return max(self.records, 0.0)
+        """The figure, in records, and at least zero; an upper bound for synthetic records."""
+        return max(self.records, 0.0) + (self.away or 0.0)
 
     @property
     def share(self) -> float:
@@ -79,7 +82,7 @@ class EstimateError:
         if self.std is None:
             msg = "interval: the error was not measured; a model-based figure has no interval"
             raise OutsideMeasuredSpaceError(msg)
-        reach = pointwise(level) * self.std
+        reach = pointwise(level) * self.std + (self.away or 0.0)
         return max(self.records - reach, 0.0), max(self.records + reach, 0.0)
 
     def __str__(self) -> str:
@@ -89,7 +92,10 @@ class EstimateError:
             if len(self.tables) == 1
             else f"mean of {len(self.tables):,} tables"
         )
-        words = f"error of the estimate, {what}: {self.value:,.1f} records, {self.share:.2%} of all"
+        of = f"the estimate, {what}:" if self.away is None else f"the synthetic records, {what}: at most"
+        words = f"error of {of} {self.value:,.1f} records, {self.share:.2%} of all"
+        if self.away is not None:
+            words += f", of which {self.away:,.1f} between the records and the estimate"
         if self.std is None:
             words += f" ({MODELLED}: assumes that the table is like the estimate)"
         else:
@@ -120,12 +126,16 @@ class EstimateErrors:
             math.hypot(*std) / count if len(std) == count else None,
             self.each[0].total,
             math.fsum(unbiased) / count if len(unbiased) == count else None,
+            None
+            if self.each[0].away is None
+            else math.fsum(error.away or 0.0 for error in self.each) / count,
         )
 
     def to_frame(self, backend: Any = "pyarrow", level: float = 0.95) -> Any:
         """Return one row per table: its attributes, error, share of all records, interval and kind.
 
-        The last column is the error of the unbiased table on average, where that was measured.
+        The column `unbiased` is the error of the unbiased table on average, where that was measured. For
+        synthetic records, the last column is how far their table is from the estimated one.
         """
         ends = [(None, None) if error.std is None else error.interval(level) for error in self.each]
         numbers = pa.float64()
@@ -139,6 +149,8 @@ class EstimateErrors:
             "kind": [error.kind for error in self.each],
             "unbiased": pa.array([error.unbiased for error in self.each], numbers),
         }
+        if self.each[0].away is not None:
+            columns["away"] = pa.array([error.away for error in self.each], numbers)
         return frame_of(pa.table(columns), backend)
 
     def __len__(self) -> int:

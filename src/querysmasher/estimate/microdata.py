@@ -6,15 +6,15 @@ combination of the two, which leaves far less noise. Records that nobody can hav
 are raked until the records follow all pairs, and as many records as wanted are taken in proportion to them.
 Finally these move between values, so that they follow all tables that were measured or asked for (`moves`).
 Each block of records makes up for what the blocks before it lack, so that any number of records takes the
-memory of one block.
+memory of one block. The number of a binned attribute is drawn evenly inside its bin.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -22,10 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.attributes import Attribute
-from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import AttributeSet
 from querysmasher.estimate.integers import along
 from querysmasher.estimate.moves import Codes, Followed
@@ -35,6 +38,7 @@ from querysmasher.formats import format_of
 from querysmasher.formatting import count, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.tidy import frame_of, value_type
+from querysmasher.release.writing import TYPES, write_description
 
 MAX_FRAME = 50_000_000
 """Maximum number of records of a frame; `write` streams more to a file."""
@@ -60,6 +64,18 @@ PARENT_CELLS = 1_000_000
 STEEP = 10.0
 """Maximum factor by which a step of raking changes a weight."""
 
+USES = (
+    "Synthetic records, which do not describe real people. They are good for tables and models of few "
+    "attributes at a time, for software that expects records, for teaching and testing. They contain no more "
+    "information than the estimate that they follow. Do not compute standard errors from them, do not look "
+    "for individual records or rare cells in them, and do not interpret combinations of attributes for which "
+    "no table was asked."
+)
+"""What the file says of records."""
+
+DRAWN = "A number drawn evenly inside its bin; in an open-ended bin, the number next to the edge."
+"""What the file says of numbers in bins."""
+
 CELLS, VALUES = 30_000_000, 150_000
 """Maximum number of cells of all tables that are followed, and of values of their attributes."""
 
@@ -69,16 +85,14 @@ class Microdata:
     """Synthetic records, drawn from an estimate so that their tables follow it.
 
     They do not describe real people. Iterating yields Arrow tables, one block after the other, in constant
-    memory: always the same ones. The columns are the attributes; a binned one has the middle of its bin, or
-    the edge of an open-ended one. The value of missing ones, if it stands beside the others, is null.
+    memory: always the same ones. The columns are the attributes. A number in bins is drawn evenly inside its
+    bin, from the multiples of the step if there is one; in an open-ended bin, it is the number next to the
+    edge. The value of missing ones, if it stands beside the others, is null.
     """
 
-    model: Model
+    estimate: Estimate
     count: int
     seed: int
-    about: Mapping[str, Any]
-    asked: frozenset[AttributeSet]
-    """The sets of the tables that were measured or asked for."""
 
     note: ClassVar[str] = "synthetic records, not of real people, from an estimate: shrunk, not unbiased"
 
@@ -90,18 +104,72 @@ class Microdata:
         """Iterate over blocks of records, as Arrow tables."""
         return self._blocks(str)
 
+    @property
+    def model(self) -> Model:
+        """Computes the tables that records follow."""
+        return self.estimate.model
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Where the records come from and what is guaranteed, as plain data."""
+        return {**self.estimate.about, "note": self.note, "records": self.count, "seed": self.seed}
+
     def _blocks(self, safe: Callable[[str], str], progress: bool | None = None) -> Iterator[Any]:
         """Iterate over blocks of records; `safe` is applied to every string."""
-        values = [_values(attribute, safe) for attribute in self.model.schema]
+        columns = [_drawer(attribute, safe) for attribute in self.model.schema]
         followed = self._following()
         blocks = -(-self.count // BLOCK)
-        with Bar("Drawing records", blocks * followed.rounds * len(values), progress) as bar, one_core():
+        with Bar("Drawing records", blocks * followed.rounds * len(columns), progress) as bar:
             for number, start in enumerate(range(0, self.count, BLOCK)):
                 rng = np.random.default_rng([self.seed, number])
-                block = self._block(min(BLOCK, self.count - start), rng)
-                block = followed.moved(block, rng, bar.advance)
-                columns = [column.take(pa.array(block[:, i])) for i, column in enumerate(values)]
-                yield pa.table(columns, schema=self._schema)
+                with one_core():
+                    block = self._block(min(BLOCK, self.count - start), rng)
+                    block = followed.moved(block, rng, bar.advance)
+                made = [draw(block[:, i], rng) for i, draw in enumerate(columns)]
+                yield pa.table(made, schema=self._schema)
+        self.__dict__["_distances"] = followed.distances
+
+    @cached_property
+    def _distances(self) -> dict[AttributeSet, float]:
+        """How far the tables that records follow are from those of the estimate, in records drawn."""
+        for _ in self:
+            pass
+        return self._distances
+
+    @property
+    def followed(self) -> list[tuple[str, ...]]:
+        """The tables in the workload that records follow."""
+        asked = (group.attributes for group in self.estimate.workload)
+        positions = self.model.schema.positions
+        return [names for names in asked if tuple(sorted(positions(names))) in self._distances]
+
+    def error(self, *attributes: str) -> EstimateError:
+        """Return the error of a table of the records; without attributes, the mean over the workload.
+
+        See `errors`.
+        """
+        return self.errors([attributes] if attributes else None).mean
+
+    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
+        """Return the errors of tables of the records, by default of those in the workload that they follow.
+
+        The distance of a table of the records from the estimated one is known, so that its error is at most
+        that of the estimate plus this distance. If the number of records is not the estimated one, tables are
+        scaled to it. An interval for the error of the estimate gives one for the records, wider by the
+        distance on both sides.
+        """
+        schema, known = self.model.schema, self._distances
+        tables = self.followed if tables is None else tables
+        scale = self.model.total / max(self.count, 1)
+        each = []
+        for error in self.estimate.errors(tables).each:
+            subset = tuple(sorted(schema.positions(error.tables[0])))
+            if subset not in known:
+                names = ", ".join(error.tables[0])
+                msg = f"tables: expected tables that records follow, got ({names}); ask for it when planning"
+                raise OutsideMeasuredSpaceError(msg)
+            each.append(replace(error, away=known[subset] * scale))
+        return EstimateErrors(tuple(each))
 
     def _following(self) -> Followed:
         """Return the tables that blocks of records follow, one after the other.
@@ -110,14 +178,16 @@ class Microdata:
         other most, as long as there is room.
         """
         sizes, strengths = self._sizes, self._strengths
-        sets = {(a,) for a in range(len(sizes))} | set(self._pairs) | (self.asked - {()})
+        sets = {(a,) for a in range(len(sizes))} | set(self._pairs)
+        for workload in (self.estimate.workload, self.estimate.release.workload):
+            sets |= {tuple(sorted(self.model.schema.positions(g.attributes))) for g in workload}
 
         def place(subset: AttributeSet) -> tuple[float, ...]:
             return len(subset), -sum(strengths[pair] for pair in combinations(subset, 2)), *subset
 
         cells = values = 0
         chosen: list[AttributeSet] = []
-        for subset in sorted(sets, key=place):
+        for subset in sorted(sets - {()}, key=place):
             size, moves = self._cells(subset), sum(sizes[a] for a in subset)
             if size <= PARENT_CELLS and cells + size <= CELLS and values + moves <= VALUES:
                 chosen.append(subset)
@@ -137,16 +207,34 @@ class Microdata:
     def write(self, path: str | os.PathLike[str], progress: bool | None = None) -> None:
         """Write the records to a file, block by block, in constant memory.
 
-        The ending of the name states the format, such as .parquet or .csv.
+        The ending of the name states the format, such as .parquet or .csv. A file of the same name, followed
+        by `.datapackage.json`, describes the records, and states their error and what they are good for.
         """
         form = format_of(path, of_records=True)
-        about = {**self.about, "note": self.note}
         with (
             replacing(Path(path)) as temporary,
-            form.write(temporary, self._schema, about) as (write, _),
+            form.write(temporary, self._schema, self.about) as (write, _),
         ):
             for table in self._blocks(form.safe, progress):
                 write(table)
+        words = {"title": "Synthetic records", "description": USES}
+        source = {**self.about, **({"error": str(self.errors().mean)} if self.followed else {})}
+        write_description(Path(path), form, self._fields, source, {}, words, together=False)
+
+    def _fields(self, _: object) -> list[dict[str, Any]]:
+        """Describe the columns."""
+        fields = []
+        for field, attribute in zip(self._schema, self.model.schema, strict=True):
+            drawn = None if attribute.edges is None else DRAWN
+            described = {
+                "name": field.name,
+                "type": TYPES.get(field.type, "string"),
+                "title": attribute.title,
+                "description": " ".join(filter(None, [attribute.description, drawn])) or None,
+                "unit": attribute.unit,
+            }
+            fields.append({key: text for key, text in described.items() if text is not None})
+        return fields
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -247,14 +335,46 @@ class Microdata:
 
 
 def _values(attribute: Attribute, safe: Callable[[str], str] = str) -> Any:
-    """Return the values of an attribute as they stand in records."""
+    """Return the values of an attribute as they stand in records; of bins, their lowest numbers."""
     values: list[Any] = list(attribute.values[: attribute.listed])
-    if attribute.edges is not None:  # an open-ended bin has no middle, but an end
-        low, high = (ends.tolist() for ends in attribute.ends)
-        finite = (
-            (b if a == -math.inf else a, a if b == math.inf else b) for a, b in zip(low, high, strict=True)
-        )
-        values = [(a + b) / 2 for a, b in finite]
+    if attribute.edges is not None:
+        values = _numbers(attribute, _reaches(attribute)[0])
     values += [None if value == attribute.missing else value for value in attribute.beside]
     kind = value_type([value for value in values if value is not None])
     return pa.array([safe(str(v)) if kind == pa.string() and v is not None else v for v in values], kind)
+
+
+def _reaches(attribute: Attribute) -> tuple[Array, Array]:
+    """Return the lowest and the highest number of each bin; an open-ended one has a single number."""
+    low, high = attribute.ends
+    if attribute.step is None and low[0] == -math.inf:  # the edge belongs to the next bin
+        high = np.concatenate([np.nextafter(high[:1], low[0]), high[1:]])
+    return np.where(low == -math.inf, high, low), np.where(high == math.inf, low, high)
+
+
+def _numbers(attribute: Attribute, numbers: Array) -> list[Any]:
+    """Return numbers in bins as they stand in records: integers if edges and step are integers."""
+    stated = (*(attribute.edges or ()), attribute.step)
+    whole = all(isinstance(number, int) or number in (-math.inf, math.inf) for number in stated)
+    return numbers.astype(np.int64).tolist() if whole else numbers.tolist()
+
+
+def _drawer(attribute: Attribute, safe: Callable[[str], str]) -> Callable[[Codes, np.random.Generator], Any]:
+    """Return a function that draws the column of an attribute for the indexes of values."""
+    values = _values(attribute, safe)
+    if attribute.edges is None:
+        return lambda codes, _: values.take(pa.array(codes))
+    low, high = _reaches(attribute)
+    step = attribute.step
+
+    def drawn(codes: Codes, rng: np.random.Generator) -> Any:
+        bins = np.minimum(codes, len(low) - 1)
+        parts = rng.random(len(codes))
+        if step is None:
+            numbers = low[bins] + parts * (high - low)[bins]
+        else:
+            numbers = low[bins] + step * np.floor(parts * (np.round((high - low)[bins] / step) + 1))
+        column = pa.array(_numbers(attribute, numbers), values.type)
+        return column if len(values) == len(low) else pc.if_else(pa.array(codes < len(low)), column, None)
+
+    return drawn

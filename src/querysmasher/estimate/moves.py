@@ -76,6 +76,11 @@ class Followed:
         values = sum(self._sizes[a] for subset in self._sets for a in subset)
         return 1 + int(np.clip(WORK / max(values * self._records, 1), FEWEST, MOST))
 
+    @property
+    def distances(self) -> dict[AttributeSet, float]:
+        """The distance of each table of all records so far from what is wanted of it, in records."""
+        return {s: float(np.abs(excess).sum()) for s, excess in zip(self._sets, self._excess, strict=True)}
+
     def moved(
         self, records: Codes, rng: np.random.Generator, advance: Callable[[], None] = lambda: None
     ) -> Codes:

@@ -55,7 +55,17 @@ from querysmasher.release.comparing import (
     same_bytes,
     sha256,
 )
-from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
+from querysmasher.release.outputs import (
+    DESCRIPTION,
+    ERRORS,
+    PAGE,
+    PLAN,
+    RELEASE,
+    SUMMARY,
+    beside,
+    records,
+    tables,
+)
 from querysmasher.release.provenance import spent
 from querysmasher.release.release import Release
 from querysmasher.release.writing import document, software
@@ -191,6 +201,7 @@ def _folder(release: Release, folder: Path) -> Iterator[Finding]:
     if planned is not None:
         yield planned
     checks = {ERRORS: check_errors, PAGE: check_page}
+    checks |= dict.fromkeys(records(), check_records)
     yield from (check(release, folder / name) for name, check in checks.items() if name in there)
     yield from _others(release, folder, there, stated)
 
@@ -365,6 +376,27 @@ def check_errors(release: Release, file: Path) -> Finding:
     return Finding(file.name, OK, words)
 
 
+def check_records(release: Release, file: Path) -> Finding:
+    """Draw synthetic records again, from the seed that their description states, and compare."""
+    described = file.with_name(beside(file.name))
+    try:
+        stated = read_json(described.read_bytes())["querysmasher"]
+        drawn = release.estimate().microdata(stated["records"], seed=stated["seed"])
+        with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
+            fresh = Path(made) / file.name
+            drawn.write(fresh, False)
+            same = same_bytes(file, fresh) and same_bytes(described, fresh.with_name(described.name))
+    except QuerySmasherError as error:
+        return Finding(file.name, FAILED, f"does not follow from the noisy numbers: {error}")
+    except UNREADABLE as error:
+        return Finding(file.name, FAILED, f"{described.name} cannot be read ({type(error).__name__})")
+    if not same:
+        how = f"{software('numpy', 'scipy', 'pyarrow')} draws or writes other records from its seed here"
+        return Finding(file.name, OPEN, f"it cannot be compared: {how}")
+    words = count(drawn.count, "synthetic record")
+    return Finding(file.name, OK, f"{words} follow from the noisy numbers and the seed that is stated")
+
+
 def check_summary(release: Release, plan: Plan | None, file: Path) -> Finding:
     """Write the summary again, with the digests that it states, and compare."""
     try:
@@ -453,7 +485,12 @@ def _others(
 ) -> Iterator[Finding]:
     """Name everything that no check looks at, and files that the summary does not name."""
     of_figures = tables(statistic.name for statistic in release.statistics)
-    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *of_figures}
+    made_later = {
+        PAGE,
+        SUMMARY,
+        *(name for file in records() if file in there for name in (file, beside(file))),
+    }
+    known = {RELEASE, PLAN, ERRORS, *made_later, *of_figures}
     if any(name in of_figures for name in there):
         known.add(DESCRIPTION)  # else it describes nothing
     kinds = {Path.is_symlink: " (a link)", Path.is_dir: " (a folder)", Path.is_file: ""}
@@ -462,7 +499,7 @@ def _others(
         for p in sorted(folder.iterdir())
         if p.name not in known or p.name not in there
     ]
-    unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *stated}]
+    unnamed = [name for name in there if name in known - made_later - {*stated}]
     words = [f"these do not follow from the release: {', '.join(strangers)}"] if strangers else []
     words += [f"{SUMMARY} states no digest of {', '.join(unnamed)}"] if unnamed else []
     if words:

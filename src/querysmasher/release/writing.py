@@ -22,7 +22,7 @@ from querysmasher.formats import format_of
 from querysmasher.formats.tabular import Format
 from querysmasher.formatting import escaped, one_line, read_json
 from querysmasher.progress import Bar
-from querysmasher.release.outputs import DESCRIPTION
+from querysmasher.release.outputs import DESCRIPTION, beside
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import ABOUT, FROM, LABEL, TO, AttributeColumns, Tidy, column_names
 from querysmasher.schema import Schema
@@ -128,7 +128,7 @@ def write_tables(
                 write(table)
             bar.advance()
     fields = partial(fields_of, tidy, source, nan=form.has_nan)
-    _write_description(Path(path), form, fields, source, sheets)
+    write_description(Path(path), form, fields, source, sheets)
 
 
 def write_statistic(
@@ -172,7 +172,7 @@ def write_statistic(
         ]
 
     words = {"title": figures.title, **({"description": figures.note} if figures.note else {})}
-    _write_description(Path(path), form, fields, source, sheets, words)
+    write_description(Path(path), form, fields, source, sheets, words)
 
 
 def _figure_field(
@@ -219,23 +219,25 @@ def about(release: Release, level: float | None = None, rules: Rules | None = No
     }
 
 
-def _write_description(
+def write_description(
     path: Path,
     form: Format,
     fields: Callable[[Collection[str] | None], list[dict[str, Any]]],
     source: Mapping[str, Any],
     sheets: Mapping[str, Sequence[str]],
     words: Mapping[str, str] | None = None,
+    *,
+    together: bool = True,
 ) -> None:
     """Describe a file of answers, or each sheet of a workbook, in the `datapackage.json` of its folder.
 
-    A `datapackage.json` that this library has not written is left alone; the description then has the name of
-    the file before its own.
+    The description has the name of the file before its own if it is not described `together` with others, or
+    if the folder has a `datapackage.json` that this library has not written.
     """
     target = path.with_name(DESCRIPTION)
-    resources = _others(target, path)
+    resources = _others(target, path) if together else None
     if resources is None:
-        target, resources = path.with_name(f"{path.name}.{DESCRIPTION}"), []
+        target, resources = path.with_name(beside(path.name)), []
     common = {
         "path": path.name,
         **({"type": "table"} if form.is_table else {}),
