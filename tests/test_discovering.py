@@ -82,6 +82,9 @@ def test_what_is_spent_and_said(noise, delta):
     pure = qs.discover(FLIGHTS, "dest", qs.zCDP(0.1), delta=1e-7, noise=noise)
     assert "with rho = 0.1 up to delta = 1e-07, for any two tables that differ by adding" in pure.guarantee
     assert f"at least {pure.threshold}" in pure.words()
+    assert "A value that only one record has appears with a probability of at most 1e-07." in pure.words()
+    several = qs.discover(FLIGHTS, "dest", qs.zCDP(1, records_per_person=3), delta=1e-7, noise=noise)
+    assert "A value that only one person has appears" in several.words()
     assert pure.found_from == int(np.ceil(pure.threshold + 1.959964 * pure.std))
     assert qs.discover(FLIGHTS, "dest", BUDGET, seed=1).guarantee == (
         "This is a simulation with a seed: it protects nobody."
@@ -195,7 +198,9 @@ def test_no_value_of_one_record_stays_anywhere(monkeypatch):
 
 def test_an_empty_table_has_no_values():
     assert qs.discover(FLIGHTS[:0], "dest", BUDGET).values == ()
-    assert qs.discover(pa.table({"v": pa.nulls(3)}), "v", BUDGET).values == ()
+    nothing = qs.discover(pa.table({"v": pa.nulls(3)}), "v", BUDGET)
+    assert nothing.values == ()
+    assert nothing.attribute().values == ("other",)
 
 
 NUMBERS = pd.DataFrame(

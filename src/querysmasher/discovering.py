@@ -102,7 +102,8 @@ class Discovered:
 
         `options` are those of `Categorical`, such as `missing`.
         """
-        return Categorical(self.column, self.values, other=other, **options)
+        values = self.values or (() if other is None else (other,))
+        return Categorical(self.column, values, other=other, **options)
 
     @property
     def guarantee(self) -> str:
@@ -130,10 +131,12 @@ class Discovered:
             most, verb = count(self.discovery.most, "value"), "is" if self.discovery.most == 1 else "are"
             each = f"Of each person at most {most} {verb} counted, once each, chosen at random. "
         own = readable(float(self.discovery.delta))
+        single = self.person is None and self.discovery.budget.unit.records_per_person == 1
+        who = "record" if single else "person"
         return (
             f"A value is published if its noisy count of {what} is at least {self.threshold:,}. {each}"
             f"A value of {self.found_from:,} {what} or more is found with a probability of at least 97.5%. "
-            f"Values that only one person has appear with a probability of at most {own:g}. How many values "
+            f"A value that only one {who} has appears with a probability of at most {own:g}. How many values "
             "were not found is not disclosed. Records without a value are not counted."
         )
 

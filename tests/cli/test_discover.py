@@ -70,6 +70,12 @@ def test_values_are_found_and_measured_under_one_budget(run, spec, folder):
     assert float(first.cost / total) == pytest.approx(0.25, rel=1e-3)
     assert 0.999 < ledger.total.epsilon_at(1e-6) <= 1.0
     assert "FAILED" not in run("verify", "out", "--ledger", "x.ledger").words
+    listed = run("ledger", "x.ledger").out
+    assert "delta" in listed
+    assert "5e-07" in listed
+    shown = run("ledger", "x.ledger", "--at-delta", "1e-7", "--json").json  # less than the values took
+    assert shown["spent"]["epsilon"] is None
+    assert shown["spent"]["delta_of_values"] == str(Fraction(5e-7))
     run("report", "out", "--out", "page.html")
     for name in ("page.html", "out/summary.json", "out/datapackage.json"):
         assert "were discovered in the same table" in (folder / name).read_text()

@@ -107,13 +107,15 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
             ("Chain head", chain.head),
         ]
     )
+    has_delta = bool(chain.total.delta)  # of discovered values
     print_table(
-        ("entry", "time (UTC)", "rho", "noise", "plan", "digest"),
+        ("entry", "time (UTC)", "rho", *(["delta"] if has_delta else []), "noise", "plan", "digest"),
         (
             (
                 str(e.number),
                 e.time[:19].replace("T", " "),
                 f"{readable(float(e.cost) / 2):.6g}",
+                *([f"{readable(float(e.delta)):.6g}"] if has_delta else []),
                 e.noise,
                 e.plan[:12],
                 e.digest[:12],
