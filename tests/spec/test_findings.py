@@ -9,7 +9,9 @@ from querysmasher.spec.findings import line_of
 from tests.builders import PRIVATE
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 
-KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where, sums, means"
+KINDS = (
+    "marginals, all_kway, tables, queries, affine, abs_difference, random_queries, linear, where, sums, means"
+)
 TOP = "codebook, schema, workload, statistics, budget, data, plan, measure, output, estimate, about"
 HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
 

@@ -381,3 +381,33 @@ def test_a_toy_form_of_families_needs_a_function_and_a_line(tmp_path, monkeypatc
     monkeypatch.setitem(workloads.FORMS, "toy", ((), every_second))
     text = '[[workload]]\nkind = "queries"\nfamilies = {sex = {toy = true}}\n'
     assert read(tmp_path, SMALL + text).entries[-1].workload.query_count == 2
+
+
+def test_chosen_tables(tmp_path):
+    text = SMALL.replace('"all_kway"', '"tables"').replace(
+        "k = [1, 2]", 'tables = [["age"], ["sex", "hour"], []]'
+    )
+    path = write(tmp_path, text + "")
+    spec = read_spec(path)
+    schema = spec.schema
+    one = (
+        qs.queries(schema, age="prefix")
+        + qs.queries(schema, sex="identity", hour="circular")
+        + qs.queries(schema)
+    )
+    assert spec.workload == one
+    path.write_text(text.replace("[]]", "[]]\nfamily = {age = 'range'}\nweight = 2"))
+    assert read_spec(path).workload.groups[0] == (2 * qs.queries(schema, age="range")).groups[0]
+    path.write_text(text.replace('["age"]', '["agee", "sex"]'))
+    with pytest.raises(
+        qs.SpecError, match=r"workload\[0\]\.tables: unknown attribute 'agee'; did you mean 'age'"
+    ):
+        read_spec(path)
+    path.write_text(text.replace('["age"]', '["sex", "sex"]'))
+    with pytest.raises(qs.SpecError, match=r"workload\[0\]\.tables: attribute 'sex' is named more than once"):
+        read_spec(path)
+    path.write_text(text.replace("tables = ", "k = 1\ntables = "))
+    with pytest.raises(
+        qs.SpecError, match=r"workload\[0\]\.k: expected no number: the tables are listed, got 1"
+    ):
+        read_spec(path)

@@ -21,8 +21,8 @@ def expected(studio):
     return read_spec(studio.folder / "release.toml").plan().rmse
 
 
-def test_the_page_shows_what_the_spec_states(opened):
-    studio = opened()
+def test_the_page_shows_what_the_spec_states(fresh):
+    studio = fresh
     text = studio.planned("/decide")
     for words in (
         "4 on 1 attribute, 6 on 2 attributes",
@@ -35,8 +35,8 @@ def test_the_page_shows_what_the_spec_states(opened):
     assert studio.spec == SPEC, "looking changes nothing"
 
 
-def test_a_moved_slider_changes_file_and_errors(opened):
-    studio = opened()
+def test_a_moved_slider_changes_file_and_errors(fresh):
+    studio = fresh
     before = error_of(studio.planned())
     studio.post("/slide", position=130)
     assert stated(studio)["budget"]["epsilon"] == 4.0
@@ -46,8 +46,8 @@ def test_a_moved_slider_changes_file_and_errors(opened):
     assert changed == ["epsilon = 4.0                     # decided by the board"]
 
 
-def test_targets_and_importance(opened):
-    studio = opened()
+def test_targets_and_importance(fresh):
+    studio = fresh
     before = studio.spec
     studio.post(
         "/set", **{"n:workload[1].target": "40", "n:workload[0].weight": "1", "t:plan.objective": "mean"}
@@ -90,8 +90,8 @@ def test_an_error_stands_beside_its_field_and_nothing_is_lost(studio, name, valu
     assert studio.spec == before
 
 
-def test_budgets_in_other_definitions_cost_as_much(opened):
-    studio = opened()
+def test_budgets_in_other_definitions_cost_as_much(fresh):
+    studio = fresh
     cost = read_spec(studio.folder / "release.toml").budget.privacy_cost
     for name in ("rho", "mu", "cost", "epsilon"):
         studio.post("/definition", definition=name)
@@ -102,8 +102,8 @@ def test_budgets_in_other_definitions_cost_as_much(opened):
     assert "# decided by the board" in studio.spec
 
 
-def test_the_least_budget_needs_a_target(opened):
-    studio = opened()
+def test_the_least_budget_needs_a_target(fresh):
+    studio = fresh
     assert "expected a target in some [[workload]] table" in studio.post(
         "/definition", 422, definition="least"
     )
@@ -154,8 +154,8 @@ def test_old_figures_stay_and_are_marked_as_old(opened):
     assert error_of(text) == old
 
 
-def test_a_file_that_another_program_changes_is_read_again(opened):
-    studio = opened()
+def test_a_file_that_another_program_changes_is_read_again(fresh):
+    studio = fresh
     studio.planned()
     path = studio.folder / "release.toml"
     path.write_text(SPEC.replace("epsilon = 1.0", "epsilon = 0.1"))

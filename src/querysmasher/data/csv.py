@@ -128,6 +128,20 @@ def open_csv(
     return CSVFile(path, dialect, delimiter, len(columns), {n: columns.index(n) for n in names}, drop)
 
 
+def header_of(path: str, dialect: CSV) -> list[str]:
+    """Return the names of the columns of a file; refuse a first line that is rather a record."""
+    with closing(_blocks(path, dialect, drop=False)) as parts:
+        block = next(parts, None)
+    _, columns = _read_header(block.split()[0], dialect, path, (), None) if block else ("", [])
+    if not columns or len(set(columns)) < len(columns) or not all(map(NAME.search, columns)):
+        raise DataError(f"data: expected a header of names on the first line of {_words(path)}")
+    return columns
+
+
+NAME = re.compile(r"^[^\W\d]")
+"""How the name of a column starts: a number, a date or nothing is rather a value of a record."""
+
+
 def _read_header(
     header: RecordBlock, dialect: CSV, path: str, names: Sequence[str], person: str | None
 ) -> tuple[str, list[str]]:

@@ -217,7 +217,7 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     if path.suffix.lower() not in (".csv", ".json"):
         raise SpecError(f"{title}: expected a name that ends in .csv or .json")
     try:
-        tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
+        tables = _from_json(title, text) if path.suffix.lower() == ".json" else codebook_tables(title, text)
     except csv.Error:  # its message may quote the file
         raise SpecError(f"{title}: it is not valid CSV") from None
     findings = Findings(title)
@@ -241,7 +241,8 @@ def _from_json(title: str, text: str) -> list[Any]:
     return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
 
 
-def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
+def codebook_tables(title: str, text: str) -> list[dict[str, Any]]:
+    """Return the [[schema]] tables that the text of a CSV codebook states."""
     lines = csv.DictReader(text.splitlines())
     columns = lines.fieldnames = [str(name).strip().casefold() for name in lines.fieldnames or ()]
     if not {"attribute", "kind", "values"} <= set(columns):

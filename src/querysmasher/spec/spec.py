@@ -69,6 +69,19 @@ class Source:
         if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
             raise FileError(f"data: no file {str(self.path)!r}")
 
+    def columns(self) -> list[str]:
+        """Return the names of the columns of a CSV or Parquet file, without reading a record."""
+        self.check()
+        if self.table is None and self.path.suffix.lower() in TABLES["Parquet"]:
+            import pyarrow.parquet  # noqa: PLC0415 - takes a while to load
+
+            return list(quietly("reading the schema", pyarrow.parquet.read_schema, str(self.path)).names)
+        if self.table is not None or not self.path.is_file():
+            raise FileError(f"data: expected one CSV or Parquet file, got {str(self.path)!r}")
+        from querysmasher.data.csv import header_of  # noqa: PLC0415 - takes a while to load
+
+        return header_of(str(self.path), CSV(self.path, **self.style))
+
     def open(self) -> Any:
         """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
         self.check()

@@ -40,7 +40,7 @@ from querysmasher.workload.builders import (
 from querysmasher.workload.families import Intervals
 from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
-from querysmasher.workload.workload import WEIGHINGS, Workload
+from querysmasher.workload.workload import WEIGHINGS, Group, Workload
 
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
@@ -89,13 +89,32 @@ class AllKway(Queries):
     )
 
     def build(self, schema: Schema, folder: Path) -> Workload:
-        family: FamilyLike | Mapping[str, FamilyLike] = None
+        return all_kway(schema, self.k, self.families(schema, folder), self.weight)
+
+    def families(self, schema: Schema, folder: Path) -> FamilyLike | Mapping[str, FamilyLike]:
+        """Return the family of all attributes, or of some."""
         if isinstance(self.family, str):
             with within("family"):
-                family = _named(self.family)
-        elif self.family is not None:
-            family = _families(schema, self.family, "family", folder)
-        return all_kway(schema, self.k, family, self.weight)
+                return _named(self.family)
+        return None if self.family is None else _families(schema, self.family, "family", folder)
+
+
+class Tables(AllKway):
+    """Products of one family per attribute on chosen sets of attributes."""
+
+    k: None = Field(default=None, description="no number: the tables are listed")  # type: ignore[assignment]
+    tables: list[list[str]] = Field(description="a list of lists of names of attributes", min_length=1)
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        family = self.families(schema, folder)
+        by_name = family if isinstance(family, Mapping) else dict.fromkeys(schema.names, family)
+        groups: list[Group] = []
+        with within("tables"):
+            for names in self.tables:
+                schema.positions(names)  # refuses one that is named twice
+                some = {name: by_name.get(name) for name in names}
+                groups += queries(schema, some, weight=self.weight).groups
+        return Workload(schema, tuple(groups))
 
 
 class Product(Queries):
@@ -188,6 +207,7 @@ class Where(Queries):
 WORKLOADS: dict[str, type[Queries]] = {
     "marginals": Marginals,
     "all_kway": AllKway,
+    "tables": Tables,
     "queries": Product,
     "affine": Pair,
     "abs_difference": Pair,

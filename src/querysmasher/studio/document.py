@@ -56,16 +56,21 @@ class Document:
         """Set a key of a table, which is created if it is missing; None removes the key."""
         *path, key = location
         table: Any = self._read
-        for step in path:
+        for place, step in enumerate(path):
             if isinstance(step, str) and step not in table:
                 if value is None:
                     return
-                table[step] = tomlkit.table() if table is self._read else tomlkit.inline_table()
+                if table is not self._read:
+                    for inner in reversed([*path[place + 1 :], key]):
+                        value = {inner: value}
+                    key = step
+                    break
+                table[step] = tomlkit.table()
             table = table[step]
         if value is None:
             self._forget(table, str(key))
         elif key not in table and isinstance(table, Table) and any(name for name, _ in table.value.body):
-            self._insert(table, f"{tomlkit.key(str(key)).as_string()} = {_item(value).as_string()}")
+            self._insert(table, f"{_key(key)} = {_item(value).as_string()}")
         else:
             table[key] = _item(value)
 
@@ -79,7 +84,7 @@ class Document:
         if key not in table:
             return
         remark = table.item(key).trivia.comment if hasattr(table, "item") else ""
-        body = getattr(getattr(table, "value", table), "body", None)
+        body = getattr(table if table is self._read else getattr(table, "value", None), "body", None)
         if remark and isinstance(body, list):
             index = next(i for i, (name, _) in enumerate(body) if name is not None and name.key == key)
             body[index] = (None, Comment(Trivia(comment=remark)))
@@ -87,10 +92,17 @@ class Document:
         else:
             del table[key]
 
-    def add(self, section: str, values: Mapping[str, Any]) -> None:
-        """Add a table at the end of a section of several."""
-        lines = [f"{key} = {_item(value).as_string()}" for key, value in values.items()]
-        text = "\n".join([f"[[{section}]]", *lines])
+    def add(self, section: str, *tables: Mapping[str, Any]) -> None:
+        """Add tables at the end of a section of several."""
+        if not tables:
+            return
+        each = [
+            "\n".join(
+                [f"[[{section}]]", *(f"{_key(key)} = {_item(value).as_string()}" for key, value in t.items())]
+            )
+            for t in tables
+        ]
+        text = "\n\n".join(each)
         before = self._read.get(section)
         if isinstance(before, AoT):
             self._insert(before[-1], f"\n{text}")
@@ -131,6 +143,10 @@ def _end(table: Table) -> None:
     body = table.value.body
     last = max((i for i, (key, _) in enumerate(body) if key is not None), default=-1)
     body.insert(last + 1, (None, Comment(Trivia(comment=ENDS))))
+
+
+def _key(name: object) -> str:
+    return tomlkit.key(str(name)).as_string()
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,14 @@ BUDGETS = {
 SLIDES = 200
 """Number of positions of a slider."""
 
-DEFAULTS = {"weight": 1, "objective": "mean", "insufficient": "refuse"}
+DEFAULTS = {
+    "weight": 1,
+    "objective": "mean",
+    "insufficient": "refuse",
+    "folder": "out",
+    "answers": "parquet",
+    "unknown": "refuse",
+}
 """What forms show for keys that are not stated; that alone is no reason to state them."""
 
 
@@ -114,7 +121,7 @@ def beside(key: str, given: dict[str, str]) -> bool:
     return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
-TEMPLATES.globals |= {"problem_of": problem_of, "beside": beside}
+TEMPLATES.globals |= {"problem_of": problem_of, "beside": beside, "frozenset": frozenset}
 
 
 def value_of(kind: str, text: str) -> Any:
@@ -158,7 +165,7 @@ def back(request: Request, default: str = "/decide") -> Response:
 async def home(request: Request, session: Session) -> Response:
     """Show where to start, or what is wrong with the file, or the errors."""
     if session.text is None:
-        return await shown(request, session, "start")
+        return await shown(request, session, "start", files=session.files((".csv", ".json")))
     return RedirectResponse("/text" if session.problems else "/decide", 303)
 
 
@@ -171,7 +178,7 @@ async def start(request: Request, session: Session) -> Response:
         problems = {"": answer["error"]} if "error" in answer else {}
         problems = problems or await session.replace(answer["text"], "a first file")
         if problems:
-            return await shown(request, session, "start", problems, form)
+            return await shown(request, session, "start", problems, form, files=[])
     return RedirectResponse("/decide", 303)
 
 

@@ -38,6 +38,7 @@ HEADERS = {
 }
 
 OPENED = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Studio</title>
+<link rel="icon" href="data:,">
 <meta http-equiv="refresh" content="0; url=/"></head><body><a href="/">Open Studio</a></body></html>"""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.studio.document import Document, strays, written
+from querysmasher.studio.security import confined
 from querysmasher.studio.worker import Worker
 
 Problems = dict[str, str]
@@ -97,6 +98,15 @@ class Session:
                 found.setdefault(key, problem)
             return None, found or {"": answer["error"]}
         return answer, {}
+
+    async def ask(self, task: str, **more: Any) -> dict[str, Any]:
+        """Return what a task answers about the spec, at once."""
+        return await self.reader.ask(task, path=str(self.path), text=self.text, **more)
+
+    def files(self, endings: tuple[str, ...]) -> list[str]:
+        """Return the names of the files beside the spec, and no others, that have one of the endings."""
+        found = (path.name for path in self.folder.iterdir() if path.name.lower().endswith(endings))
+        return sorted(name for name in found if name[0] != "." and confined(self.folder, name))[:KEPT]
 
     async def change(self, what: str, edit: Callable[[Document], None]) -> Problems:
         """Change the file, if what it becomes is valid; return its problems otherwise."""

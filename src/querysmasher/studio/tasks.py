@@ -11,21 +11,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from querysmasher.attributes import Attribute
 from querysmasher.cli.command import message_of
 from querysmasher.cli.specs import Expectations
-from querysmasher.formatting import count, number, preview, shortened
+from querysmasher.errors import TooLargeError
+from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.progress import LISTENERS
-from querysmasher.report.expectations import expected_table, is_met, together
-from querysmasher.report.plan_report import shares, tenths
+from querysmasher.report.expectations import expected_table, facts, is_met, together
+from querysmasher.report.plan_report import epsilon_curve, shares, tenths
 from querysmasher.report.words import KINDS, group_words
 from querysmasher.spec import Spec, read_spec, template
+from querysmasher.spec.spec import Source
 from querysmasher.spec.workloads import SpecEntry
+from querysmasher.studio.codebooks import attributes_of, form_of, parsed, table_of
+from querysmasher.workload.builders import queries, where
 
 MOST_TABLES = 6_000
 """Maximum number of tables of an entry that are listed one by one."""
+
+KEPT = 3
+"""Maximum number of plans that a process keeps."""
+
+MOST_CELLS = 200
+"""Maximum number of cells of a made-up table."""
 
 MOST_SHARES = 12
 """Maximum number of attribute sets whose shares of the budget are shown."""
@@ -64,6 +77,7 @@ def read(path: str, text: str) -> dict[str, Any]:
                 "rules": "; ".join(attribute.rules),
                 "family": attribute.natural_family,
                 "ordered": attribute.ordered,
+                "examples": _examples(attribute),
             }
             for attribute in spec.schema
         ],
@@ -75,6 +89,13 @@ def read(path: str, text: str) -> dict[str, Any]:
         "learn": "" if spec.least else _learn(spec.budget),
         "ledger": None if ledger is None else ledger[1],
     }
+
+
+def _examples(attribute: Attribute) -> list[str]:
+    """Return predicates about an attribute, as a person could begin one."""
+    name, middle = written_name(attribute.name), attribute.listed // 2
+    ordered = [attribute.up_to(name, middle)] if attribute.ordered and attribute.listed > 1 else []
+    return [*ordered, *(attribute.exactly(name, index) for index in range(min(attribute.size, 3)))]
 
 
 def _entry(entry: SpecEntry) -> dict[str, Any]:
@@ -117,8 +138,7 @@ def _learn(budget: Budget) -> str:
 def plan(path: str, text: str) -> dict[str, Any]:
     """Plan what a text states, and say what to expect."""
     start = time.perf_counter()
-    spec = read_spec(Path(path), text)
-    planned = spec.plan()
+    spec, planned = _planned(path, text)
     seconds = time.perf_counter() - start
     expected = Expectations(planned, spec)
     rows = expected.rows(every=False)
@@ -137,10 +157,42 @@ def plan(path: str, text: str) -> dict[str, Any]:
             {"label": label, "share": shortened(part, 6), "said": said}
             for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
         ],
+        "curve": _curve(planned, planned.rmse * expected.factor),
         "amounts": amounts,
         "learn": _learn(planned.budget),
         "seconds": seconds,
     }
+
+
+_LATEST: list[tuple[str, Spec, Plan]] = []
+"""The texts, specs and plans that were made last."""
+
+
+def _planned(path: str, text: str) -> tuple[Spec, Plan]:
+    """Return the spec that a text states and its plan, which is made once."""
+    for known, spec, plan in _LATEST:
+        if known == text:
+            return spec, plan
+    spec = read_spec(Path(path), text)
+    _LATEST[KEPT - 1 :] = []
+    _LATEST.insert(0, (text, spec, spec.plan()))
+    return _LATEST[0][1:]
+
+
+def least(path: str, text: str) -> dict[str, Any]:
+    """Return the least budget that meets the targets that a text states."""
+    _, planned = _planned(path, text)
+    amounts = _amounts(planned.budget, delta_of(planned.budget))
+    return {"amounts": amounts, "learn": _learn(planned.budget), "facts": facts(planned)}
+
+
+def _curve(planned: Plan, rmse: float) -> list[tuple[float, float]]:
+    """Return errors at values of ε around that of the plan, with its noise scaled as a whole."""
+    curve = epsilon_curve(planned.budget)
+    if curve is None:
+        return []
+    _, grid, factors = curve
+    return [(epsilon, shortened(rmse * factor, 5)) for epsilon, factor in zip(grid, factors, strict=True)]
 
 
 def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str, Any]]:
@@ -175,5 +227,80 @@ def first(codebook: str | None = None) -> dict[str, Any]:
     return {"text": template(codebook)}
 
 
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "plan": plan, "template": first}
+def codebook(path: str) -> dict[str, Any]:
+    """Return the [[schema]] tables of a codebook, and what other attributes lack."""
+    tables, missing = attributes_of(Path(path))
+    return {"tables": tables, "missing": missing}
+
+
+def attributes(path: str, text: str) -> dict[str, Any]:
+    """Return the attributes of a spec as [[schema]] tables, wherever it has them from."""
+    return {"tables": [table_of(attribute) for attribute in read_spec(Path(path), text).schema]}
+
+
+def attribute_form(path: str, text: str, name: str) -> dict[str, Any]:
+    """Return an attribute as the texts of a form."""
+    return {"form": form_of(read_spec(Path(path), text).schema, name)}
+
+
+def attribute(form: dict[str, str]) -> dict[str, Any]:
+    """Return the [[schema]] table that a form states."""
+    return {"table": parsed(form)}
+
+
+def columns(path: str, text: str, data: str) -> dict[str, Any]:
+    """Return the names of the columns of a table, without reading a record."""
+    source = read_spec(Path(path), text).source
+    return {"columns": Source(Path(path).parent / data, style=source.style if source else {}).columns()}
+
+
+def predicate(path: str, text: str, words: str) -> dict[str, Any]:
+    """Return on how many attributes a predicate is; an error if it is none."""
+    group = where(read_spec(Path(path), text).schema, words).groups[0]
+    return {"attributes": list(group.attributes)}
+
+
+def made_up(path: str, text: str, names: list[str], records: int) -> dict[str, Any]:
+    """Return a table of made-up counts with the errors to expect: nobody's data, whatever is planned."""
+    spec, planned = _planned(path, text)
+    schema = spec.schema
+    group = queries(schema, dict.fromkeys(names, "identity"))
+    cells = group.query_count
+    if cells > MOST_CELLS:
+        msg = f"table: expected at most {MOST_CELLS} cells, got {cells:,}; choose other attributes"
+        raise TooLargeError(msg)
+    stds = np.sqrt(planned.variances(group)) * Expectations(planned, spec).factor
+    shares = np.ones(1)
+    for name in names:  # shapes that nobody has measured: a hill on ordered values, a slope on others
+        places = np.arange(schema[name].size) / schema[name].size
+        shape = np.exp(-(((places - 0.45) / 0.3) ** 2)) if schema[name].ordered else 1 / (1.0 + 2 * places)
+        shares = np.multiply.outer(shares, shape / shape.sum()).ravel()
+    counts = records * shares
+    return {
+        "rows": [
+            {
+                "label": label,
+                "count": float(amount),
+                "std": float(std),
+                "said": f"{figure(amount, std)} ± {number(std)}",
+                "cv": "" if not amount else f"{min(std / amount, 9.99):.0%}",
+            }
+            for label, amount, std in zip(group.labels(), counts.tolist(), stds.tolist(), strict=True)
+        ]
+    }
+
+
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "read": read,
+    "plan": plan,
+    "template": first,
+    "codebook": codebook,
+    "attributes": attributes,
+    "attribute_form": attribute_form,
+    "attribute": attribute,
+    "columns": columns,
+    "predicate": predicate,
+    "made_up": made_up,
+    "least": least,
+}
 """Every task by its name."""
