@@ -215,7 +215,7 @@ def coverage(quick):
     return table
 
 
-def _error(shares):
+def error_of(shares):
     """The standard error of the mean of shares, if 95% is their true mean.
 
     Figures of one release are correlated: together they are worth as many as their measured variance says.
@@ -242,7 +242,7 @@ def _add(table, setting, found, quick):
         for what, each in shares.items():
             if each is None:
                 continue
-            share, error = float(np.mean(each)), _error(each)
+            share, error = float(np.mean(each)), error_of(each)
             room = 0.01 + 3 * error * quick
             holds = share >= LEVEL - room and (safe or share <= LEVEL + room)
             table.check(holds, f"{name}, {what}, {setting}: {100 * share:.2f}%")

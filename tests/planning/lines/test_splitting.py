@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
+from querysmasher.workload.families import Prefix
+from querysmasher.workload.family import Family
 from tests.builders import COST, LINE_SCHEMA, has_lines, plan_lines
 from tests.profiles import fewer
 from tests.reference import check_variances
@@ -102,3 +104,21 @@ def test_groups_that_are_no_ranges_are_refused_with_prefixes():
         ).gap
         < 0.01
     )
+
+
+def test_sums_beside_prefixes_of_many_values_write_no_matrix_of_all_values(monkeypatch):
+    """Neither in the search for centres, nor where rows measured whole are combined with prefixes."""
+    schema = qs.Schema(
+        [qs.Number("pay", 0, 2_000), qs.Ordinal("age", range(30)), qs.Ordinal("sex", range(2))]
+    )
+    workload = qs.means(schema, "pay", by="sex") + qs.all_kway(schema, 1) + qs.sums(schema, "age", by="sex")
+    written = Family.gram
+
+    def few_values(family):
+        assert family.cells <= 1_500, "a matrix of all values"
+        return written(family)
+
+    for kind in (Family, Prefix):
+        monkeypatch.setattr(kind, "gram", few_values)
+    plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    assert plan.gap < 0.06

@@ -357,7 +357,7 @@ class CombinedEstimator(Estimator):
         for tables in self._tables(group):
             left = right = tables
             for _, family in group.parts():
-                if family.closed_form:
+                if family.closed_form and family.rows > family.cells:  # as all ranges
                     gram = (family if weighted else family.reweighted(None)).gram()
                     right = np.tensordot(gram, right, axes=1)
                 else:
