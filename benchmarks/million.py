@@ -69,6 +69,14 @@ def _wild(qs, n, weigh, *more):
     return sum((qs.queries(schema, a=family) for family in more), start=prefixes).weighing("tables")
 
 
+def _with_sums(qs, n, family, *by):
+    """Return counts about a number from 0 to 1, and its sums, which weigh as much as all counts do."""
+    number = qs.Number("a", 0, 1 - 1 / n, step=1 / n)
+    schema = qs.Schema([number, qs.Categorical("group", [str(i) for i in range(20)])])
+    counts = qs.queries(schema, {"a": family} | dict.fromkeys(by, "identity"))
+    return (counts + qs.sums(schema, "a", by=list(by))).weighing("tables")
+
+
 def _crossed(qs, n):
     regions = [str(place) for place in range(20)]
     attributes = [
@@ -115,6 +123,8 @@ CASES = {
     "rising weights": _weighted,
     "lognormal weights": lambda qs, n: _wild(qs, n, lambda rng, n: rng.lognormal(0, 1, n)),
     "half of them × 100": lambda qs, n: _wild(qs, n, lambda rng, n: 1 + 99.0 * (rng.random(n) < 0.5)),
+    "prefix + sum, as tables": lambda qs, n: _with_sums(qs, n, "prefix"),
+    "range × group(20) + sum × group(20), as tables": lambda qs, n: _with_sums(qs, n, "range", "group"),
     "one in a hundred": lambda qs, n: _wild(qs, n, lambda rng, n: 1.0 * (rng.random(n) < 0.01)),
     "× 100, and all ranges": lambda qs, n: _wild(
         qs, n, lambda rng, n: 1 + 99.0 * (rng.random(n) < 0.5), "range"
@@ -130,6 +140,8 @@ ASKED = [
     ("prefix + identity", 1_000_000, 0.0025),
     ("range + identity", 1_000_000, 0.0005),
     ("prefix + range, as tables", 100_000, 0.01),
+    *(("prefix + sum, as tables", n, 0.003) for n in (10_000, 100_000)),
+    ("range × group(20) + sum × group(20), as tables", 100_000, 0.003),
     ("rising weights", 100_000, 0.01),
     ("lognormal weights", 100_000, 0.06),
     ("half of them × 100", 100_000, 0.06),

@@ -15,6 +15,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lattice import independent
 from querysmasher.planning.limits import PlanningLimits, limited, limits
+from querysmasher.planning.lines.splitting import large_attributes
 from querysmasher.planning.objectives.objective import as_measured, missed_by
 from querysmasher.planning.objectives.search import Search
 from querysmasher.planning.strategies import MirroredStrategy
@@ -356,6 +357,30 @@ def test_frequencies_that_ranges_of_one_length_miss_are_measured_faintly(value, 
     before = getattr(plan(workload), error)
     changed("lines.filters.FAINT", value, monkeypatch)
     assert getattr(plan(workload), error) > 1.01 * before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "by"), [("RESERVE", 0.1, 1.05), ("STILL", 10.0, 1.01), ("ROUNDS", 1, 1.01)]
+)
+def test_sums_beside_lines_are_planned_closely(name, value, by, monkeypatch):
+    schema = qs.Schema([qs.Number("a", 0, 1_599), qs.Categorical("b", ["u", "v"])])
+    by_group = qs.queries(schema, a="sum", b="identity")
+    workload = qs.queries(schema, a="prefix") + (qs.queries(schema, a="sum") + 20 * by_group) * 1e5
+    before = plan(workload).weighted_loss
+    changed(f"lines.filters.{name}", value, monkeypatch)
+    assert plan(workload).weighted_loss > by * before
+
+
+@pytest.mark.parametrize(("name", "gap"), [("FEW", 0.01), ("SMOOTH", None)])
+def test_few_and_smooth_rows_are_followed(name, gap, monkeypatch):
+    schema = qs.Schema([qs.Number("a", 0, 1_599, missing="none")])
+    workload = qs.queries(schema, a="prefix") + qs.queries(schema, a="sum") * 1_600
+    if gap is None:
+        assert large_attributes(workload) == (0,)
+    else:
+        assert plan(workload).gap < gap
+    changed(f"lines.gram.{name}", 0, monkeypatch)
+    assert large_attributes(workload) == ()
 
 
 def fitted():

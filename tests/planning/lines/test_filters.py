@@ -15,10 +15,17 @@ from querysmasher.planning.solvers.bounds import window_diagonal
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from tests.builders import COST, moving
+from querysmasher.workload.joint import Rows
+from tests.builders import COST, has_lines, moving
 from tests.profiles import fewer
+from tests.strategies import matrices
 
 LINE = 200
+SUM = Rows((LINE,), np.arange(LINE)[None] / (LINE - 1))
+SUMS = Rows(
+    (LINE,), np.array([np.append(np.arange(LINE - 1), 0.0), np.linspace(-1, 1, LINE)]), np.array([1e-4, 1.0])
+)
+"""With a missing value beside the numbers, and around their middle."""
 
 
 def line(*asked, total=0.0):
@@ -64,6 +71,10 @@ def smooth(kind):
             ([(Prefix((LINE,)).reweighted(smooth(kind)), 1.0)], 0.0, 0.01)
             for kind in ("rising", "step", "bump", "falling")
         ),
+        *(([(Prefix((LINE,)), 1.0), (SUM, weight * LINE)], 0.0, 0.0025) for weight in (0.1, 1, 10)),
+        *(([(Range((LINE,)), 2 / LINE), (SUMS, weight * LINE)], 0.0, 0.0025) for weight in (0.1, 1, 10)),
+        *(([(Identity((LINE,)), 1.0), (SUMS, weight * LINE)], 30.0, 0.0025) for weight in (0.1, 1, 10)),
+        ([(Prefix((LINE,)), 1.0), (Range((LINE,)), 2 / LINE), (SUMS, LINE)], 100.0, 0.01),
     ],
 )
 def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, total, most, written_out):
@@ -142,6 +153,54 @@ def test_several_families_on_one_attribute_gain_by_a_centre_on_every_set():
     with limited(mixed_values=100):
         split = qs.plan(workload, COST)
     assert plan.weighted_rmse < split.weighted_rmse
+
+
+# --- a few other rows ---------------------------------------------------------------------------
+
+
+@fewer(40)
+@given(st.data())
+def test_a_few_rows_on_a_line_are_certified(data):
+    size = data.draw(st.integers(4, 24))
+    made = data.draw(st.lists(st.sampled_from([Prefix, Range, Identity, Circular]), max_size=2, unique=True))
+    asked = [(kind((size,)), data.draw(st.floats(0.1, 10))) for kind in made]
+    rows = data.draw(matrices(data.draw(st.integers(1, 3)), size))
+    asked.append((Rows((size,), rows), data.draw(st.sampled_from([0.1, 1.0, 1e3]))))  # perhaps alone
+    gram = LineGram.of(size, asked, data.draw(st.sampled_from([0.0, 2.0])))
+    dense = sum(c * f.gram() for f, c in asked) + gram.total
+    with limited(line_matrix=0):
+        found = solve_line(gram)
+    V = whole_gram(found.strategy)
+    assert np.diag(V).max() <= 1 + 1e-9
+    assert found.loss == pytest.approx(np.trace(dense @ np.linalg.inv(V)), rel=1e-6)
+    p = np.full(size, 1 / size)
+    for _ in range(200):
+        values, vectors = np.linalg.eigh(np.sqrt(np.outer(p, p)) * dense)
+        v = (vectors**2 @ np.sqrt(np.maximum(values, 0))) / np.maximum(p, 1e-300)
+        p = np.maximum(p * v**2, 1e-30)
+        p /= p.sum()
+    np.testing.assert_array_less(found.bound, np.square((p * v).sum()) * (1 + 1e-3) + 1e-9)
+
+
+@pytest.mark.parametrize(("asked", "total"), [(SUM, 0.0), (SUM, 1.0), (SUMS, 5.0)])
+def test_a_few_rows_alone_are_nearly_optimal(asked, total):
+    _, found, dense = line((asked, 1.0), total=total)
+    assert found.loss == pytest.approx(np.trace(dense @ np.linalg.inv(whole_gram(found.strategy))), rel=1e-7)
+    assert np.sqrt(found.loss / found.bound) - 1 <= 0.002
+
+
+@pytest.mark.parametrize("missing", [None, "missing"])
+def test_sums_beside_lines_are_near_the_best_however_much_they_weigh(missing):
+    number = qs.Number("income", 0, 1_999, missing=missing)
+    schema = qs.Schema([number, qs.Categorical("sex", ["F", "M"])])
+    for family, by in (("prefix", {}), ("range", {}), ("prefix", {"sex": "identity"})):
+        counts = qs.queries(schema, income=family)
+        means = qs.queries(schema, income="sum") + qs.means(schema, "income", by="sex")
+        for weight in (0.1, 1, 10):
+            workload = counts + qs.queries(schema, income=family, **by) + weight * len(counts) * means
+            plan = qs.plan(workload, COST)
+            assert has_lines(plan)
+            assert plan.gap <= 0.003
 
 
 # --- ranges of given lengths -------------------------------------------------------------------

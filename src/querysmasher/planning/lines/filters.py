@@ -12,7 +12,8 @@ counts more) differ from these in low frequencies only. With Φ the k lowest fre
 S = F² + Φᵀ(M − μI)Φ, where the filter F² keeps high frequencies and is flat (μ) below. For given D, and
 weights p of the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and Z⁻¹, Z = ΦDPDΦᵀ: it
 minimises tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and
-unit diagonal determines D: a few rounds converge.
+unit diagonal determines D: a few rounds converge. With a few other rows r, such as sums of numbers, Φ
+includes r/d, since they can weigh so much that the best strategy measures little else.
 """
 
 from __future__ import annotations
@@ -28,12 +29,20 @@ from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
 from querysmasher.planning.solvers.bounds import even_bases, even_bound, path_bound
-from querysmasher.planning.solvers.design import Levelled, fixed_point
+from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_point
+from querysmasher.planning.solvers.optimum import best_rows, independent_root
 from querysmasher.planning.strategies import AxisStrategy, CoarseStrategy, MatrixAxis, MirroredStrategy
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.factors import Reflection
 
 FAINT = 0.03
 """Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
+
+ROUNDS, STILL = 40, 2e-3
+"""Maximum number of rounds for lines with a few other rows, and change of the diagonal that ends them."""
+
+RESERVE = 1e-3
+"""Fraction of the sensitivity that a strategy for a few rows leaves for single values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +62,8 @@ def solve_line(gram: LineGram) -> LineSolution:
     if (classes := gram.classes)[-1] < gram.size - 1:
         solution = solve_line(gram.on_classes(classes))
         return replace(solution, strategy=CoarseStrategy(classes, solution.strategy))
+    if gram.few.any() and not (gram.path[0].any() or gram.values.any() or gram.others):
+        return _solved_few(gram)
     if gram.size <= limits().line_matrix:
         return _solved_written_out(gram)
     prefixes, local, bases = bool(gram.prefixes.any()), gram.boundaries, even_bases(gram)
@@ -61,7 +72,8 @@ def solve_line(gram: LineGram) -> LineSolution:
     bound = max((even_bound(gram, ends) for ends in bases), default=0.0)
     if adapts := min(losses, default=math.inf) > 1.004 * bound:
         waves = max(1, min(limits().waves, gram.size // 4, int(limits().wave_entries // gram.size)))
-        bases = ["prefix"] * prefixes + ["cosine"] * (gram.total > 0 or not prefixes)
+        few = len(gram.few) > 0  # which do not vanish beyond an end
+        bases = ["prefix"] * (prefixes and not few) + ["cosine"] * (gram.total > 0 or few or not prefixes)
         strategies += [filtered(gram, ends, waves) for ends in bases]
         losses += [strategy.whole_loss(gram) for strategy in strategies[-len(bases) :]]
     loss, strategy = min(zip(losses, strategies, strict=True), key=itemgetter(0))
@@ -92,6 +104,18 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 
 
+def _solved_few(gram: LineGram) -> LineSolution:
+    """Return the best strategy for a few rows; single values, which no query asks for, get what is left."""
+    root = independent_root(gram.few_and_total)
+    columns, back = equal_columns(root)
+    rows, _, bound = best_rows(root[:, columns], np.ones(len(columns)), 1e-3)
+    rows = rows[:, back] * math.sqrt(1 - RESERVE)
+    diagonal = np.sqrt(1 - np.square(rows).sum(axis=0))
+    strategy = MirroredStrategy("cosine", np.ones(gram.size), diagonal, rows / diagonal)
+    loss = strategy.whole_loss(gram)
+    return LineSolution(strategy, loss, min(bound**2, loss))
+
+
 # --- filters ---
 
 
@@ -113,17 +137,24 @@ def filtered(gram: LineGram, ends: str, waves: int) -> MirroredStrategy:
     low = np.array([wave for k in range(waves) for wave in reflection.waves(k)]).reshape(-1, n)
     even = MirroredStrategy(ends, spectrum, np.ones(n), np.zeros((0, n)))
     local = local / local.mean() if local.any() else np.ones(n)
-    diagonal, extra = 1 / np.sqrt(even.plain), np.zeros((0, n))
-    for _ in range(4 if waves else 0):
+    diagonal, extra, kernel = 1 / np.sqrt(even.plain), np.zeros((0, n)), reflection.kernel(spectrum)
+    for _ in range((ROUNDS if len(gram.few) else 4) if waves else 0):
         p = local / diagonal**4
         scale = float(p.sum())
         p /= scale
-        scaled = low / diagonal
-        block = _geometric_mean((low * (diagonal * p * diagonal)) @ low.T, scaled @ gram.times(scaled).T)
-        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - level * np.eye(len(low)))
+        rows = gram.few / diagonal
+        _, sizes, beside = np.linalg.svd(rows - rows @ low.T @ low, full_matrices=False)
+        beside = beside[sizes > CLOSE * np.linalg.norm(rows)]
+        basis, plain = np.concatenate([low, beside]), level * np.eye(len(low) + len(beside))
+        plain[len(low) :, len(low) :] = beside @ reflection.apply(kernel, beside).T
+        scaled = basis / diagonal
+        block = _geometric_mean((basis * (diagonal * p * diagonal)) @ basis.T, scaled @ gram.times(scaled).T)
+        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - plain)
         more = np.maximum(values, 0.0)
-        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * level] @ low
-        diagonal = 1 / np.sqrt(even.plain + np.square(extra).sum(axis=0))
+        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * level] @ basis
+        before, diagonal = diagonal, 1 / np.sqrt(even.plain + np.square(extra).sum(axis=0))
+        if np.abs(diagonal / before - 1).max() <= STILL:
+            break
     adapted = MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
     vars(adapted)["plain"] = even.plain
     return adapted

@@ -1,7 +1,7 @@
 """The Gram matrix of queries about one attribute of very many values, never written out.
 
-Weighted prefixes and single values take running sums. All ranges and all circular ranges are prefixes too, up
-to a matrix QJQᵀ of rank three: with ℓ_j = n − j,
+Weighted prefixes and single values take running sums. A few other rows, such as sums of numbers, are a matrix
+QJQᵀ of low rank. All ranges and all circular ranges are prefixes too, up to such a matrix: with ℓ_j = n − j,
 
     ranges    (min+1)(n−max) = (n+1)·(n−max) − ℓ_i ℓ_j
     circular  d² − nd + n(n+1)/2 = 2n·(n−max) + (i² + ni) + (j² + nj) − 2ij + n(n+1)/2 − 2n²,   d = |i − j|
@@ -27,6 +27,12 @@ from querysmasher.workload.family import Family, Indexes, Structure
 WeightedFamily = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
 
+FEW = 16
+"""Maximum number of rows without a closed form that a strategy follows."""
+
+SMOOTH = 4.0
+"""Maximum of the sum of a smooth row's changes, as a multiple of its largest entry."""
+
 ROUGH = 1e-3
 """Minimum of local weights, as a fraction of their mean."""
 
@@ -45,8 +51,10 @@ class LineGram:
     """Weights of the single values."""
     ranges: float
     circular: float
+    few: Array
+    """A few rows without a closed form, times the roots of their weights: sums of the values' numbers."""
     others: tuple[WeightedFamily, ...]
-    """Queries without a closed form."""
+    """Other queries without a closed form."""
 
     @classmethod
     def of(cls, size: int, families: Sequence[WeightedFamily], total: float = 0.0) -> LineGram:
@@ -54,13 +62,14 @@ class LineGram:
         prefixes, values = np.zeros(size), np.zeros(size)
         every = {Structure.RANGES: 0.0, Structure.CIRCLE: 0.0}
         others: list[WeightedFamily] = []
+        given: list[WeightedFamily] = []
         for family, coefficient in families:
             if family.structure in every and family.weights is None:
                 every[family.structure] += coefficient
                 continue
             spans = None if family.structure in every else family.spans()
             if spans is None:
-                others.append((family, coefficient))
+                given.append((family, coefficient))
                 continue
             first, last = spans
             weights = np.broadcast_to(1.0 if family.weights is None else family.weights, first.shape)
@@ -73,8 +82,14 @@ class LineGram:
                 np.add.at(values, first[~rest], coefficient * weights[~rest])
                 left = (first[rest], last[rest], weights[rest])
                 others += [(Intervals((size,), *left), coefficient)] if rest.any() else []
+        few = [np.zeros((0, size))]
+        if sum(family.rows for family, _ in given) <= FEW:
+            few += [np.sqrt(c * f.query_weights())[:, None] * f.matrix() for f, c in given]
+        else:
+            others += given
         ranges, circular = every.values()
-        return cls(size, tuple(families), total, prefixes, values, ranges, circular, tuple(others))
+        rest = np.concatenate(few), tuple(others)
+        return cls(size, tuple(families), total, prefixes, values, ranges, circular, *rest)
 
     @cached_property
     def path(self) -> tuple[Array, Array, Array]:
@@ -82,12 +97,14 @@ class LineGram:
         n = self.size
         weights = self.prefixes + (n + 1) * self.ranges + 2 * n * self.circular
         if not (self.ranges or self.circular):
-            return weights, np.zeros((0, n)), np.zeros((0, 0))
+            return weights, self.few, np.eye(len(self.few))
         value = np.arange(n) / n
         rows = np.stack([np.ones(n), value, value**2 + value])  # 1, i/n, (i² + ni)/n²
         in_ranges = np.array([[-1, 1, 0], [1, -1, 0], [0, 0, 0]])
         in_circle = np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
-        return weights, rows, n**2 * (self.ranges * in_ranges + self.circular * in_circle)
+        middle = np.eye(3 + len(self.few))
+        middle[:3, :3] = n**2 * (self.ranges * in_ranges + self.circular * in_circle)
+        return weights, np.concatenate([rows, self.few]), middle
 
     @property
     def classes(self) -> Indexes:
@@ -113,6 +130,11 @@ class LineGram:
                 parts.append((*spans, coefficient * family.query_weights()))
         first, last, weights = map(np.concatenate, zip(*parts, strict=True))
         return first, last - first + 1, weights
+
+    @property
+    def few_and_total(self) -> Array:
+        """The few rows, and the total if it has a weight."""
+        return np.vstack([self.few, np.full((int(self.total > 0), self.size), np.sqrt(self.total))])
 
     def times(self, rows: Array) -> Array:
         """Return rows times the Gram matrix."""
@@ -148,6 +170,15 @@ def on_classes(family: Family, classes: Indexes) -> Family | None:
 def is_implicit(family: Family) -> bool:
     """Return whether the queries of a family on one attribute need not be written out."""
     return family.structure not in (Structure.ROWS, Structure.RULE)
+
+
+def is_smooth(family: Family) -> bool:
+    """Return whether a family has a few rows that hardly vary between neighbouring values, as sums do."""
+    if family.rows > FEW or not family.fits_memory:
+        return False
+    rows = family.matrix()
+    varies = np.abs(np.diff(rows, axis=1)).sum(axis=1)
+    return bool(np.all(varies <= SMOOTH * np.abs(rows).max(axis=1)))
 
 
 def is_total(family: Family) -> bool:

@@ -31,7 +31,14 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.filters import solve_line
 from querysmasher.planning.lines.forest import solve_forest
-from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit, is_total, square_sum
+from querysmasher.planning.lines.gram import (
+    LineGram,
+    WeightedFamily,
+    is_implicit,
+    is_smooth,
+    is_total,
+    square_sum,
+)
 from querysmasher.planning.solvers.bounds import line_value
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
@@ -90,7 +97,10 @@ def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | N
         return False
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
-    rows = sum(family.rows for family in families if not is_implicit(family) and not family.is_even)
+    apart = [
+        family for family in families if not (is_implicit(family) or family.is_even or is_smooth(family))
+    ]
+    rows = sum(family.rows for family in apart)
     if any(family.structure is Structure.TREE for family in families):
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):

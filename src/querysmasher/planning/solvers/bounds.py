@@ -54,9 +54,9 @@ ground. Single values add a diagonal μ. With G = G₀ + μ, E = μ + t²P⁻¹ 
 
     tr M(M + t²)⁻¹ = Σ_j [μ_j/E_j + (t²/p_j) R_jj/E_j²].
 
-T + E⁻¹ is tridiagonal: the diagonal of R follows from the pivots in both directions. All ranges, and all
-circular ranges, add QJQᵀ of rank three to G₀ (`lines.gram`), and t²P^{-½}YCYᵀP^{-½} to M(M + t²)⁻¹, with
-Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. p ← p·v with v_j = (M^½)_jj/p_j increases the bound.
+T + E⁻¹ is tridiagonal: the diagonal of R follows from the pivots in both directions. All ranges, all circular
+ranges, and a few other rows add QJQᵀ of low rank to G₀ (`lines.gram`), and t²P^{-½}YCYᵀP^{-½} to M(M + t²)⁻¹,
+with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. p ← p·v with v_j = (M^½)_jj/p_j increases the bound.
 
 *Trees.* M(M + t²)⁻¹ has the trace of G(G + t²P⁻¹)⁻¹: the loss of the strategy that measures the nodes with
 their weights as precisions, and leaves with t²/p more (`lines.trees`). p ∝ the slopes of the best strategy at
@@ -433,7 +433,7 @@ def line_value(gram: LineGram, q: Array) -> float:
         whole = reduce(np.add, (weight * family.gram() for family, weight in gram.families))
         return float(np.sqrt(np.maximum(np.linalg.eigvalsh(whole * np.sqrt(np.outer(q, q))), 0.0)).sum())
     values = [float(even_diagonal(gram, ends) @ np.sqrt(q)) for ends in even_bases(gram)]
-    if gram.path[0].any() and q.min() > 0:
+    if (gram.path[0].any() or len(gram.few)) and q.min() > 0:
         values.append(math.sqrt(path_bound(gram, q)))
     return max(values, default=0.0)
 
@@ -458,26 +458,32 @@ def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
     can be answered with variances of at most (1 + log(n)/π)².
     """
     path, rows, middle = gram.path
-    weights, values = np.append(path[:-1], path[-1] + gram.total), gram.values
-    if not weights.any():
+    weights, values, has_path = np.append(path[:-1], path[-1] + gram.total), gram.values, path.any()
+    if not has_path:
+        rows = gram.few_and_total
+        middle = np.eye(len(rows))
+    if not (weights.any() or len(rows)):
         return float(values.sum()) + _bound_on_others(gram)
     from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
-    least = RANK * weights.max()
+    least = RANK * weights.max() if has_path else 0.0
     surplus = math.sqrt(float(np.maximum(least - weights, 0.0).sum())) * (1 + math.log(gram.size) / math.pi)
-    weights = np.maximum(weights, least)
-    image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ
-    laplacian, beside = 1 / weights, -1 / weights[:-1]  # T
-    laplacian[1:] -= beside
+    if has_path:
+        weights = np.maximum(weights, least)
+        image = np.diff(-np.diff(rows, append=0.0) / weights, prepend=0.0)  # TQ
+        laplacian, beside = 1 / weights, -1 / weights[:-1]  # T
+        laplacian[1:] -= beside
 
     def term(p: Array, t: float) -> Array:
         inverse = p / (t**2 + values * p)  # E⁻¹
-        diagonal = laplacian + inverse
-        ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
-        back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
-        result = t**2 * inverse**2 / (ahead + back - diagonal) / p + values * inverse
+        result, solved = values * inverse, inverse * rows  # Yᵀ, without prefixes
+        if has_path:
+            diagonal = laplacian + inverse
+            ahead, ratios, _ = lapack.dpttrf(diagonal, beside)
+            back = lapack.dpttrf(diagonal[::-1], beside[::-1])[0][::-1]
+            result += t**2 * inverse**2 / (ahead + back - diagonal) / p
+            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T if len(rows) else rows
         if len(rows):
-            solved = inverse * lapack.dpttrs(ahead, ratios, image.T)[0].T  # Yᵀ
             inside = np.linalg.solve(np.eye(len(rows)) + middle @ (solved @ rows.T), middle)  # C
             result += t**2 * np.einsum("aj,ab,bj->j", solved, inside, solved) / p
         return np.asarray(result)
@@ -487,7 +493,8 @@ def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
         return each.sum(axis=0), each / p[:, None]
 
     root = math.sqrt(enough)
-    peak = math.log((root or math.sqrt(float(weights.sum()))) / gram.size)
+    trace = float((weights + values + np.square(gram.few).sum(axis=0)).sum())
+    peak = math.log((root or math.sqrt(trace)) / gram.size)
     bound = max(0.0, _trace_bound(terms, start, peak, root) - surplus) ** 2
     return bound + _bound_on_others(gram)
 
@@ -495,6 +502,7 @@ def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
 def even_bound(gram: LineGram, ends: str) -> float:
     """Return a lower bound on the loss: Σ_j S_jj² for a filter of at most G, plus bounds for the rest."""
     rest = float((gram.values - gram.values.min()).sum())
+    rest += float(np.square(gram.few).max(axis=1, initial=0.0).sum())
     diagonal = even_diagonal(gram, ends)
     if ends in {"prefix", "range"}:
         rest += gram.total
