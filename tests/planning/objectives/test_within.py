@@ -198,6 +198,50 @@ def test_multipliers_of_loose_targets_stay_small_while_the_goal_rises():
     assert largest_ratio(plan) < 1 + 1e-6
 
 
+ONE, TWO, THREE = qs.Schema.of(a=6), qs.Schema.of(a=5, c=5), qs.Schema.of(a=3, b=8, c=6)
+STEEP = {
+    "one query": (
+        qs.linear(ONE, "a", [[-1, 2, 0, 3, 3, -2]]).within(13) + qs.queries(ONE, a="identity"),
+        "scale",
+    ),
+    "three queries": (
+        qs.linear(TWO, "c", [[0, -1, -2, 1, 0], [-1, -2, 0, -3, -3], [-3, 3, -1, -3, -3]]).within(14)
+        + qs.linear(TWO, "c", [[0, 1, 0, -2, -1]]),
+        "scale",
+    ),
+    "three queries beside tables": (
+        qs.linear(THREE, "a", [[1, 1, 0], [2, 3, 0], [1, -1, 3]]).within(4.8) + qs.marginals(THREE, 2),
+        1.05,
+    ),
+    "two families, uniform centres": (
+        qs.linear(ONE, "a", [[1, 2, -2, 3, 0, 1], [-3, 1, 1, 2, -1, 0]]).within(1)
+        + qs.queries(ONE, a="prefix").within(0.6)
+        + qs.queries(ONE, a="identity"),
+        1.02,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEEP)
+def test_a_search_that_misses_targets_by_a_hair_does_not_end_at_the_plan_of_least_cost(name):
+    """The mean error of that plan was several times as large."""
+    workload, factor = STEEP[name]
+    centering = "uniform" if "uniform" in name else "optimized"
+    cost = least_cost(workload, centering)
+    if factor == "scale":
+        plan = qs.plan(workload, qs.PrivacyCost(cost / 4), insufficient="scale", centering=centering)
+        assert 2 * (1 - 1e-3) <= largest_ratio(plan) <= 2 * 1.003
+    else:
+        plan = qs.plan(workload, qs.PrivacyCost(factor * cost), centering=centering)
+        assert largest_ratio(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.01
+    if factor != "scale" and workload.schema == ONE:
+        best = least_loss(workload, plan, plan.centres)
+        assert best * (1 - 1e-5) <= plan.weighted_loss
+        assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
+
+
 def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a_hair():
     schema = qs.Schema.of(a=4, b=3)
     workload = qs.marginals(schema, 0).within(1.0) + qs.linear(schema, "b", [[0, 1, 1], [1, 1, 1]])

@@ -80,9 +80,13 @@ class Search:
         self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
+        self.missed = 1.0
+        """The largest ratio of variance to target² of the last plan, or 1 if it meets its targets."""
+        self.highest: Trial | None = None
+        """The plan of the highest bound, if one measurement answers all queries within targets."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
-        self._floor, self._weight = FLOOR, 0.0
+        self._floor, self._weight, self._part, self._change = FLOOR, 0.0, 0.5, 0.0
         self._use(merged(workload, aimed=True) if self.mean else workload)
 
     def _use(self, workload: Workload) -> None:
@@ -112,8 +116,11 @@ class Search:
         goal, highest, narrowest, far = tolerance, 0.0, math.inf, False
         while self._weight < MOST_WEIGHT * self.level**2 and (self.best or goal < 4 * PROMISED):
             narrowing = PROMISED < self.gap < 0.9 * narrowest
-            if self.gap <= goal and not narrowing:
+            accepted = max(PROMISED, goal / 2) if self.mean and goal > PROMISED else goal
+            if self.gap <= accepted and not narrowing:
                 break
+            if narrowing and self.mean:
+                goal = min(goal, PROMISED / 2)
             if narrowest <= self.gap < PROMISED:
                 goal *= GROWTH**3
             elif not narrowing:
@@ -134,7 +141,7 @@ class Search:
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
-                highest = self.bounds[centres]
+                highest, self.highest = self.bounds[centres], None
             elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
@@ -194,8 +201,9 @@ class Search:
                 if self.mean:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
-                    missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    self.level = (1 - self.replan.options.tolerance / (2 + 2 * self._weight)) / missed
+                    self.missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
+                    hair = self.replan.options.tolerance / (2 + 2 * self._weight)
+                    self.level = (1 - hair) / self.missed
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
             if x is None or value >= best:
@@ -221,17 +229,40 @@ class Search:
 
         Where the bound falls, they have grown too fast: some queries are then neglected in turn.
         """
-        table, multipliers = trial.table, trial.multipliers
-        falls = trial.bound < self.bounds[trial.plan.centres] * (1 - self.replan.options.tolerance)
+        table, multipliers, tolerance = trial.table, trial.multipliers, self.replan.options.tolerance
+        falls = trial.bound < self.bounds[trial.plan.centres] * (1 - tolerance)
         by_column = expectations(table, multipliers.rows)
         by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
-        by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
-        slopes = table.slopes(by_column, weights)
-        goal = self.replan.options.tolerance if self.mean else goal  # what plans are solved to
-        floor = self._floor * goal * min(1.0, 3 / (1 + self._weight))
-        moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor, slowly=falls)
-        return self._of_best_sum(moved, trial)
+        by_row = multipliers.row_slopes(table, table.slopes(by_column, weights))
+        solved = tolerance if self.mean else goal  # what plans are solved to
+        floor = self._floor * solved * min(1.0, 3 / (1 + self._weight))
+        if self.mean and len(table.sets) == 1:
+            return self._stepped_whole(trial, by_group, by_row, floor, goal)
+        by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
+        return self._of_best_sum(multipliers.stepped(by_group, by_row, floor, slowly=falls), trial)
+
+    def _stepped_whole(
+        self, trial: Trial, by_group: Array, by_row: list[Array], floor: float, goal: float
+    ) -> Multipliers:
+        """Return the next multipliers if one measurement answers all, so that no budget is divided.
+
+        The closer the budget is to the least one, the less a larger sum changes, by about 1 + the weight. So
+        it follows the mean ratio by any power, and the others by larger powers. Where the bound falls,
+        multipliers go half of the way back to the best ones. They aim as far below targets as the largest
+        ratio is above the mean one, but at little cost: a level lower by x raises the loss by x(1 + weight).
+        """
+        multipliers, highest = trial.multipliers, self.highest or trial
+        if trial.bound < highest.bound - PROMISED * abs(highest.bound):
+            self.highest = replace(highest, multipliers=highest.multipliers.slower())
+            return self.highest.multipliers.halfway(multipliers)
+        self.highest, steep = max(highest, trial, key=lambda tried: tried.bound), 1 + self._weight
+        total = float(multipliers.groups.sum())
+        mean = float(multipliers.groups @ by_group) / total
+        level = 1 - self.replan.options.tolerance / (2 * steep)
+        level *= min(1.0, mean / self.missed) if self.missed > 1 else 1.0
+        level = max(level, 1 - max(PROMISED, goal) / steep)
+        return multipliers.stepped(by_group / mean, by_row, floor, steep=steep).summed(total, mean / level)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
         """Scale multipliers: to the sum 1 for the largest ratio, to the sum of the highest bound for targets.
@@ -254,5 +285,8 @@ class Search:
             roots = np.sqrt(np.maximum(table.spent * (losses + math.exp(middle) * added), 1e-300))
             slope = float(roots.sum() * (table.spent * added / roots).sum())
             low, high = (middle, high) if slope > trial.plan.budget.privacy_cost else (low, middle)
-        change = min(max((low - math.log(last)) / 2, -MOST_STEP), MOST_STEP)
+        change = self._part * (low - math.log(last))
+        if change * self._change < 0:  # strategies follow the sum: it must not jump back and forth
+            self._part, change = self._part / 2, change / 2
+        self._change = change = min(max(change, -MOST_STEP), MOST_STEP)
         return replace(multipliers, groups=groups * (last * math.exp(change) / total))
