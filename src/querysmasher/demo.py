@@ -103,10 +103,9 @@ def plan_without_data(console: Console) -> dict[str, Any]:
     return {"queries": workload.query_count, "expected_error": plan.rmse, "gap": plan.gap, "seconds": seconds}
 
 
-def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, Any]:
-    """Plan, measure and answer a table, and print the true error beside the expected one."""
-    people, words = made_up_people() if made_up else load_people()
-    schema = qs.Schema(
+def people_schema() -> qs.Schema:
+    """Return what is publicly known about the table."""
+    return qs.Schema(
         [
             qs.Categorical("birthplace", STATES, title="Place of birth"),
             qs.Cyclic("quarter", QUARTERS, title="Quarter of birth"),
@@ -122,6 +121,12 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
             ),
         ]
     )
+
+
+def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, Any]:
+    """Plan, measure and answer a table, and print the true error beside the expected one."""
+    people, words = made_up_people() if made_up else load_people()
+    schema = people_schema()
     workload = qs.all_kway(schema, [1, 2, 3])
     start = time.perf_counter()
     plan = qs.plan(workload, qs.ApproxDP(epsilon=1.0, delta=1e-6))

@@ -81,7 +81,7 @@ async def see(request: Request, session: Session) -> Response:
     query = request.query_params
     first = query.get("first") or min(names, key=lambda name: abs(names[name] - 8))
     wanted = [name for name in dict.fromkeys((first, query.get("second", ""))) if name in names]
-    records = value_of("n", query.get("records", "10000"))
+    records = value_of("n", query.get("records", "1000"))
     problems, made = {}, None
     if not (type(records) is int and 1 <= records <= 10**12):
         problems["records"] = "expected an integer from 1 to 10^12"
@@ -100,7 +100,7 @@ async def see(request: Request, session: Session) -> Response:
         problems,
         names=names,
         wanted=wanted,
-        records=query.get("records", "10000"),
+        records=query.get("records", "1000"),
         made=made,
         drawing=bars(made["rows"]) if made else None,
         line=curve(figures["curve"], figures["amounts"]["epsilon"]) if figures and ready else None,
