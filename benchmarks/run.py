@@ -44,6 +44,7 @@ SECTIONS = {
     "neighbours": ["neighbours.optima", "neighbours.tables"],
     "measuring": ["measuring.measuring"],
     "spark": ["spark.spark"],
+    "values": ["values.values"],
     "start_up": ["start_up.start_up"],
 }
 """The sections of the page, in order, each with the functions that make its tables."""
