@@ -12,7 +12,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.estimate import microdata
 from querysmasher.estimate.estimate_errors import EstimateError
-from tests.estimate.tables import counted, estimated, frame, sums
+from tests.estimate.tables import counted, estimated, frame, people, sums
 
 BUDGET = qs.zCDP(0.5)
 
@@ -89,6 +89,19 @@ def test_nobody_is_impossible():
     frame = estimate.microdata(5000, seed=0).to_frame()
     assert len(frame) == 5000
     assert estimate.model.zeros.allowed(coded(frame)).all()
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("c", "d", "e")])
+def test_exact_counts_hold_in_records(names, monkeypatch):
+    schema, rows = people(4000)
+    workload = qs.marginals(schema, [2])
+    plan = qs.plan(workload, qs.zCDP(0.05), exact=qs.marginals(schema, list(names)))
+    estimate = qs.measure(plan, frame(schema, rows), seed=0).estimate()
+    place = schema.positions(names)
+    for block in (50_000, 1500):
+        monkeypatch.setattr(microdata, "BLOCK", block)
+        records = coded(estimate.microdata(seed=1).to_frame())
+        np.testing.assert_array_equal(counted(schema, records, place), counted(schema, rows, place))
 
 
 def test_records_of_every_kind_of_attribute_can_be_measured_again():

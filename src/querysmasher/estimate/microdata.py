@@ -175,10 +175,11 @@ class Microdata:
         """Return the tables that blocks of records follow, one after the other.
 
         Those of the fewest attributes come first, and among them the ones whose attributes depend on each
-        other most, as long as there is room.
+        other most, as long as there is room. Public ones are met exactly, if there are as many records.
         """
         sizes, strengths = self._sizes, self._strengths
-        sets = {(a,) for a in range(len(sizes))} | set(self._pairs)
+        public = self.model.evidence.public if self.count == self.model.total else {}
+        sets = {(a,) for a in range(len(sizes))} | set(self._pairs) | set(public)
         for workload in (self.estimate.workload, self.estimate.release.workload):
             sets |= {tuple(sorted(self.model.schema.positions(g.attributes))) for g in workload}
 
@@ -195,7 +196,7 @@ class Microdata:
         full = max(1, min(BLOCK, self.count))
         scale = full / max(self.model.total, 1e-300)
         tables = (table * scale for table in self.model.tables(chosen))
-        return Followed(self.model.zeros, sizes, full, chosen, tables)
+        return Followed(self.model.zeros, sizes, full, chosen, tables, public)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return all records as a data frame of any eager backend of narwhals that is installed."""

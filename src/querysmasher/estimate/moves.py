@@ -18,7 +18,7 @@ average or more, and θ_r θ_s ≤ (θ_r² + θ_s²)/2 and θ_r c_r ≤ g_r, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ BOLDEST = 0.2
 IMPORTANCE = (100.0, 10.0, 1.0)
 """Weights of tables on one, two, and more attributes: errors of small ones recur in larger ones."""
 
+EXACT = np.float32(1e4)
+"""Weight of every cell of a table that is public: no other gain is as large."""
+
 ONE = np.float32(1)
 
 
@@ -61,8 +64,13 @@ class Followed:
         records: int,
         sets: Sequence[AttributeSet],
         tables: Iterable[Array],
+        exact: Collection[AttributeSet] = (),
     ) -> None:
-        """Take the number of records of a full block, and its tables, on sets of increasing attributes."""
+        """Take the number of records of a full block, and its tables, on sets of increasing attributes.
+
+        `exact` are the sets whose tables are public.
+        """
+        self._exact = exact
         self._records = records
         self._zeros = zeros
         self._sizes = sizes
@@ -100,7 +108,28 @@ class Followed:
                 if chosen and self._sizes[attribute] > 1:
                     self._move(records, attribute, chosen, rng)
                 advance()
+        for subset in self._exact:
+            if len(subset) > SMALL and subset in self._sets:
+                self._settle(records, subset)
         return records
+
+    def _settle(self, records: Codes, subset: AttributeSet) -> None:
+        """Move records along all attributes of a public table at once, in place: single ones may be stuck."""
+        excess = np.rint(self._excess[self._sets.index(subset)]).astype(np.int64)
+        cells = np.ravel_multi_index(tuple(records[:, a] for a in subset), excess.shape)
+        order = np.argsort(cells, kind="stable")
+        ranks = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])
+        leaving = order[ranks < excess.ravel()[cells[order]]]
+        entered = np.repeat(np.arange(excess.size), np.maximum(-excess.ravel(), 0))
+        leaving, entered = leaving[: len(entered)], entered[: len(leaving)]
+        moved = records[leaving]
+        moved[:, subset] = np.stack(np.unravel_index(entered, excess.shape), axis=1)
+        possible = self._zeros.allowed(moved)
+        before, moved, leaving = records[leaving[possible]], moved[possible], leaving[possible]
+        records[leaving] = moved
+        for table, place in zip(self._excess, self._sets, strict=True):
+            for rows, change in ((moved, ONE), (before, -ONE)):
+                np.add.at(table, tuple(rows[:, a] for a in place), change)
 
     def _seen(self, tables: Sequence[Single], k: int, attribute: int) -> Single:
         """Return a view of a table with an attribute on the last axis."""
@@ -114,7 +143,8 @@ class Followed:
         for k, start, end in zip(chosen, starts, starts[1:], strict=False):
             wanted, excess = (self._seen(t, k, attribute) for t in (self._wanted, self._excess))
             importance = np.float32(IMPORTANCE[min(wanted.ndim, len(IMPORTANCE)) - 1])
-            weights[start:end] = (importance / (wanted + ONE)).reshape(-1, size)
+            weight = EXACT if self._sets[k] in self._exact else importance / (wanted + ONE)
+            weights[start:end] = np.broadcast_to(weight, wanted.shape).reshape(-1, size)
             costs[start:end] = excess.reshape(-1, size)
         costs += ONE / 2
         costs *= weights
