@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, TooLargeError
 from tests.planning.drawn import drawn
 from tests.reference import (
     PUBLIC,
@@ -141,6 +141,14 @@ def test_the_exact_total_is_a_public_number_of_records():
 def test_what_is_refused(exact, message):
     with pytest.raises(PlanError, match=message):
         qs.plan(qs.marginals(SCHEMA, 2), COST, exact=exact)
+
+
+def test_exact_tables_that_are_too_large_to_count_are_refused():
+    schema = qs.Schema.of(a=5_000, b=5_000, c=2)
+    with pytest.raises(
+        TooLargeError, match=r"exact: the exact table on \(a, b\) has 25,000,000 cells, more than"
+    ):
+        qs.plan(qs.marginals(schema, ["c"]), COST, exact=qs.marginals(schema, ["a", "b"]))
 
 
 def test_few_queries_are_measured_whole_at_the_optimum_over_all_mechanisms():

@@ -60,7 +60,7 @@ def drawn_plan(seed, records):
     """A random plan with exact counts on random sets; None if there is nothing to measure."""
     workload, _ = drawn(seed)
     random = np.random.default_rng([seed, 1])
-    names = workload.schema.names
+    names = random.permutation(workload.schema.names)[: max(1, len(workload.schema) - 1)]  # one is protected
     sets = [
         random.permutation(names)[: random.integers(1, len(names) + 1)].tolist() for _ in range(1 + seed % 2)
     ]
@@ -89,7 +89,7 @@ def test_random_plans_cost_what_the_worst_pair_of_neighbours_costs(seed, monkeyp
 
 
 def test_some_random_plans_measure_something():
-    assert sum(drawn_plan(seed, 1) is not None for seed in range(12)) >= 3
+    assert sum(drawn_plan(seed, 1) is not None for seed in range(12)) >= 5
 
 
 @pytest.mark.parametrize("many", [False, True])

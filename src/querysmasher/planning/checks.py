@@ -58,6 +58,10 @@ def exact_sets(workload: Workload, exact: object) -> AttributeSets:
                     f"exact: expected queries that determine every count on ({', '.join(names)}), got "
                     f"{group.kind}; publish all of them, as in qs.marginals(schema, {names})"
                 )
+        cells, most = math.prod(exact.schema.shape(names)), limits().structured_cells
+        if cells > most:
+            which = f"the exact table on ({', '.join(names)}) has {cells:,} cells"
+            raise TooLargeError(f"exact: {which}, more than the {most:,} that are counted at once")
         if all(_distinctions(family)[0] for family in group.families):
             sets.append(tuple(names))
     return tuple(sets)
