@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +170,41 @@ _LATEST: list[tuple[str, Spec, Plan]] = []
 
 
 def _planned(path: str, text: str) -> tuple[Spec, Plan]:
-    """Return the spec that a text states and its plan, which is made once."""
-    for known, spec, plan in _LATEST:
+    """Return the spec that a text states and its plan, which is made once for all amounts of a budget."""
+    for known, spec, made in _LATEST:
         if known == text:
-            return spec, plan
+            return spec, made
     spec = read_spec(Path(path), text)
+    scaled = (at_budget(made, spec.budget) for _, before, made in _LATEST if _differ_in_amount(before, spec))
+    planned = next(filter(None, scaled), None) or spec.plan()
     _LATEST[KEPT - 1 :] = []
-    _LATEST.insert(0, (text, spec, spec.plan()))
-    return _LATEST[0][1:]
+    _LATEST.insert(0, (text, spec, planned))
+    return spec, planned
+
+
+def _differ_in_amount(before: Spec, spec: Spec) -> bool:
+    """Return whether two specs state the same but for the amount of the budget."""
+    return not spec.least and before == replace(spec, budget=before.budget)
+
+
+def at_budget(planned: Plan, budget: Budget) -> Plan | None:
+    """Return a plan with its noise scaled to another budget, if that is what planning again would return.
+
+    For the mean error without targets, the best strategies and shares do not depend on the amount: all
+    variances are inversely proportional to the privacy cost, and so are the bounds of the certificate.
+    """
+    is_mean = planned.objective == "mean" and not planned.workload.has_targets and planned.asked is None
+    if not is_mean or planned.budget.unit != budget.unit:
+        return None
+    ratio = planned.budget.privacy_cost / budget.privacy_cost
+    certificate = planned.certificate
+    return replace(
+        planned,
+        budget=budget,
+        measured=tuple(replace(m, variance=m.variance * ratio) for m in planned.measured),
+        weighted_loss=planned.weighted_loss * ratio,
+        certificate=replace(certificate, value=certificate.value * ratio, bound=certificate.bound * ratio),
+    )
 
 
 def least(path: str, text: str) -> dict[str, Any]:
