@@ -134,3 +134,11 @@ def test_intervals_from_bins_cover_the_records_own_figures(power):
             )
         )
     assert np.mean(hits, axis=0).min() >= 0.95
+
+
+def test_an_error_over_counts_and_sums_says_that_their_units_differ():
+    schema = qs.Schema([qs.Number("pay", 0, 1000), qs.Ordinal("region", range(3))])
+    counts = qs.marginals(schema, 0)
+    said = "root mean square over all queries, counts and sums in their own units"
+    assert said in repr(qs.plan(counts + qs.sums(schema, "pay"), qs.zCDP(0.5)))
+    assert said not in repr(qs.plan(counts, qs.zCDP(0.5)))

@@ -613,3 +613,17 @@ def test_contrasts_from_bins_hold_what_any_places_of_the_records_give(data):
                 assert (found.low <= truth + 1e-6 * (1 + abs(truth))).all()
             without_end = np.isinf(low)
             assert (found.flags()[without_end] == "unreliable").all()
+
+
+def test_a_difference_with_a_figure_that_has_no_value_has_the_whole_line():
+    """The median of a group whose noisy count is below zero has no value, and its interval is finite."""
+    cells = np.repeat([[10.0, 20, 10, 5], [-3, 1, -2, 1]], 3, axis=1).ravel()
+    release = Dense(SCHEMA, cells, np.eye(SIZE))
+    medians = release.quantile("age", 0.5, by="sex")
+    assert np.isnan(medians.values[1])
+    for contrast in (release.difference, release.ratio):
+        found = contrast(medians, release.quantile("age", 0.5))
+        low, high = found.interval()
+        assert (low[1], high[1]) == (-np.inf, np.inf)
+        assert found.flags()[1] == "unreliable"
+        assert np.isfinite([low[0], high[0]]).all()

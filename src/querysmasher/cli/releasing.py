@@ -40,6 +40,7 @@ from querysmasher.spec import Spec
 from querysmasher.spec.discoveries import known
 from querysmasher.spec.spec import Source
 from querysmasher.statistics.reliability import Rules
+from querysmasher.workload.sum import units_of
 
 SPENT = (
     "Every measurement spends the budget again. Privacy loss adds up across releases about the same people, "
@@ -228,7 +229,8 @@ def _show(folder: Path, names: list[str], summary: dict[str, Any], measured: Rel
     achieved, then = [], f"report {folder}"
     if not explored:
         error = f", expected error ± {summary['expected_error']:.3g}" if "expected_error" in summary else ""
-        achieved = [("Answers", f"{count(summary['queries'], 'query', 'queries')}{error}")]
+        units = units_of(measured.workload) if error else ""
+        achieved = [("Answers", f"{count(summary['queries'], 'query', 'queries')}{error}{units}")]
         example = example_for(measured)
         then = f"answer {folder}" + (f' "{example}"' if example else "")
     print_pairs(

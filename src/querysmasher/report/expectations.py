@@ -20,6 +20,7 @@ from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Structure
+from querysmasher.workload.sum import units_of
 from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
@@ -171,12 +172,13 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
     measured = count(len(plan.measured), "attribute set")
     certified = f", within {percentage(plan.gap)} of {optimum(plan)}"
     of_mean = "" if largest_counts(plan) else certified
+    over = f"all queries{units_of(plan.workload)}"
     is_least = said is None and plan.least_cost is not None
     return [
         *purpose(plan),
         ("guarantee", said or promise(plan.budget)),
         *persons(plan, is_stated=said is not None),
-        ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
+        ("expected error", f"{error(factor * plan.rmse)} (root mean square over {over}){of_mean}"),
         *_largest(plan, factor, certified),
         *([("in other words", equivalents(plan.budget))] if is_least else []),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {measured}"),

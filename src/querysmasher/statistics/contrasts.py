@@ -44,11 +44,16 @@ Operand = str | Workload | Figures | Figure | CrossTable
 
 
 def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
-    """Return the ends of intervals of a - b that reach `reach` standard errors."""
+    """Return the ends of intervals of a - b that reach `reach` standard errors.
+
+    Without a value, such as the quantile of a group whose noisy count is below zero, nothing bounds it.
+    """
     (below_a, above_a), (below_b, above_b) = apart(a, reach), apart(b, reach)
     values = a.values - b.values
     low = values - joint_error(below_a, above_b, correlation)
-    return low, values + joint_error(above_a, below_b, correlation)
+    high = values + joint_error(above_a, below_b, correlation)
+    known = ~np.isnan(values)
+    return np.where(known, low, -np.inf), np.where(known, high, np.inf)
 
 
 @explained("release.difference('age < 18', 'age >= 65')")

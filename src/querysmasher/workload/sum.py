@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from querysmasher.arrays import ROUNDING, Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import Remedy, WorkloadError, as_given
 from querysmasher.workload.joint import Rows
+
+if TYPE_CHECKING:
+    from querysmasher.workload.workload import Workload
 
 
 def numbers(attribute: Attribute) -> Array:
@@ -87,3 +90,9 @@ class Sum(Rows):
         row = self.array[0]
         sums = row + row[::-1]
         return bool(np.ptp(sums) <= ROUNDING * np.abs(row).max() * len(row))
+
+
+def units_of(workload: Workload) -> str:
+    """Return words about an error over all queries: counts and sums differ in unit."""
+    asked = any(isinstance(family, Sum) for group in workload for family in group.families)
+    return ", counts and sums in their own units" if asked else ""
