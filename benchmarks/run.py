@@ -36,7 +36,7 @@ SECTIONS = {
     "cliffs": ["cliffs.cliffs"],
     "coverage": ["coverage.coverage"],
     "coverage_real": ["coverage_real.real"],
-    "estimates": ["estimates.estimates", "sums.sums"],
+    "estimates": ["estimates.estimates", "estimates.records", "sums.sums"],
     "exploring": ["exploring.exploring"],
     "published": ["published.published"],
     "peers": ["peers.peers"],
