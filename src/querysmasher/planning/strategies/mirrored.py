@@ -247,7 +247,8 @@ class MirroredStrategy(LineStrategy):
         scale = 2.0 ** (bits + max(0, (n.bit_length() + 1) // 2 - 6)) / float(np.abs(amplitude).max())
         finest = 2**bits - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
-        kernel, extra = (np.rint(scale * rows).astype(np.int64) for rows in (amplitude, self.extra))
+        exact = self.extra * (self.diagonal * finest / (self.diagonal.max() * diagonal))  # so that UD is
+        kernel, extra = (np.rint(scale * rows).astype(np.int64) for rows in (amplitude, exact))
         shift = np.zeros(n + len(extra), dtype=np.int64)
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
         whole = self._unshifted(plain)
