@@ -117,7 +117,9 @@ def test_the_ledger_adds_up_both(tmp_path):
 
 def test_a_ledger_whose_limit_states_no_delta_refuses(tmp_path):
     ledger = qs.Ledger(tmp_path / "x.ledger", limit=qs.zCDP(1))
-    with pytest.raises(PrivacyError, match=r"states no delta.*use a ledger with limit=qs.ApproxDP"):
+    with pytest.raises(
+        PrivacyError, match=r"leaves delta = 0 for .*these need 5e-07.*use a ledger with a delta"
+    ):
         qs.discover(FLIGHTS, "dest", BUDGET, ledger=ledger)
     assert ledger.entries == ()
     with pytest.raises(PrivacyError, match="simulation"):
@@ -125,6 +127,31 @@ def test_a_ledger_whose_limit_states_no_delta_refuses(tmp_path):
     wide = qs.Ledger(tmp_path / "y.ledger", limit=qs.ApproxDP(1, 1e-6, records_per_person=2))
     with pytest.raises(PrivacyError, match="their costs cannot be added"):
         qs.discover(FLIGHTS, "dest", BUDGET, ledger=wide)
+
+
+def test_a_delta_beside_a_limit_that_states_none(tmp_path):
+    """Discovered values take of it, up to it; everything else is as before."""
+    path = tmp_path / "x.ledger"
+    ledger = qs.Ledger(path, limit=qs.zCDP(1), delta=1e-6)
+    qs.discover(FLIGHTS, "dest", qs.zCDP(0.1), delta=6e-7, ledger=ledger)
+    with pytest.raises(PrivacyError, match=r"leaves delta = 4e-07 for discovered values; these need 5e-07"):
+        qs.discover(FLIGHTS, "dest", qs.zCDP(0.1), delta=5e-7, ledger=ledger)
+    qs.discover(FLIGHTS, "dest", qs.zCDP(0.1), delta=3e-7, ledger=ledger)
+    plan = qs.plan(qs.marginals(qs.Schema.of(a=2), 1), qs.zCDP(0.8))
+    qs.measure(plan, pd.DataFrame({"a": [0, 1]}), ledger=ledger)
+    assert ledger.verify().total.delta == Fraction(6e-7) + Fraction(3e-7)
+    assert "limit  zCDP(rho=1.0) up to delta = 1e-06" in repr(ledger)
+    assert qs.Ledger(path, limit=qs.zCDP(1), delta=1e-6).delta == qs.Ledger(path).delta == 1e-6
+    for wrong in (
+        {"limit": qs.zCDP(1), "delta": 2e-6},
+        {"delta": 1e-6},
+        {"limit": qs.ApproxDP(1, 1e-6), "delta": 1e-6},
+    ):
+        with pytest.raises(BudgetError, match="delta: "):
+            qs.Ledger(path, **wrong)
+    plain = qs.Ledger(tmp_path / "y.ledger", limit=qs.zCDP(1))
+    assert plain.delta == 0
+    assert "delta" not in plain.verify().opening.to_json()  # digests of such ledgers are as before
 
 
 def test_a_failure_after_the_entry_says_so(tmp_path):

@@ -121,6 +121,17 @@ def test_what_needs_values_first(run, spec, folder):
     assert "expected an amount: values are discovered with a share of it" in run("release", code=2).err
 
 
+def test_a_ledger_with_a_delta_beside_its_limit(run, spec, folder):
+    text = spec.replace("epsilon = 1.0\ndelta = 1e-6\nledger", "rho = 0.05\nledger")
+    text = text.replace("epsilon = 1.0, delta", "rho = 0.1, delta").replace("share = 0.25", "delta = 1e-7")
+    (folder / "release.toml").write_text(text)
+    run("release")
+    assert qs.Ledger("x.ledger").delta == 1e-6
+    run("ledger", "z.ledger", "create", "--rho", "1", "--delta", "1e-7")
+    assert "delta = 1e-07 for discovered values" in run("ledger", "z.ledger").words
+    assert run("ledger", "z.ledger", "--json").json["limit_delta"] == 1e-7
+
+
 @pytest.mark.slow
 def test_explore(run, spec, folder):
     ran = run("explore")

@@ -72,8 +72,11 @@ def ledger(
     if action is Action.create:
         if file.exists():
             raise FileError(f"{str(file)!r} already exists; a ledger is never replaced")
+        delta = (
+            given.pop("delta") if "delta" in given and len(given) == 2 and "epsilon" not in given else None
+        )
         limit = stated_budget(given, neighbours, records_per_person, dashes="--")
-        book = Ledger(file, limit=limit, label=label)
+        book = Ledger(file, limit=limit, delta=delta, label=label)
     elif given:
         msg = (
             f"--{next(iter(given))}: the limit is stated only with `create`; an existing limit never changes"
@@ -100,6 +103,7 @@ def _show(book: Ledger, chain: Chain, delta: float) -> None:
         [
             ("Data", book.label),
             ("Limit", book.limit.describe().removeprefix("The release satisfies ")),
+            *([("Beside it", f"delta = {book.delta!r} for discovered values")] if book.delta else []),
             ("Spent", total_words(chain.total, delta)),
             ("Left", chain.total.left_words(book.limit, delta)),
             *_exact(chain),
@@ -139,6 +143,7 @@ def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
     return {
         "label": book.label,
         "limit": book.limit.to_json(),
+        **({"limit_delta": book.delta} if book.delta else {}),
         "ledger": book.identity,
         "spent": {
             "cost": str(total.cost),

@@ -34,6 +34,7 @@ from querysmasher.privacy.budget import (
     rounded,
     zcdp_epsilon,
 )
+from querysmasher.privacy.budget import number as checked
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.unit import AttributeSets, Unit
@@ -120,8 +121,11 @@ class Total:
         return Total(self.cost + cost, self.is_gaussian and noise.is_gaussian, self.delta + delta)
 
     def allowed(self, limit: Budget) -> Fraction:
-        """Return the cost that may be spent in total under a limit, with the noises and the δ used."""
-        if self.delta and (limit.stated_delta is None or self.delta >= limit.stated_delta):
+        """Return the cost that may be spent in total under a limit, with the noises and the δ used.
+
+        A limit that states no δ holds up to one that stands beside it.
+        """
+        if self.delta and limit.stated_delta is not None and self.delta >= limit.stated_delta:
             return Fraction(0)
         left = limit.without(self.delta) if self.delta else limit
         return Fraction(left.privacy_cost if self.is_gaussian else left.discrete_privacy_cost)
@@ -209,12 +213,14 @@ class Opening:
         label: which data it is about.
         limit: what all entries together may spend, and for which unit of privacy.
         time: when it was created, in UTC.
+        delta: the δ up to which a limit that states none holds, for discovered values.
     """
 
     identity: str
     label: str
     limit: Budget
     time: str
+    delta: float = 0.0
 
     number = 0
 
@@ -227,6 +233,7 @@ class Opening:
             "time": self.time,
             "label": self.label,
             "limit": self.limit.to_json(),
+            **({"delta": self.delta} if self.delta else {}),
         }
 
     @cached_property
@@ -373,6 +380,13 @@ class Chain:
         ).exact
 
     @property
+    def exceeds(self) -> bool:
+        """Whether the entries spend more than the limit, or more of δ than stands beside it."""
+        total, limit = self.total, self.opening.limit
+        beside = limit.stated_delta is None and total.delta > Fraction(self.opening.delta)
+        return beside or total.cost > total.allowed(limit)
+
+    @property
     def total(self) -> Total:
         """What all entries spend together."""
         total = Total()
@@ -400,6 +414,7 @@ def _opening(data: Mapping[str, Any]) -> Opening:
         _match(_SHORT, data["label"]),
         Budget.from_json(data["limit"]),
         _match(_SHORT, data["time"]),
+        checked("delta", data["delta"]) if "delta" in data else 0.0,
     )
     _require(opening.to_json() == dict(data))
     return opening

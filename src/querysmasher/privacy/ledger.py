@@ -46,7 +46,7 @@ from querysmasher.errors import (
     explained,
 )
 from querysmasher.privacy.accounting import check_budget, privacy_cost
-from querysmasher.privacy.budget import KINDS, Budget, readable
+from querysmasher.privacy.budget import KINDS, Budget, number, readable
 from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, canonical, digest, plan_digest
@@ -63,6 +63,7 @@ class Ledger:
         path: the file. Without `limit`, it must exist.
         limit: what all measurements together may spend, and for which neighbours and records per person. A
             file that does not exist is created with this limit; an existing ledger must have the same limit.
+        delta: with a limit that states no δ, the δ up to which it holds: all that discovered values may take.
         label: which data the ledger is about, by default the name of the file without its ending. An
             existing ledger must have the same label.
     """
@@ -71,10 +72,16 @@ class Ledger:
     limit: Budget = field(kw_only=True)
     label: str = field(kw_only=True)
     identity: str = field(kw_only=True)
+    delta: float = field(kw_only=True)
 
     @explained("qs.Ledger('people.ledger', limit=qs.zCDP(1))")
     def __init__(
-        self, path: str | os.PathLike[str], *, limit: Budget | None = None, label: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limit: Budget | None = None,
+        delta: float | None = None,
+        label: str | None = None,
     ) -> None:
         """Open a ledger, or create it."""
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -84,6 +91,11 @@ class Ledger:
         if limit is not None and limit.exact:
             msg = "limit: expected a budget without exact counts, because every entry states its own, got "
             raise BudgetError(f"{msg}{limit!r}")
+        if delta is not None:
+            delta = number("delta", delta)
+            if limit is None or limit.stated_delta is not None:
+                msg = "delta: expected None, because it stands beside a limit that states none, got "
+                raise BudgetError(f"{msg}{delta!r}; state it in limit=qs.ApproxDP(epsilon, delta)")
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
@@ -92,14 +104,17 @@ class Ledger:
         check_place(file, limit is not None)
         if limit is not None:
             name = "".join(c if c.isprintable() else "\ufffd" for c in file.stem)[:200] or "data"
-            create(file, Opening(secrets.token_hex(16), label or name, limit, _now()))
+            create(file, Opening(secrets.token_hex(16), label or name, limit, _now(), delta or 0.0))
         opening = read(file).opening
         if limit is not None and opening.limit != limit:
             msg = f"limit: the ledger {str(file)!r} has the limit {opening.limit!r}, got {limit!r}"
             raise BudgetError(msg)
+        if delta is not None and opening.delta != delta:
+            raise BudgetError(f"delta: the ledger {str(file)!r} has {opening.delta!r}, got {delta!r}")
         if label is not None and opening.label != label:
             raise BudgetError(f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}")
-        vars(self).update(path=file, limit=opening.limit, label=opening.label, identity=opening.identity)
+        vars(self).update(path=file, limit=opening.limit, label=opening.label)
+        vars(self).update(identity=opening.identity, delta=opening.delta)
 
     def charge(self, plan: IntegerPlan, noise: Distribution, person: str | None = None) -> Entry:
         """Record what a measurement will spend; refuse it if the sum would exceed the limit.
@@ -163,17 +178,18 @@ class Ledger:
                     f"{now}; their costs cannot be added. Nothing was measured"
                 )
             after = chain.total.plus(cost, noise, delta)
-            if after.delta and self.limit.stated_delta is None:
+            if self.limit.stated_delta is None and after.delta > Fraction(self.delta):
+                left = readable(max(float(Fraction(self.delta) - chain.total.delta), 0), up=False)
                 raise PrivacyError(
-                    f"ledger: the limit of {str(self.path)!r} states no delta, which discovered values need. "
-                    "Nothing was measured",
-                    WITH_DELTA,
+                    f"ledger: {str(self.path)!r} leaves delta = {left:.6g} for discovered "
+                    f"values; these need {readable(float(delta)):.6g}. Nothing was measured",
+                    None if self.delta else WITH_DELTA,
                 )
             if after.cost > after.allowed(self.limit):
-                left = replace(chain.total, is_gaussian=after.is_gaussian).left_words(self.limit)
+                words = replace(chain.total, is_gaussian=after.is_gaussian).left_words(self.limit)
                 own = f" and delta = {readable(float(delta)):.6g}" if delta else ""
                 raise PrivacyError(
-                    f"ledger: {str(self.path)!r} leaves {left}; this measurement needs rho = "
+                    f"ledger: {str(self.path)!r} leaves {words}; this measurement needs rho = "
                     f"{readable(float(cost) / 2):.6g}{own}. Nothing was measured"
                 )
             entry = Entry(
@@ -235,12 +251,13 @@ class Ledger:
                 f"head: no entry of {str(self.path)!r} has this digest: entries that existed were changed or "
                 "removed, or it is the digest of another ledger"
             )
-        if chain.total.cost > chain.total.allowed(self.limit):
+        if chain.exceeds:
             raise PrivacyError(f"ledger: the entries of {str(self.path)!r} spend more than its limit")
         return chain
 
     def _check_same(self, opening: Opening) -> None:
-        if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
+        ours = (self.identity, self.limit, self.label, self.delta)
+        if (opening.identity, opening.limit, opening.label, opening.delta) != ours:
             raise FileError(f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened")
 
     def __repr__(self) -> str:
@@ -256,7 +273,7 @@ class Ledger:
         mu = f" up to delta = {readable(float(total.delta)):.6g}" if total.delta else mu
         return (
             f"Ledger of {self.label!r}: {len(chain.entries):,} {entries} in {str(self.path)!r}\n"
-            f"  limit  {self.limit!r}\n"
+            f"  limit  {self.limit!r}{f' up to delta = {self.delta!r}' if self.delta else ''}\n"
             f"  spent  rho = {rho:.6g}{mu}, epsilon = {epsilon:.6g} at delta = {delta!r}\n"
             f"  left   {total.left_words(self.limit)}"
         )
@@ -279,8 +296,8 @@ NEW = Remedy(
 )
 
 WITH_DELTA = Remedy(
-    "use a ledger with limit=qs.ApproxDP(epsilon, delta)",
-    'use a ledger with a delta, as in ledger = {path = "FILE", epsilon = 2, delta = 1e-6}',
+    "use a ledger with a delta: Ledger(path, limit=zCDP(1), delta=1e-6)",
+    'use a ledger with a delta, as in ledger = {path = "FILE", rho = 1, delta = 1e-6}',
 )
 
 _TABLES = """

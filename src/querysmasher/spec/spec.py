@@ -102,6 +102,7 @@ class LedgerFile:
     path: Path
     limit: Budget | None = None
     label: str | None = None
+    delta: float | None = None
 
     def left(self) -> tuple[float, str] | None:
         """Return the privacy cost that is left, also in words, or None if the ledger does not exist yet."""
@@ -110,7 +111,7 @@ class LedgerFile:
 
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
-        return Ledger(self.path, limit=self.limit, label=self.label)
+        return Ledger(self.path, limit=self.limit, delta=self.delta, label=self.label)
 
 
 @dataclass(frozen=True)
@@ -452,11 +453,13 @@ def _ledger(unit: BudgetSection, path: Path, findings: Findings) -> LedgerFile |
     stated = findings.section(LedgerSection, given, here)
     if stated is None:
         return None
-    limit = None
+    limit = delta = None
+    if stated.epsilon is None and any(getattr(stated, name) is not None for name in AMOUNTS[:3]):
+        delta, stated = stated.delta, stated.model_copy(update={"delta": None})  # for discovered values
     if any(getattr(stated, name) is not None for name in AMOUNTS):
         with findings.at(here, AMOUNTS):
             limit = _amount(stated, unit)
-    return LedgerFile(path.parent / stated.path, limit, stated.label)
+    return LedgerFile(path.parent / stated.path, limit, stated.label, delta)
 
 
 def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings) -> None:
