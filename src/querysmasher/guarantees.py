@@ -142,6 +142,8 @@ class Counted:
     most: int = 1
     unknown: str | None = "refuse"
     left_out: LeftOut | None = None
+    has_zeros: bool = False
+    """Whether some combinations of values of measured attributes are impossible, and count as unknown."""
 
     @property
     def dropped(self) -> Dropped | None:
@@ -160,7 +162,9 @@ class Counted:
         """
         parts = []
         if self.unknown == "drop":
-            parts.append("those with a missing value, or one outside the schema, in a measured attribute")
+            zeros = ", or with values there that the schema states to be impossible together"
+            said_of = "those with a missing value, or one outside the schema, in a measured attribute"
+            parts.append(said_of + zeros * self.has_zeros)
         if self.unknown == "drop" and self.person is not None:
             parts.append(f"those without a value of {self.person!r}")
         if self.person is not None:
@@ -202,7 +206,9 @@ ALL = Counted()
 """Every record of the table."""
 
 
-def counted_from_data(data: Any, person: str | None, unit: Unit, noise: Distribution) -> Counted:
+def counted_from_data(
+    data: Any, person: str | None, unit: Unit, noise: Distribution, *, has_zeros: bool
+) -> Counted:
     """Rebuild which records are counted; an older file says nothing about values outside the schema."""
     if data is None:
         data = {"unknown": "refuse" if unit.total_is_public else None, "left_out": None}
@@ -214,7 +220,7 @@ def counted_from_data(data: Any, person: str | None, unit: Unit, noise: Distribu
     if stored is not None:
         values = (floats if noise.dtype is np.float64 else integers)(stored["values"], 1)
         left_out = LeftOut(Dropped(unit, person is not None, fraction(stored["variance"])), values, noise)
-    return Counted(person, unit.records_per_person, unknown, left_out)
+    return Counted(person, unit.records_per_person, unknown, left_out, has_zeros)
 
 
 def epsilon_words(budget: Budget) -> tuple[str, str]:

@@ -271,7 +271,7 @@ class Access:
             counter = quietly("opening the table", open_table, *arguments, None, self.bound)
             counter = CountedOnce(schema, counter, again) if again else counter
             phases = Phases(schema, self.budget, counter, self.source, self.max_records)
-            counted = self.counted
+            counted = replace(self.counted, has_zeros=bool(schema.zeros_of(names)))
             if self.dropped is not None:
                 numbers = phases.dropped(self.dropped, self.progress)
                 counted = replace(counted, left_out=LeftOut(self.dropped, numbers, self.noise))

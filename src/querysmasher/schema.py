@@ -129,6 +129,10 @@ class Schema(Explained):
             (predicate, masks) for predicate, masks in read if all(among.issuperset(on) for on, _ in masks)
         ]
 
+    def zeros_of(self, names: Iterable[str]) -> list[tuple[str, list[Mask]]]:
+        """Return what `zeros` does for the columns of attributes."""
+        return self.zeros(column.name for name in names for column in self[name].columns)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The attributes' names, in order."""

@@ -286,3 +286,15 @@ def test_values_of_several_kinds_and_decimal_commas_are_named_as_what_they_are(t
     assert check(SCHEMA, qs.CSV(tmp_path / "t.csv", decimal=","), "income").ok
     (tmp_path / "t.csv").write_text("id;income\n1;5\n2;7;8\n")
     assert check(SCHEMA, tmp_path / "t.csv", "income")["income"].values == (("'�line 3: 3 fields'", 1),)
+
+
+def test_impossible_combinations_do_not_fit():
+    schema = qs.Schema([qs.Ordinal("a", range(3), missing=0), qs.Ordinal("b", range(2))])
+    schema = schema.impossible("a == 0 and b == 1", "a == 2 and b == 0")
+    data = pa.table({"a": [0, None, 1, 2, 7], "b": [0, 1, 1, 1, 0]})
+    found = check(schema, data)
+    assert (found.ok, found.bad_records) == (False, 2)
+    assert found.impossible == (("a == 0 and b == 1", 1), ("a == 2 and b == 0", 0))
+    assert "1 of them because a == 0 and b == 1 is impossible" in found.verdict()
+    assert open_table(schema, data, ("a", "b"), "drop").records() == 3
+    assert check(schema, data, ["b"]).ok

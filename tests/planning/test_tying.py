@@ -328,3 +328,30 @@ def test_a_file_cannot_untie_what_was_planned():
     data = plan_to_data(qs.plan(qs.queries(schema, a="identity", b="identity"), COST))
     with pytest.raises(PlanError):
         plan_from_data(data | {"tied": []})
+
+
+def test_what_is_left_out_is_said_wherever_zeros_are_stated(tmp_path):
+    schema = qs.Schema.of(a=3, b=2).impossible("a == 0 and b == 1")
+    data = pd.DataFrame({"a": [0, 1, 2, 0], "b": [0, 1, 1, 1]})
+    said = "that the schema states to be impossible together"
+    for workload in (qs.queries(schema, a="identity", b="identity"), qs.marginals(schema, 1)):
+        release = qs.measure(qs.plan(workload, COST), data, unknown="drop")
+        release.save(tmp_path / "r.release")
+        assert said in release.guarantee
+        assert qs.Release.load(tmp_path / "r.release").guarantee == release.guarantee
+    alone = qs.measure(qs.plan(qs.queries(schema, a="identity"), COST), data, unknown="drop")
+    assert said not in alone.guarantee
+    assert said not in qs.measure(qs.plan(workload, COST), data[:3]).guarantee
+
+
+def test_plans_say_what_they_use_and_what_not():
+    schema = qs.Schema.of(a=3, b=2, c=4).impossible("a == 0 and b == 1", "b == 0 and c == 3", "c == 0")
+    workload = qs.queries(schema, a="identity", b="identity")
+    assert qs.plan(workload, COST).zeros == (("a == 0 and b == 1",), ())
+    assert qs.plan(workload, COST, mechanism="residual").zeros == ((), ("a == 0 and b == 1",))
+    assert "a == 0 and b == 1. Such cells are 0 without error" in str(qs.plan(workload, COST))
+    assert "The plan does not use this" in str(qs.plan(workload, COST, mechanism="residual"))
+    with limited(tied_values=6):
+        plan = qs.plan(qs.marginals(schema, 1), COST)
+    assert plan.zeros == (("a == 0 and b == 1", "c == 0"), ("b == 0 and c == 3",))
+    assert "impossible" not in str(qs.plan(qs.marginals(qs.Schema.of(a=3, b=2), 1), COST))

@@ -12,7 +12,9 @@ from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
 KINDS = (
     "marginals, all_kway, tables, queries, affine, abs_difference, random_queries, linear, where, sums, means"
 )
-TOP = "codebook, schema, workload, statistics, budget, data, plan, measure, output, estimate, about"
+TOP = (
+    "codebook, schema, impossible, workload, statistics, budget, data, plan, measure, output, estimate, about"
+)
 HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
 
 

@@ -411,3 +411,12 @@ def test_chosen_tables(tmp_path):
         qs.SpecError, match=r"workload\[0\]\.k: expected no number: the tables are listed, got 1"
     ):
         read_spec(path)
+
+
+def test_impossible_combinations(tmp_path):
+    stated = read(tmp_path, "impossible = [\"age < 2 and sex == 'M'\", 'hour == 6']\n" + SMALL).schema
+    assert stated == SCHEMA.impossible("age < 2 and sex == 'M'", "hour == 6")
+    with pytest.raises(SpecError, match=r"impossible\[1\]: .*'ages'"):
+        read(tmp_path, "impossible = ['hour == 6', 'ages < 2']\n" + SMALL)
+    with pytest.raises(SpecError, match="impossible: expected a list of predicates"):
+        read(tmp_path, "impossible = 'hour == 6'\n" + SMALL)

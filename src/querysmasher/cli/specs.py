@@ -150,7 +150,9 @@ def show(expected: Expectations, every: bool) -> None:
 def promised(spec: Spec, budget: Budget) -> str:
     """Return the guarantee of a spec under a budget, and which records are counted."""
     measuring = spec.measuring
-    counted = Counted(measuring.person, budget.records_per_person, measuring.unknown)
+    asked = {name for group in spec.workload for name in group.attributes}
+    has_zeros = bool(spec.schema.zeros(asked))
+    counted = Counted(measuring.person, budget.records_per_person, measuring.unknown, has_zeros=has_zeros)
     return promise(budget, counted, measuring.report_dropped)
 
 

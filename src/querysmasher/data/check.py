@@ -91,8 +91,8 @@ class Check:
     columns: tuple[ColumnCheck, ...]
     records: int
     bad_records: int
-    """Number of records with a missing value, or one outside the domain, in any of the columns, or without a
-    person."""
+    """Number of records with a missing value, or one outside the domain, in any of the columns, with values
+    that are impossible together, or without a person."""
     max_records: int
     problem: str
     """Why the table cannot be read; empty if it can."""
@@ -105,6 +105,8 @@ class Check:
     """How many records of each person are counted; None if all are."""
     crowded: int = 0
     """Number of records that fit but are left out, because only some of each person are counted."""
+    impossible: tuple[tuple[str, int], ...] = ()
+    """The predicates of `Schema.impossible`, each with the number of records that satisfy it."""
 
     @property
     def ok(self) -> bool:
@@ -135,6 +137,8 @@ class Check:
         some = f"{self.bad_records:,} of {count(self.records, 'record')} {verb} not fit"
         if self.nameless:
             some += f", {self.nameless:,} of them without a value in {self.person!r}"
+        for predicate, records in self.impossible:
+            some += f", {records:,} of them because {predicate} is impossible" if records else ""
         if not self.ok:
             return f"{some}: the table is refused, or with {drop} such records are dropped."
         said = f"{some}: with {drop} such records are dropped." if self.bad_records else ""
@@ -250,6 +254,7 @@ def check(
         nameless=table["nameless"],
         records_per_person=records_per_person if person is not None else None,
         crowded=crowded,
+        impossible=tuple((p, findings[TABLE]["impossible"][p]) for p, _ in schema.zeros(names)),
     )
 
 
@@ -331,10 +336,16 @@ def look(rows: RowEncoder, batches: Iterable[Any]) -> bytes:
     """
     findings = _nothing()
     for batch in batches:
-        bad = np.zeros(batch.num_rows, dtype=bool)
+        bad, columns = np.zeros(batch.num_rows, dtype=bool), dict[str, Code]()
         for name, encoder in rows.encoders.items():
             codes = _inspect(encoder, batch.column(name), findings[name])
             bad |= (codes >= encoder.unknown) & ~np.isin(codes, list(encoder.stand_ins))
+            columns[name] = codes
+            for code, index in encoder.stand_ins.items():
+                columns[name] = np.where(codes == code, index, columns[name])
+        for predicate, satisfied in rows.impossible(columns, bad):
+            _add(findings[TABLE]["impossible"], {predicate: satisfied.sum()})
+            bad |= satisfied
         nobody = np.zeros_like(bad)
         if rows.person is not None:
             names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)

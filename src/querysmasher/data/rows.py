@@ -124,7 +124,7 @@ class RowEncoder:
         columns = self.schema.columns
         return [
             (predicate, [([columns[a].name for a in on], mask) for on, mask in masks])
-            for predicate, masks in self.schema.zeros(self.encoders)
+            for predicate, masks in self.schema.zeros_of(self.names)
         ]
 
     def encode(self, batch: Any, kinds: list[str]) -> Codes:
@@ -143,22 +143,28 @@ class RowEncoder:
                 stranger = STRANGERS[largest - encoder.unknown]
                 raise DataError(f"attribute {name!r}: the data has {stranger}", MENDING)
             unknown |= columns[name] >= encoder.unknown
-        for predicate, masks in self._zeros:
-            cells = (
-                mask[tuple(np.minimum(columns[name], n - 1) for name, n in zip(on, mask.shape, strict=True))]
-                for on, mask in masks
-            )
-            impossible = np.logical_and.reduce([np.ones(batch.num_rows, dtype=bool), *cells]) & ~unknown
-            if self.unknown == "refuse" and impossible.any():
+        for predicate, is_one in self.impossible(columns, unknown):
+            if self.unknown == "refuse" and is_one.any():
                 msg = f"data: a record has values that the schema states to be impossible: {predicate}"
                 raise DataError(msg, MENDING)
-            unknown |= impossible
+            unknown |= is_one
         columns = self._combined(columns, unknown)
         if names is not None:  # how many unknown records each person has is counted later
             named = np.asarray(names.is_valid())
             return Codes(columns, batch.num_rows, names, unknown).where(named)
         dropped = np.array([unknown.sum()], np.int64)
         return replace(Codes(columns, batch.num_rows).where(~unknown), out=dropped)
+
+    def impossible(
+        self, columns: Mapping[str, Code], unknown: NDArray[np.bool_]
+    ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Iterate over the predicates that no record satisfies, and which records of known values do."""
+        for predicate, masks in self._zeros:
+            satisfied = ~unknown
+            for on, mask in masks:
+                codes = (np.minimum(columns[name], n - 1) for name, n in zip(on, mask.shape, strict=True))
+                satisfied &= mask[tuple(codes)]
+            yield predicate, satisfied
 
     def _combined(self, columns: Mapping[str, Code], unknown: NDArray[np.bool_]) -> dict[str, Code]:
         """Return the codes of the attributes from those of their columns; mark further unknown records."""

@@ -57,7 +57,7 @@ class PlanningLimits:
 
     # --- attributes with impossible combinations ---
 
-    tied_values: int = 1_000
+    tied_values: int = 500
     """Maximum number of possible combinations of attributes that are planned as one."""
 
     # --- attributes of very many values ---

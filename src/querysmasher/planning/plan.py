@@ -25,7 +25,7 @@ from querysmasher.planning.solution import LEAST, Certificate, Limit, Measured, 
 from querysmasher.planning.solvers import METHODS
 from querysmasher.planning.solvers.bounds import dimension, product_bound, root_loss_bound
 from querysmasher.planning.strategies import is_line
-from querysmasher.planning.tying import TiedEstimator, Tying
+from querysmasher.planning.tying import TiedEstimator, Tying, asked
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.builders import check_workload
 from querysmasher.workload.family import Structure
@@ -114,6 +114,17 @@ class Plan(Explained):
         if self.tying is None:
             return self
         return replace(self, workload=self.tying.workload(self.workload), tying=None)
+
+    @cached_property
+    def zeros(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The predicates of `Schema.impossible` that are about the workload: those used, and the others."""
+        tied = [] if self.tying is None else self.tying.components
+        schema, used = (
+            self.workload.schema,
+            {p for names in tied for p, _ in self.workload.schema.zeros(names)},
+        )
+        stated = [predicate for predicate, _ in schema.zeros(asked(self.asked or self.workload))]
+        return tuple(p for p in stated if p in used), tuple(p for p in stated if p not in used)
 
     @property
     def gap(self) -> float:
@@ -263,7 +274,7 @@ class Plan(Explained):
         return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
-        """Return the budget share of each attribute set."""
+        """Return the budget share of each attribute set; tied attributes stand together."""
         schema, shares = self.inner.workload.schema, defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
             names = (column.name for a in m.attributes for column in schema.attributes[a].columns)

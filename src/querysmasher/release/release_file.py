@@ -150,7 +150,13 @@ def release_from_data(data: dict[str, Any]) -> Release:
             for names, a in zip(plan.budget.exact, items(data.get("exact", [])), strict=True)
         ),
         entry=entry,
-        counted=counted_from_data(data.get("counted"), person, plan.budget.unit, noise.distribution),
+        counted=counted_from_data(
+            data.get("counted"),
+            person,
+            plan.budget.unit,
+            noise.distribution,
+            has_zeros=bool(plan.schema.zeros_of({name for m in measured for name in plan.names(m)})),
+        ),
         provenance=Provenance.from_json(data.get("provenance", {})),
         asked=estimated,
         statistics=read_statistics(items(data.get("statistics", []))),

@@ -128,6 +128,8 @@ def expect(
             with suppress(TooLargeError):
                 rmse = math.sqrt(estimator.total(group) / group.rows)
         attributes = tuple(sorted(group.attributes, key=workload.schema.position))
+        if plan.tying is not None:
+            attributes = plan.tying.columns(plan.tying.over(attributes))
         part = whole_shares.get(index, shares.get(attributes, 0.0))
         row = Expectation(_label(group, workload), (group,), rmse, part, index in whole_shares)
         yield row if extremes is None else replace(row, largest=extremes[index].std, extreme=extremes[index])
@@ -178,6 +180,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
         *purpose(plan),
         ("guarantee", said or promise(plan.budget)),
         *persons(plan, is_stated=said is not None),
+        *zeros(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over {over}){of_mean}"),
         *_largest(plan, factor, certified),
         *([("in other words", equivalents(plan.budget))] if is_least else []),
@@ -197,6 +200,16 @@ def persons(plan: Plan, *, is_stated: bool = False) -> Iterator[tuple[str, str]]
                 "each are counted, and the others are left out"
             )
         yield "persons", said
+
+
+def zeros(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Say which combinations are impossible, and whether the plan uses this knowledge."""
+    used, unused = plan.zeros
+    if used:
+        yield "impossible", f"{'; '.join(used)}. Such cells are 0 without error, and the plan uses this"
+    if unused:
+        said = f"{'; '.join(unused)}. The plan does not use this, and answers about such cells have noise"
+        yield "impossible", said
 
 
 def purpose(plan: Plan) -> Iterator[tuple[str, str]]:

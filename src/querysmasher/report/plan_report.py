@@ -39,6 +39,7 @@ from querysmasher.report.expectations import (
     purpose,
     with_targets,
     worst_of,
+    zeros,
 )
 from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
 from querysmasher.report.words import family_words, group_words, schema_table, workload_table
@@ -158,7 +159,7 @@ def _summary(plan: Plan, rmse: float) -> Html:
     )
     remarks = (
         element("p", element("strong", f"{name.capitalize()}: "), text)
-        for name, text in (*purpose(plan), *persons(plan))
+        for name, text in (*purpose(plan), *persons(plan), *zeros(plan))
     )
     return join([element("p", lead, class_="lead"), *remarks, key_figures])
 

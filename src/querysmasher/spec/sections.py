@@ -95,6 +95,7 @@ class File(Section):
 
     codebook: str | None = path
     attributes: list[Any] | None = Field(default=None, alias="schema", description="[[schema]] tables")
+    impossible: list[str] = Field(default=[], description="a list of predicates as strings")
     workload: list[Any] = Field(description="[[workload]] tables", min_length=1)
     statistics: list[Any] = Field(default=[], description="[[statistics]] tables")
     budget: dict[str, Any] = Field(description="a [budget] table")

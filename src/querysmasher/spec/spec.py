@@ -341,6 +341,9 @@ def read_spec(
     if data_section is not None:
         source = _source(data_section, path, findings)
     schema = _with_missing(_schema(file, path, findings), data_section, findings)
+    for number, predicate in enumerate(file.impossible if schema else ()):
+        with findings.at(("impossible", number)):
+            schema = schema.impossible(predicate) if schema else None
     entries = build_entries(file.workload, schema, path.parent, findings)
     statistics = build_statistics(file.statistics, schema, findings)
     if planning is not None:
@@ -402,7 +405,7 @@ def _with_missing(schema: Schema | None, section: DataSection | None, findings: 
                 msg = f"the schema has {shown(schema[name].missing)}, got {shown(value)}; state it once"
                 raise SchemaError(msg)
             attributes[name] = replace(schema[name], missing=value)
-    return Schema(list(attributes.values()))
+    return Schema(list(attributes.values()), schema.impossible_where)
 
 
 def _amount(section: Amount, unit: BudgetSection) -> Budget:
