@@ -59,6 +59,8 @@ class PlanningLimits:
 
     tied_values: int = 500
     """Maximum number of possible combinations of attributes that are planned as one."""
+    constrained_cells: int = 2_000
+    """Maximum number of impossible cells that are measured, and to which answers are then fitted."""
 
     # --- attributes of very many values ---
 

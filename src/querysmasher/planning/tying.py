@@ -216,9 +216,13 @@ def asked(workload: Workload) -> set[str]:
 
 def _possible(schema: Schema, names: tuple[str, ...]) -> NDArray[np.intp]:
     """Return the possible cells of the table on some attributes; none if the table is too large."""
+    too_large = math.prod(schema.shape(names)) > MAX_CELLS
+    return np.zeros(0, dtype=np.intp) if too_large else np.flatnonzero(is_possible(schema, names))
+
+
+def is_possible(schema: Schema, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Return which cells of the table on some attributes, in any order, are possible."""
     shape = schema.shape(names)
-    if math.prod(shape) > MAX_CELLS:
-        return np.zeros(0, dtype=np.intp)
     axis_of = {schema.position(name): axis for axis, name in enumerate(names)}
     impossible = np.zeros(shape, dtype=bool)
     for _, masks in schema.zeros(names):
@@ -228,7 +232,7 @@ def _possible(schema: Schema, names: tuple[str, ...]) -> NDArray[np.intp]:
             spread = [shape[axis] if axis in {axis_of[a] for a in on} else 1 for axis in range(len(shape))]
             cells &= mask.transpose(order).reshape(spread)
         impossible |= cells
-    return np.flatnonzero(~impossible)
+    return ~impossible
 
 
 class TiedEstimator(Estimator):

@@ -25,6 +25,7 @@ from querysmasher.formatting import count, preview
 from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.constrained import ConstrainedEstimator, measured_zeros
 from querysmasher.planning.estimator.estimator import AttributeSet, Estimator
 from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
@@ -36,6 +37,7 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import (
+    ConstrainedReconstruction,
     PublicCounts,
     Reconstruction,
     Store,
@@ -142,7 +144,7 @@ class Release(Statistical, Explained):
                 f"Noise: {self.noise.description}",
                 *remarks(self.plan.budget),
             ]
-        return " ".join(filter(None, [*said, self.counted.words(), self.provenance.discovered]))
+        return " ".join(filter(None, [*said, self.counted.words()]))
 
     @property
     def person(self) -> str | None:
@@ -181,7 +183,25 @@ class Release(Statistical, Explained):
     @cached_property
     def estimator(self) -> Estimator:
         """Computes the variance of any query under the noise that was added."""
+        return self._free if self._constrained is None else self._constrained
+
+    @cached_property
+    def _free(self) -> Estimator:
+        """The same without knowledge of impossible combinations that the plan did not use."""
         return self._inner if self.tying is None else TiedEstimator(self._inner, self.tying)
+
+    @cached_property
+    def _constrained(self) -> ConstrainedEstimator | None:
+        """The same with this knowledge, if there is any."""
+        if self.asked is not None or self.exploration is not None:  # for estimates, which use it themselves
+            return None
+        names = {column for m in self.measured_sets for column in (self.schema.names[a] for a in m)}
+        tied = () if self.tying is None else self.tying.components
+        used = {predicate for component in tied for predicate, _ in self.schema.zeros(component)}
+        if used.issuperset(predicate for predicate, _ in self.schema.zeros(names)):
+            return None
+        zeros = measured_zeros(self.schema, self._free, self.measured_sets, used)
+        return ConstrainedEstimator(self._free, zeros)
 
     @cached_property
     def _inner(self) -> Estimator:
@@ -208,10 +228,11 @@ class Release(Statistical, Explained):
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
+        made = Reconstruction(self.plan, self.store, self.public, self._inner)
         if self.tying is not None:
             tied = TiedEstimator(self._inner, self.tying)
-            return TiedReconstruction(self.plan, self.store, self.public, tied)
-        return Reconstruction(self.plan, self.store, self.public, self._inner)
+            made = TiedReconstruction(self.plan, self.store, self.public, tied)
+        return made if self._constrained is None else ConstrainedReconstruction(made, self._constrained)
 
     @cached_property
     def public(self) -> PublicCounts:
@@ -257,8 +278,8 @@ class Release(Statistical, Explained):
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
-        of_table, table = self.reconstruction.table(group)
-        return answered(of_table, table, std, self.public), std
+        table = self.reconstruction.marginal(self.schema.positions(group.attributes), complete=False)
+        return answered(group, table, std, self.reconstruction), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
@@ -438,7 +459,7 @@ class CoarseRelease(Statistical):
             table = self.release.reconstruction.marginal(attributes, complete=False)
             if axis in attributes:
                 table = class_sums(table, parts, attributes.index(axis))
-            return answered(group, table, std, self.release.public), std
+            return answered(group, table, std, self.release.reconstruction), std
 
         answers = Answers.of(coarsening.fine(given), answer_group)
         return Answers(given, answers.values, answers.std)

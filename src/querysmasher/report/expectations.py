@@ -208,8 +208,10 @@ def zeros(plan: Plan) -> Iterator[tuple[str, str]]:
     if used:
         yield "impossible", f"{'; '.join(used)}. Such cells are 0 without error, and the plan uses this"
     if unused:
-        said = f"{'; '.join(unused)}. The plan does not use this, and answers about such cells have noise"
-        yield "impossible", said
+        said = "The plan does not use this: answers about such cells are 0, and others at least as accurate"
+        if plan.asked is not None:
+            said = "The plan and its answers do not use this, and estimates do"
+        yield "impossible", f"{'; '.join(unused)}. {said}"
 
 
 def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
