@@ -185,10 +185,10 @@ def test_a_key_states_its_value(value):
     assert type(again) is type(value) or (type(value) is float and value.is_integer())
 
 
-pairs = st.lists(st.tuples(st.sampled_from(["p", "q", "r", None]), st.sampled_from("abcd")), max_size=16)
+holdings = st.lists(st.tuples(st.sampled_from(["p", "q", "r", None]), st.sampled_from("abcd")), max_size=16)
 
 
-@given(pairs, st.integers(1, 3), st.booleans())
+@given(holdings, st.integers(1, 3), st.booleans())
 def test_persons_are_counted_once_for_each_of_at_most_k_values(rows, most, tiny):
     table = pa.table({"p": [p for p, _ in rows], "v": [v for _, v in rows]}, pa.schema(TYPES))
     found = {v: n for v, _, n in counts_of(table, most, TINY if tiny else None)}

@@ -7,6 +7,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError, TooLargeError
+from tests.builders import COST
 from tests.planning.drawn import drawn
 from tests.reference import (
     PUBLIC,
@@ -20,7 +21,6 @@ from tests.reference import (
     subsets,
 )
 
-COST = qs.PrivacyCost(1.0)
 SCHEMA = qs.Schema.of(state=3, sex=2, age=4)
 
 

@@ -118,7 +118,7 @@ def parts(total, most=None):
         yield from ((first, *rest) for rest in parts(total - first, first))
 
 
-UNITS = [
+BOUNDS = [
     (qs.zCDP(1), None),
     (qs.zCDP(1, records_per_person=2), None),
     (qs.zCDP(1, records_per_person=7), None),
@@ -130,7 +130,7 @@ UNITS = [
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize(("budget", "most"), UNITS)
+@pytest.mark.parametrize(("budget", "most"), BOUNDS)
 @pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-7])
 def test_values_that_only_one_person_has_appear_with_probability_at_most_delta(noise, budget, most, delta):
     """Exactly, however the records of the person are distributed among values that nobody else has."""
@@ -318,7 +318,7 @@ def test_every_value_of_a_person_may_be_counted():
 
 
 @pytest.mark.parametrize("noise", ["rounded", "discrete"])
-@pytest.mark.parametrize(("budget", "most"), UNITS)
+@pytest.mark.parametrize(("budget", "most"), BOUNDS)
 def test_a_discovery_spends_its_budget_and_not_more(noise, budget, most):
     distribution = DISTRIBUTIONS[noise]
     unit = {"neighbours": budget.neighbours, "records_per_person": budget.records_per_person}

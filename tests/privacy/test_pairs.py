@@ -12,10 +12,9 @@ from querysmasher.privacy import pairs
 from querysmasher.privacy.factors import filter as filters_module
 from querysmasher.privacy.factors import tree as trees_module
 from querysmasher.privacy.pairs import Pairs, Products
+from tests.privacy.drawn_pairs import measurements
 from tests.privacy.factors.drawn_factors import coarse, filters, matrices, merged, mirrored, trees
 from tests.profiles import fewer
-
-entries = st.integers(-3, 3)
 
 
 def largest_written_out(sizes, measured, weights):
@@ -31,35 +30,6 @@ def largest_written_out(sizes, measured, weights):
         total += weight * product
     squares = np.diagonal(total)
     return float((squares[:, None] + squares[None, :] - 2 * total).max())
-
-
-@st.composite
-def products(draw, cells, even):
-    rows = draw(st.lists(st.lists(entries, min_size=cells, max_size=cells), min_size=1, max_size=3))
-    matrix = np.array(rows, dtype=float) - np.mean(rows, axis=1, keepdims=True)
-    if even:  # all columns have length one
-        matrix = np.concatenate([matrix, np.eye(cells)])
-        matrix /= np.linalg.norm(matrix, axis=0)
-    return Products.of(matrix)
-
-
-@st.composite
-def measurements(draw, even, joint):
-    """Sizes, what is measured on some attribute sets, and weights."""
-    sizes = draw(st.lists(st.integers(2, 3), min_size=1, max_size=4))
-    main = [draw(products(n, even)) for n in sizes]
-    sets = [s for k in range(1, len(sizes) + 1) for s in itertools.combinations(range(len(sizes)), k)]
-    measured = []
-    for chosen in draw(st.lists(st.sampled_from(sets), min_size=1, max_size=6, unique=True)):
-        if joint and len(chosen) > 1 and draw(st.booleans()):
-            measured.append(((chosen, draw(products(math.prod(sizes[a] for a in chosen), even))),))
-        else:
-            of = [
-                draw(products(sizes[a], even)) if joint and draw(st.booleans()) else main[a] for a in chosen
-            ]
-            measured.append(tuple(((a,), strategy) for a, strategy in zip(chosen, of, strict=True)))
-    weights = draw(st.lists(st.floats(0.01, 10), min_size=len(measured), max_size=len(measured)))
-    return sizes, measured, np.array(weights)
 
 
 @given(measurements(even=False, joint=True))

@@ -19,7 +19,7 @@ from querysmasher.privacy.pairs import Pairs, Products
 from querysmasher.privacy.unit import Unit
 from tests.planning.drawn import drawn
 from tests.privacy.brute_force import changes, largest, weighted_grams
-from tests.privacy.test_pairs import measurements
+from tests.privacy.drawn_pairs import measurements
 from tests.release.tables import TableCounter, random_counts, whole
 
 

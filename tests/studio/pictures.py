@@ -6,7 +6,7 @@ from pathlib import Path
 from querysmasher.spec import template
 from tests.report.browser import Browser, find_browser
 from tests.studio.conftest import Studio, make_folder
-from tests.studio.test_chromium import Page
+from tests.studio.page import Page
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PAGES = {"decide": "Decide", "choose": "Choose", "see": "See"}

@@ -1,73 +1,10 @@
 """The whole way in a real browser: describe, choose, move ε, meet a target, publish the example, verify."""
 
-import time
-import tomllib
-
 import pytest
 
 import querysmasher as qs
 from tests.studio.conftest import SPEC
-
-READY = "document.documentElement?.dataset.ready === 'yes'"
-SETTLED = "!document.querySelector('#figures[aria-busy]') && !document.querySelector('.htmx-request')"
-NUMBER = "Number(document.querySelector('#figures dd').textContent.replace(/[± ,]/g, ''))"
-
-
-class Page:
-    """The page of a Studio in the browser."""
-
-    def __init__(self, browser, studio, **options):
-        self.browser, self.studio = browser, studio
-        browser.events.clear()
-        browser.resize(options.get("width", 1200), options.get("height", 900))
-        browser.scheme("dark" if options.get("dark") else "light")
-        browser.send("Page.navigate", url=studio.address)
-        browser.until(f"location.pathname !== '/open' && {READY}")
-
-    @property
-    def spec(self):
-        return tomllib.loads(self.studio.spec)
-
-    def click(self, words, within="body"):
-        """Click on the link or button with these words."""
-        self.browser.run(
-            f"[...document.querySelectorAll('{within} a, {within} button')]"
-            f".find((e) => e.textContent.trim().startsWith({words!r}) && !e.disabled).click()"
-        )
-
-    def go(self, words, path):
-        self.click(words)
-        self.browser.until(f"location.pathname === '{path}' && {READY}")
-
-    def until(self, words):
-        self.browser.until(f"document.body.innerText.includes({words!r}) && {SETTLED}")
-
-    def settled(self):
-        self.browser.until(SETTLED)
-        return self.browser.run(NUMBER)
-
-    def states(self, condition):
-        """Wait until the file fulfils a condition."""
-        deadline = time.monotonic() + 60
-        while not condition(self.spec):
-            assert time.monotonic() < deadline, self.spec
-            time.sleep(0.05)
-        self.browser.until(f"{READY} && {SETTLED}")
-
-    def type(self, selector, text):
-        """Give a field a text by its keys, and submit its form by the return key."""
-        self.browser.run(
-            f"(() => {{ const it = document.querySelector({selector!r}); it.focus(); it.select(); }})()"
-        )
-        self.browser.send("Input.insertText", text=text)
-
-    def key(self, name, code, text=None):
-        about = {"key": name, "code": name, "windowsVirtualKeyCode": code} | ({"text": text} if text else {})
-        self.browser.send("Input.dispatchKeyEvent", type="keyDown", **about)
-        self.browser.send("Input.dispatchKeyEvent", type="keyUp", key=name, code=name)
-
-    def enter(self):
-        self.key("Enter", 13, "\r")
+from tests.studio.page import NUMBER, SETTLED, Page
 
 
 def test_the_whole_way(browser, opened):

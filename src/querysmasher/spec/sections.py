@@ -162,8 +162,8 @@ class PlanSection(Section):
     insufficient: str = choice(INSUFFICIENT, "refuse")
     purpose: str = choice(PURPOSES, "answers")
     records: int | None = Field(default=None, description="an integer of at least 1", ge=1)
-    exact: list[str | list[str]] = Field(
-        default=[], description='a list of names of attributes and lists of names, such as ["state"]'
+    exact: list[str | list[str]] | None = Field(
+        default=None, description='a list of names of attributes and lists of names, such as ["state"]'
     )
 
     @property

@@ -489,7 +489,7 @@ def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings)
 
 def _knowing(budget: Budget, section: PlanSection, schema: Schema, findings: Findings) -> Budget:
     """Return the budget for neighbours that agree on the exact counts of [plan]."""
-    sets = [(names,) if isinstance(names, str) else tuple(names) for names in section.exact]
+    sets = [(names,) if isinstance(names, str) else tuple(names) for names in section.exact or ()]
     with findings.at(("plan", "exact")):
         for names in sets:
             schema.positions(names)

@@ -105,7 +105,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | N
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
         return False  # few single queries, or dense ones
-    return rows == 0 or (size > limits().dense_values and is_few(rows, size, 1))
+    return rows == 0 or (size > limits().axis_values and is_few(rows, size, 1))
 
 
 def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
