@@ -361,7 +361,7 @@ def discover(
     >>> found.values
     ('ATL', 'LAX')
     >>> found.attribute(other="other")
-    Categorical('dest', ['ATL', 'LAX', 'other'], other='other')
+    Categorical('dest', ['ATL', 'LAX'], other='other')
     """
     if bins is not None:
         for name, value in (("at_most", at_most), ("delta", delta)):

@@ -79,7 +79,7 @@ def test_errors(run, planted, monkeypatch):
     assert "more records than max_records = 5,000" in ran.err
     assert not numbers(ran.err) & EXACT
 
-    def failing(plan, measured, counts):
+    def failing(plan, measured, counts, *_):
         raise ValueError(f"the counts are {counts.tolist()} of {TOTAL}")
 
     monkeypatch.setattr(measurement, "exact_answers", failing)

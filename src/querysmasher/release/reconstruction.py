@@ -24,7 +24,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from querysmasher.planning.tying import TiedEstimator
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 
 MEMORY_BYTES = 2**29
@@ -229,6 +231,45 @@ class Reconstruction:
         """Return answers that fit what is known beside the measurements, with an axis per family."""
         return answers
 
+    def table(self, group: Group) -> tuple[Group, Array]:
+        """Return a table from which a group follows, and the group as one of this table.
+
+        It is the marginal or, where that is too large, the answers to the rows of some families, which are
+        then asked as they are: rows are applied before the cells that they add up are written out.
+        """
+        attributes = self.plan.schema.positions(group.attributes)
+        cells = math.prod(self.plan.schema.sizes[a] for a in attributes)
+        if cells <= KEPT or not self.estimator.is_split:
+            return group, self.marginal(attributes, complete=False)
+        rows: dict[int, Array] = {}
+        families: list[Family] = []
+        for names, family in group.parts():
+            (first, *more) = self.plan.schema.positions(names)
+            if more or first in self.estimator.lines or family.rows >= self.plan.schema.sizes[first]:
+                families.append(family)
+            else:
+                rows[first] = family.matrix()
+                families.append(Identity((family.rows,)))
+        table = self.estimator.lifted(partial(self._answered, rows), attributes, rows=rows)
+        return Group(group.attributes, tuple(families)), table
+
+    def _answered(self, rows: Mapping[int, Array], attributes: tuple[int, ...]) -> Array | None:
+        """Return a residual with the answers to rows in place of the cells of some attributes."""
+        numbers, centres = self._numbers.get(attributes), self.estimator.centres
+        if not rows or numbers is None or self.public.on(attributes) is not None:
+            residual = self.residual(attributes)
+            for axis, a in enumerate(attributes):
+                if residual is not None and a in rows:
+                    residual = np.moveaxis(np.tensordot(residual, rows[a], (axis, 1)), -1, axis)
+            return residual
+        asked = {axis: (rows[a], centres[a].weights) for axis, a in enumerate(attributes) if a in rows}
+        residual = self._estimated(numbers, {axis: q - (q @ w)[:, None] for axis, (q, w) in asked.items()})
+        for axis, a in enumerate(attributes):
+            if axis not in asked:
+                weights = centres[a].weights.reshape(-1, *(1,) * (residual.ndim - 1 - axis))
+                residual = residual - residual.sum(axis=axis, keepdims=True) * weights
+        return residual
+
     def _is_whole_queries(self, measured: IntegerMeasured) -> bool:
         """Return whether a measurement is one of whole queries, which are not split."""
         return any(self.estimator.strategies[number].whole for _, number in measured.blocks)
@@ -266,8 +307,11 @@ class Reconstruction:
             return self.estimator.is_full(attributes)
         return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
-    def _estimated(self, numbers: tuple[int, ...]) -> Array:
-        """Return the cells that fit the answers of repeated measurements, with an axis per attribute."""
+    def _estimated(self, numbers: tuple[int, ...], rows: Mapping[int, Array] = MappingProxyType({})) -> Array:
+        """Return the cells that fit the answers of repeated measurements, with an axis per attribute.
+
+        An axis of `rows` has the answers to these rows in place of its cells.
+        """
         measured = self.plan.measured[numbers[0]]
         weighted = zip(weights(self.plan, numbers), numbers, strict=True)
         answers = np.asarray(sum(weight * self.store[number] for weight, number in weighted))
@@ -275,8 +319,15 @@ class Reconstruction:
         tensor = answers.reshape([math.prod(strategy.rows) for strategy in strategies])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for (axes, number), strategy in zip(measured.blocks, strategies, strict=True):
-            tensor = self.estimator.strategies[number].undone(strategy, tensor)
-            tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
+            undone, height = self.estimator.strategies[number].undone, tensor.shape[0]
+            if len(axes) == 1 and axes[0] in rows and height * math.prod(strategy.shape) <= KEPT:
+                tensor = np.tensordot(tensor, rows[axes[0]] @ undone(strategy, np.eye(height)).T, (0, 1))
+            else:
+                tensor = undone(strategy, tensor)
+                tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
+                for axis, a in enumerate(axes, start=tensor.ndim - len(axes)):
+                    if a in rows:
+                        tensor = np.moveaxis(np.tensordot(tensor, rows[a], (axis, 1)), -1, axis)
             labels += axes
         return tensor.transpose([labels.index(a) for a in range(len(labels))])
 
@@ -291,6 +342,10 @@ class TiedReconstruction(Reconstruction):
         super().__init__(plan, store, public, estimator)
         self._tying = estimator.tying
         self._inner = Reconstruction(plan, store, public, estimator.inner)
+
+    def table(self, group: Group) -> tuple[Group, Array]:
+        """Return the marginal of a group's attributes, and the group."""
+        return group, self.marginal(self._tying.schema.positions(group.attributes), complete=False)
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order; impossible cells are 0.
@@ -321,6 +376,10 @@ class ConstrainedReconstruction(Reconstruction):
         each = [summed(g, table) for g, table in zip(groups, tables, strict=True)]
         return np.concatenate([np.zeros(0), *each])
 
+    def table(self, group: Group) -> tuple[Group, Array]:
+        """Return a table from which a group follows, yet to be adjusted, and the group on it."""
+        return self._free.table(group)
+
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order; without `complete`, it is yet to be adjusted."""
         table = self._free.marginal(attributes, complete=complete)
@@ -333,17 +392,17 @@ class ConstrainedReconstruction(Reconstruction):
         return self._constrained.adjusted(group, answers, self._zeros)
 
 
-def answered(group: Group, table: Array, std: Array, known: Reconstruction) -> Array:
-    """Return the answers to a group from its marginal, with an axis per family.
+def answered(group: Group, of_table: Group, table: Array, std: Array, known: Reconstruction) -> Array:
+    """Return the answers to a group from a table, with an axis per family; `of_table` is the group on it.
 
     A query without error follows from what is public, or counts impossible cells only. Cells have rounding
     errors, and its answer has none: a query that counts every record equally often is that multiple of the
     number of records, and one of whole numbers, as nearly all are, is a whole number.
     """
-    answers, total = known.adjusted(group, summed(group, table)), known.public.on(())
+    answers, total = known.adjusted(group, summed(of_table, table)), known.public.on(())
     if std.all() or total is None:
         return np.where(std > 0, answers, 0.0)
-    records, near, often = float(total), np.rint(answers), summed(group, np.ones(table.shape)) / table.size
+    records, near, often = float(total), np.rint(answers), summed(of_table, np.ones(table.shape)) / table.size
     is_multiple = np.abs(answers - often * records) <= CLOSE * records * np.abs(often)
     is_whole = np.abs(answers - near) <= CLOSE * records
     return np.where(

@@ -144,7 +144,7 @@ class Release(Statistical, Explained):
                 f"Noise: {self.noise.description}",
                 *remarks(self.plan.budget),
             ]
-        return " ".join(filter(None, [*said, self.counted.words()]))
+        return " ".join(filter(None, [*said, self.counted.words(), self.provenance.discovered]))
 
     @property
     def person(self) -> str | None:
@@ -278,8 +278,8 @@ class Release(Statistical, Explained):
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
-        table = self.reconstruction.marginal(self.schema.positions(group.attributes), complete=False)
-        return answered(group, table, std, self.reconstruction), std
+        of_table, table = self.reconstruction.table(group)
+        return answered(group, of_table, table, std, self.reconstruction), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
@@ -459,7 +459,7 @@ class CoarseRelease(Statistical):
             table = self.release.reconstruction.marginal(attributes, complete=False)
             if axis in attributes:
                 table = class_sums(table, parts, attributes.index(axis))
-            return answered(group, table, std, self.release.reconstruction), std
+            return answered(group, group, table, std, self.release.reconstruction), std
 
         answers = Answers.of(coarsening.fine(given), answer_group)
         return Answers(given, answers.values, answers.std)
