@@ -40,10 +40,10 @@ class Scripted(Phases):
         counter = CountedOnce(SCHEMA, TableCounter(SCHEMA, counts), Request(WORKLOAD).counted)
         super().__init__(SCHEMA, budget, counter, noise_source("rounded", 5), 1000)
         self.quiet = Phases(SCHEMA, budget, counter, Telltale(0), 1000)
-        self.script, self.noisy, self.exact = script, [], []
+        self.script, self.noisy, self.noted = script, [], []
 
     def _noted(self, asked, exact, noisy):
-        self.exact.append((asked, exact))
+        self.noted.append((asked, exact))
         self.noisy.append(noisy if self.script is None else self.script[len(self.noisy)])
         return self.noisy[-1]
 
@@ -86,13 +86,13 @@ def test_no_neighbour_costs_more_than_the_budget(unit, cost, course):
     counts = np.random.default_rng(2).integers(0, 9, SCHEMA.sizes)
     first = Scripted(budget, counts)
     course(budget, first)
-    assert len(first.exact) >= 2  # measurements and distances
+    assert len(first.noted) >= 2  # measurements and distances
     most = Fraction(0)
     for other in itertools.islice(neighbours(counts, budget.unit), 8):
         second = Scripted(budget, other, first.noisy)
         course(budget, second)
         total = Fraction(0)
-        for (asked, one), (again, two) in zip(first.exact, second.exact, strict=True):
+        for (asked, one), (again, two) in zip(first.noted, second.noted, strict=True):
             assert asked == again, "a phase depends on more than noisy results"
             for (_, variance), a, b in zip(asked, one, two, strict=True):
                 changes = np.subtract(a, b).ravel().tolist()  # plain integers, whose squares are exact

@@ -98,7 +98,7 @@ class Evidence:
 
 def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
     """Return a function that computes the noisy residuals of a release."""
-    schema, estimator, reconstruction = release.schema, release.estimator, release.reconstruction
+    schema, (estimator, reconstruction) = release.schema, release.unfitted
     sizes = schema.sizes
     outside: set[AttributeSet] = set()
 

@@ -228,11 +228,19 @@ class Release(Statistical, Explained):
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        made = Reconstruction(self.plan, self.store, self.public, self._inner)
-        if self.tying is not None:
-            tied = TiedEstimator(self._inner, self.tying)
-            made = TiedReconstruction(self.plan, self.store, self.public, tied)
+        _, made = self.unfitted
         return made if self._constrained is None else ConstrainedReconstruction(made, self._constrained)
+
+    @cached_property
+    def unfitted(self) -> tuple[Estimator, Reconstruction]:
+        """What estimates start from: the estimator and reconstruction of what was measured, and of that only.
+
+        They do not know impossible combinations that the plan did not use. Estimates use these themselves.
+        """
+        if self.tying is None:
+            return self._free, Reconstruction(self.plan, self.store, self.public, self._inner)
+        tied = TiedEstimator(self._inner, self.tying)
+        return self._free, TiedReconstruction(self.plan, self.store, self.public, tied)
 
     @cached_property
     def public(self) -> PublicCounts:

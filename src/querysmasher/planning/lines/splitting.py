@@ -98,7 +98,9 @@ def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | N
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
     apart = [
-        family for family in families if not (is_implicit(family) or family.is_even or is_smooth(family))
+        family
+        for family in families
+        if not (is_implicit(family) or family.is_even or (size > limits().dense_values and is_smooth(family)))
     ]
     rows = sum(family.rows for family in apart)
     if any(family.structure is Structure.TREE for family in families):
