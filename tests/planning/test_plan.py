@@ -344,7 +344,7 @@ def test_predicates_that_every_record_meets_ask_for_their_number(predicate, cent
     plan = qs.plan(total, COST, centering=centering)
     assert [m.attributes for m in plan.measured] == [()]
     assert plan.variances(total) == pytest.approx(1.0)
-    with refuses(PlanError, ValueError, "only for the number of records"):
+    with refuses(PlanError, ValueError, "the number of records, and exact counts"):
         qs.plan(total, qs.PrivacyCost(1.0, neighbours="replace_one"), centering=centering)
 
 

@@ -153,5 +153,6 @@ def _distinctions(family: Family) -> tuple[bool, bool]:
 
 def nothing_to_measure(which: str = "all its queries", *, public: bool = False) -> PlanError:
     """Return an error that says that queries are zero, or ask only for what is public."""
-    why = "follow from counts that these neighbours make public" if public else "are zero"
+    why = "follow from what these neighbours make public (the number of records, and exact counts)"
+    why = why if public else "are zero"
     return PlanError(f"workload: {which} {why}, so there is nothing to measure")

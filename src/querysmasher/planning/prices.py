@@ -95,10 +95,12 @@ class _Shared(Iterate):
 
 def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
     """Return the prices at the best noise, if one record is replaced."""
-    known = [np.full(len(r), 2.0), pairs.largest(r)[1]]
-    weights = np.array([0.5, 0.5])
+    known, weights = [pairs.largest(r)[1]], np.ones(1)
     while True:
-        changes = np.array(known)
+        changes, start = np.array(known), weights
+        kept = changes.max(axis=0) <= CLOSE
+        if kept.any():  # by all pairs that are known yet: they get a price, too, until one changes them
+            changes, start = np.vstack([changes, np.where(kept, 2.0, 0.0)]), np.append(weights, weights.max())
 
         def at(mu: Array, changes: Array = changes) -> _Shared:
             prices = mu @ changes
@@ -108,10 +110,12 @@ def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
         def curvature(shared: _Shared, _: bool, changes: Array = changes) -> Array:
             return np.asarray(0.5 * (changes * (r * shared.prices**-1.5)) @ changes.T)
 
-        best = at(newton(at, curvature, weights, CLOSE))
+        best = at(newton(at, curvature, start, CLOSE))
         largest, worst = pairs.largest(r / np.sqrt(best.prices))
         near = largest <= float(best.leverages.max()) * (1 + CLOSE)
-        if near or np.abs(changes - worst).max(axis=1).min() <= CLOSE:  # bounds may exceed what pairs cost
+        if (
+            near or np.abs(np.array(known) - worst).max(axis=1).min() <= CLOSE
+        ):  # bounds may exceed what pairs cost
             return best.prices
         known.append(worst)
-        weights = np.append(best.weights, 0.1)
+        weights = np.append(best.weights[: len(weights)], 0.1)

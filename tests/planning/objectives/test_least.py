@@ -314,7 +314,7 @@ NOTHING = qs.linear(SCHEMA, ("sex",), [[0, 0]]).within(5)
         (
             qs.marginals(SCHEMA, 0).within(5) + DETAILS,
             {"neighbours": "replace_one"},
-            "all its queries with targets follow from counts that these neighbours make public",
+            "all its queries with targets follow from what these neighbours make public",
         ),
         (HEADLINES.within(1e20), {}, "use a larger budget or smaller targets"),
         (HEADLINES.within(1e-4), {}, "would cost .* no privacy is left"),
