@@ -113,9 +113,7 @@ def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
         best = at(newton(at, curvature, start, CLOSE))
         largest, worst = pairs.largest(r / np.sqrt(best.prices))
         near = largest <= float(best.leverages.max()) * (1 + CLOSE)  # else bounds may exceed what pairs cost
-        if (
-            near or np.abs(np.array(known) - worst).max(axis=1).min() <= CLOSE
-        ):
+        if near or np.abs(np.array(known) - worst).max(axis=1).min() <= CLOSE:
             return best.prices
         known.append(worst)
         weights = np.append(best.weights[: len(weights)], 0.1)
