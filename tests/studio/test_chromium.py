@@ -30,10 +30,16 @@ def test_the_whole_way(browser, opened):
     page.enter()
     browser.until(f"document.querySelector('#chip-age-region')?.ariaPressed === 'false' && {SETTLED}")
     assert browser.run("document.activeElement.id") == "chip-age-region", "the focus stays"
-    page.type("#predicate", "region == 'X'")
-    browser.until("document.querySelector('#predicate-said')?.textContent.includes('no value')")
-    page.type("#predicate", "region == 'S' and age < 3")
-    browser.until("document.querySelector('#predicate-said')?.textContent.includes('Valid')")
+    page.type_until(
+        "#predicate",
+        "region == 'X'",
+        "document.querySelector('#predicate-said')?.textContent.includes('no value')",
+    )
+    page.type_until(
+        "#predicate",
+        "region == 'S' and age < 3",
+        "document.querySelector('#predicate-said')?.textContent.includes('Valid')",
+    )
     page.enter()
     browser.until("[...document.querySelectorAll('code')].some((e) => e.textContent.includes('age < 3'))")
     # decide: move ε by keys, meet a target
