@@ -56,17 +56,6 @@ class Page:
         )
         self.browser.send("Input.insertText", text=text)
 
-    def type_until(self, selector, text, condition):
-        """Type, and again if a page that was just replaced has not listened, until a condition holds."""
-        for _ in range(20):
-            self.type(selector, text)
-            deadline = time.monotonic() + 3
-            while time.monotonic() < deadline:
-                if self.browser.run(condition):
-                    return
-                time.sleep(0.1)
-        self.browser.until(condition)
-
     def key(self, name, code, text=None):
         about = {"key": name, "code": name, "windowsVirtualKeyCode": code} | ({"text": text} if text else {})
         self.browser.send("Input.dispatchKeyEvent", type="keyDown", **about)
