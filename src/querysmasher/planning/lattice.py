@@ -86,15 +86,18 @@ def _whole_multiple(sizes: Array) -> float | None:
     if np.array_equal(sizes, np.rint(sizes)):
         return 1.0 if sizes.max(initial=0.0) <= LARGEST else None
     sizes = np.unique(sizes)
-    tried = np.arange(1, MOST_DENOMINATOR + 1)
     for unit in (1.0, float(sizes[0])):
-        left = tried
-        for size in sizes / unit:
-            products = left * size
-            left = left[np.abs(products - np.round(products)) <= ROUNDING * products]
-        if left.size and left[0] * sizes[-1] / unit <= LARGEST:
+        ratios = sizes / unit
+        left = np.arange(1, MOST_DENOMINATOR + 1)
+        while left.size and len(wrong := np.flatnonzero(~_are_whole(left[0] * ratios))):
+            left = left[_are_whole(left * ratios[wrong[0]])]
+        if left.size and left[0] * ratios[-1] <= LARGEST:
             return float(left[0] / unit)
     return None
+
+
+def _are_whole(products: Array) -> NDArray[np.bool_]:
+    return np.abs(products - np.rint(products)) <= ROUNDING * products
 
 
 def independent(rows: Integers) -> Integers:
