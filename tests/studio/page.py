@@ -35,7 +35,7 @@ class Page:
         self.browser.until(f"location.pathname === '{path}' && {READY}")
 
     def until(self, words):
-        self.browser.until(f"document.body.innerText.includes({words!r}) && {SETTLED}")
+        self.browser.until(f"document.body?.innerText.includes({words!r}) && {SETTLED}")
 
     def settled(self):
         self.browser.until(SETTLED)

@@ -1,4 +1,4 @@
-// What htmx and forms cannot do alone: say that the server is gone, and move between chips by arrow keys.
+// What htmx and forms cannot do alone: say that the server is gone, and keep what is typed meanwhile.
 "use strict";
 const warn = (text) => {
   const said = document.getElementById("said");
@@ -10,5 +10,22 @@ document.addEventListener("htmx:sendError", () => {
 });
 document.addEventListener("htmx:responseError", (event) => {
   warn(`Studio could not do this (${event.detail.xhr.status}). What you changed before is saved; load the page again.`);
+});
+// What a person types while an answer is on its way stays, unless the answer changes that very field.
+let typed = [];
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const sent = event.detail.requestConfig.formData;
+  typed = [...document.querySelectorAll("main :is(input:not([type]), input[type=search], textarea)")]
+    .map((it) => ({ it, before: it.defaultValue, sent: sent.has(it.name) ? sent.get(it.name) : it.defaultValue }))
+    .filter(({ it, sent }) => it.value !== sent);
+});
+document.addEventListener("htmx:afterSettle", () => {
+  for (const { it, before, sent } of typed.splice(0)) {
+    const now = it.id && document.getElementById(it.id);
+    if (now && now !== it && [before, sent].includes(now.defaultValue)) {
+      now.value = it.value;
+      now.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  }
 });
 document.addEventListener("DOMContentLoaded", () => { document.documentElement.dataset.ready = "yes"; });
