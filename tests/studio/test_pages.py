@@ -235,4 +235,4 @@ def test_it_stays_small(opened):
                     mapped[number][name] = mapped[number].get(name, 0) + rss - int(line.split()[1])
     files = {name for own in mapped.values() for name in own}
     shared = sum(max(own.get(name, 0) for own in mapped.values()) for name in files)
-    assert (anonymous + shared) / 1024 < 200, "MiB"
+    assert (anonymous + shared) / 1024 < 150, "MiB"
