@@ -149,10 +149,12 @@ def test_all_paths_are_looked_at():
     budget = {ledger = "/f"}
     data = {database = "/g", table = "t"}
     output = {folder = "/h"}
+    measure = {public = ["/k", "in.csv", "/l"]}
+    measure2 = {public = "/m"}
     [[workload2]]
-    ledger = {path = "/i"}
+    ledger = {path = "/i", label = "/no path"}
     families = {z = {ranges = "/j"}}
     """
     found = {problem.split("'")[1] for _, problem in strays(text, Path("/nowhere"))}
-    assert found == {f"/{letter}" for letter in "abcdefghij"}
+    assert found == {f"/{letter}" for letter in "abcdefghijklm"}
     assert list(strays(SPEC, Path("/nowhere"))) == []

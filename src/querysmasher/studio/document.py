@@ -18,8 +18,8 @@ Location = tuple[str | int, ...]
 LONG = 90
 """Maximum number of characters of a list on one line."""
 
-PATHS = {"codebook", "path", "database", "folder", "file", "hierarchy", "rows", "ranges", "ledger"}
-"""Keys whose strings are paths, wherever they stand."""
+PATHS = {"codebook", "path", "database", "folder", "file", "hierarchy", "rows", "ranges", "ledger", "public"}
+"""Keys whose strings are paths, wherever they stand, also in lists."""
 
 BEGINS, ENDS = "#begins-here-8c1f", "#ends-here-8c1f"
 """Comments that mark a table while it is cut out of a text."""
@@ -175,17 +175,12 @@ def strays(text: str, folder: Path) -> Iterator[tuple[Location, str]]:
 
 
 def _paths(data: Any, location: Location) -> Iterator[tuple[Location, str]]:
-    entries: Any = ()
-    if isinstance(data, dict):
-        entries = data.items()
-    elif isinstance(data, list):
-        entries = enumerate(data)
-    for key, value in entries:
-        here = (*location, key)
-        if isinstance(value, str) and key in PATHS:
-            yield here, value
-        elif isinstance(value, dict | list):
-            yield from _paths(value, here)
+    if isinstance(data, str):
+        if next(key for key in reversed(location) if isinstance(key, str)) in PATHS:
+            yield location, data
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _paths(value, (*location, key))
 
 
 def written(location: Location) -> str:
