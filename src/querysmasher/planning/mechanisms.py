@@ -31,6 +31,7 @@ from querysmasher.errors import PlanError, as_given, as_ratio, not_one_of
 from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.drawing import raised
 from querysmasher.planning.grading import are_far_apart
 from querysmasher.planning.lattice import RANK, common_lattice, integer_rows
 from querysmasher.planning.limits import limits
@@ -180,9 +181,21 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             ]
         used = {blocks: [n for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
         reached = {blocks: math.prod(solutions[n].reached for n in each) for blocks, each in used.items()}
-        unequal = 1.0 if alone or not options.replaced else _unequal(sets, options.agreed)
-        bound = {blocks: unequal * math.prod(bounds[n] for n in each) for blocks, each in used.items()}
-        choices = [(blocks, scale * reached[blocks], scale * bound[blocks]) for blocks, scale in scaled]
+        bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
+        least = [scale * bound[blocks] for blocks, scale in scaled]
+        if options.replaced:
+            own = [n for n, block in enumerate(numbers) if block in alone]
+            independent = {
+                s.attributes[axis]
+                for s, (blocks, _) in zip(sets, scaled, strict=True)
+                for axes, n in blocks
+                if n in own
+                for axis in axes
+            }
+            least = raised(least, sets, options.agreed, independent)
+        choices = [
+            (blocks, scale * reached[blocks], low) for (blocks, scale), low in zip(scaled, least, strict=True)
+        ]
         return solutions, choices
 
     return choose
@@ -209,23 +222,6 @@ def _alone(
         own = own and block.cells <= limits().paired_cells and not is_circulant(block)
         (alone if own else others).update(some)
     return alone - others
-
-
-def _unequal(sets: Sequence[Subworkload], agreed: frozenset[int]) -> float:
-    """Return the factor by which bounds on root losses rise if both cells of a pair are never equal.
-
-    They are drawn independently with the weights of the centres, but agree on what is public, until they
-    differ: pairs of equal cells, which change nothing, have no weight then.
-    """
-    if any(s.strategies for s in sets):
-        return 1.0
-    equal: dict[int, float] = {}
-    for s in sets:
-        for piece in s.terms[0].pieces:
-            for axis, centre in zip(piece.axes, piece.part.centres, strict=True):
-                weights = np.maximum(centre.weights, 0.0)
-                equal[s.attributes[axis]] = float(np.square(weights / weights.sum()).sum())
-    return 1 / math.sqrt(1 - math.prod(value for a, value in equal.items() if a not in agreed))
 
 
 def _tied(blocks: Iterable[Block]) -> set[Block]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def priced(
     if not (np.all(np.isfinite(r)) and np.all(r > 0)):
         raise PlanError("allocation: expected positive losses; a zero would leave no noise")
     if budget.unit.total_is_public:
-        prices = _prices_of_pairs(_pairs(measured, strategies, schema, budget, r), r)
+        prices = prices_of_pairs(_pairs(measured, strategies, schema, budget, r), r)
     else:
         prices = np.ones(len(r))
     prices = budget.unit.records_per_person**2 * prices
@@ -93,9 +94,19 @@ class _Shared(Iterate):
     prices: Array
 
 
-def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
-    """Return the prices at the best noise, if one record is replaced."""
-    known, weights = [pairs.largest(r)[1]], np.ones(1)
+class Costs(Protocol):
+    """What pairs of cells cost, or draws of pairs."""
+
+    def largest(self, weights: Array) -> tuple[float, Array]:
+        """Return the largest sum of weights × costs, or a bound on it, and the costs that attain it."""
+
+
+def prices_of_pairs(pairs: Costs, r: Array, first: Array | None = None, close: float = CLOSE) -> Array:
+    """Return the prices at the best noise, if one record is replaced.
+
+    They are means of what pairs cost, if `first`, the costs of a pair to begin with, has no zeros.
+    """
+    known, weights = [pairs.largest(r)[1] if first is None else first], np.ones(1)
     while True:
         changes, start = np.array(known), weights
         kept = changes.max(axis=0) <= CLOSE
@@ -110,9 +121,9 @@ def _prices_of_pairs(pairs: Pairs, r: Array) -> Array:
         def curvature(shared: _Shared, _: bool, changes: Array = changes) -> Array:
             return np.asarray(0.5 * (changes * (r * shared.prices**-1.5)) @ changes.T)
 
-        best = at(newton(at, curvature, start, CLOSE))
+        best = at(newton(at, curvature, start, close))
         largest, worst = pairs.largest(r / np.sqrt(best.prices))
-        near = largest <= float(best.leverages.max()) * (1 + CLOSE)  # else bounds may exceed what pairs cost
+        near = largest <= float(best.leverages.max()) * (1 + close)  # else bounds may exceed what pairs cost
         if near or np.abs(np.array(known) - worst).max(axis=1).min() <= CLOSE:
             return best.prices
         known.append(worst)
