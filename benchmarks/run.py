@@ -46,6 +46,7 @@ SECTIONS = {
     "spark": ["spark.spark"],
     "values": ["values.values"],
     "start_up": ["start_up.start_up"],
+    "studio": ["studio.studio"],
 }
 """The sections of the page, in order, each with the functions that make its tables."""
 

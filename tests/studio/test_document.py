@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from querysmasher.spec import template
-from querysmasher.studio.document import Document, location_of, strays, written
+from querysmasher.studio.document import Document, location_of, paths, strays, written
 from tests.studio.conftest import SPEC
 
 TEXTS = [SPEC, template()]
@@ -155,6 +155,6 @@ def test_all_paths_are_looked_at():
     ledger = {path = "/i", label = "/no path"}
     families = {z = {ranges = "/j"}}
     """
-    found = {problem.split("'")[1] for _, problem in strays(text, Path("/nowhere"))}
+    found = {problem.split("'")[1] for _, problem in strays(paths(text), Path("/nowhere"))}
     assert found == {f"/{letter}" for letter in "abcdefghijklm"}
-    assert list(strays(SPEC, Path("/nowhere"))) == []
+    assert list(strays(paths(SPEC), Path("/nowhere"))) == []

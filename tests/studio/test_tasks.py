@@ -1,42 +1,72 @@
 """What Studio computes beside the command: a plan at another budget is what planning again returns."""
 
+from pathlib import Path
+
 import pytest
 
-import querysmasher as qs
-from querysmasher.privacy.budget import ApproxDP
+from querysmasher.cli.specs import Expectations
+from querysmasher.spec import read_spec
 from querysmasher.studio.tasks import at_budget, perform
 from tests.spec.files import SMALL
 
-SCHEMA = qs.Schema.of(a=6, b=4, c=3)
 WORKLOADS = {
-    "tables": qs.marginals(SCHEMA, [1, 2]),
-    "prefixes": qs.all_kway(SCHEMA, [1, 2], "prefix") + 5 * qs.where(SCHEMA, "a < 3 and b == 1"),
-    "whole": qs.where(SCHEMA, "a < 3") + qs.where(SCHEMA, "a >= 2 and c == 1"),
+    "tables": '{kind = "marginals", k = [1, 2]}',
+    "prefixes": '{kind = "all_kway", k = [1, 2], family = "prefix"}, '
+    '{kind = "where", predicate = "a < 3 and b == 1", weight = 5}',
+    "whole": '{kind = "where", predicate = ["a < 3", "a >= 2 and c == 1"]}',
+    "many": '{kind = "linear", attributes = ["a"], rows = [[1, 0, 2, 0, 0, 0], [0, 1, 1, 1, 1, 1]]}, '
+    '{kind = "all_kway", k = 3}',
 }
+UNITS = ["", ', neighbours = "replace_one"', ", records_per_person = 3"]
 
 
-@pytest.mark.parametrize("unit", [{}, {"neighbours": "replace_one"}, {"records_per_person": 3}])
+def expectations(workload, budget, more=""):
+    spec = spec_of(workload, budget, more)
+    return Expectations(spec.plan(), spec)
+
+
+def spec_of(workload, budget, more=""):
+    sizes = {"a": 6, "b": 4, "c": 3}
+    schema = ", ".join(
+        f'{{name = "{name}", kind = "ordinal", range = [0, {k - 1}]}}' for name, k in sizes.items()
+    )
+    text = f"schema = [{schema}]\nworkload = [{workload}]\nbudget = {{{budget}}}\n{more}"
+    return read_spec(Path("release.toml"), text)
+
+
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_plan_at_another_budget(name, unit):
-    workload = WORKLOADS[name]
-    first, second = qs.zCDP(0.5, **unit), ApproxDP(2.0, 1e-6, **unit)
-    scaled = at_budget(qs.plan(workload, first), second)
-    anew = qs.plan(workload, second)
-    assert scaled.rmse == pytest.approx(anew.rmse, rel=1e-9)
-    assert scaled.worst_std == pytest.approx(anew.worst_std, rel=1e-9)
-    assert scaled.privacy_cost == pytest.approx(anew.privacy_cost, rel=1e-9)
-    assert scaled.gap == pytest.approx(anew.gap, abs=1e-9)
-    assert scaled.variances(workload) == pytest.approx(anew.variances(workload), rel=1e-9)
-    assert scaled.budget == second
+    first = expectations(WORKLOADS[name], f"rho = 0.5{unit}", 'measure = {noise = "discrete"}')
+    assert first.rows(every=True)
+    anew = expectations(
+        WORKLOADS[name], f"epsilon = 2.0, delta = 1e-6{unit}", 'measure = {noise = "discrete"}'
+    )
+    scaled = at_budget(first, anew.spec)
+    plan, other = scaled.plan, anew.plan
+    assert plan.rmse == pytest.approx(other.rmse, rel=1e-9)
+    assert plan.worst_std == pytest.approx(other.worst_std, rel=1e-9)
+    assert plan.privacy_cost == pytest.approx(other.privacy_cost, rel=1e-9)
+    assert plan.gap == pytest.approx(other.gap, abs=1e-9)
+    assert plan.variances(plan.workload) == pytest.approx(other.variances(other.workload), rel=1e-9)
+    assert plan.budget == other.budget
+    assert scaled.facts() == anew.facts()
+    assert [row.cells() for row in scaled.rows(every=True)] == [row.cells() for row in anew.rows(every=True)]
 
 
-def test_what_does_not_scale_is_planned_again():
-    plan = qs.plan(WORKLOADS["tables"].within(100), qs.zCDP(0.5))
-    assert at_budget(plan, qs.zCDP(1.0)) is None
-    plan = qs.plan(WORKLOADS["tables"], qs.zCDP(0.5), objective="worst")
-    assert at_budget(plan, qs.zCDP(1.0)) is None
-    plan = qs.plan(WORKLOADS["tables"], qs.zCDP(0.5))
-    assert at_budget(plan, qs.zCDP(1.0, neighbours="replace_one")) is None
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("rho = 0.5", 'plan = {objective = "worst"}'), ("rho = 1", 'plan = {objective = "worst"}')),
+        (("rho = 0.5",), ('rho = 1, neighbours = "replace_one"',)),
+        (("rho = 0.5",), ("rho = 1", "plan = {tolerance = 0.01}")),
+    ],
+)
+def test_what_does_not_scale_is_planned_again(before, after):
+    table = WORKLOADS["tables"]
+    assert at_budget(expectations(table, *before), spec_of(table, *after)) is None
+    aimed = table.replace("}", ", target = 100}")
+    assert at_budget(expectations(aimed, "rho = 0.5"), spec_of(aimed, "rho = 1")) is None
 
 
 def test_a_moved_budget_is_not_planned_again(monkeypatch):

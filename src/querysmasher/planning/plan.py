@@ -190,7 +190,8 @@ class Plan(Explained):
         """The largest standard error of every group, and a query that has it; None if there are too many."""
         if self.tying is not None:
             pairs = zip(self.workload, self.inner.extremes or (), strict=False)
-            made = tuple(replace(e, group=g, rows=self.tying.group(g).rows(e.rows)) for g, e in pairs)
+            rows = ((g, e, self.tying.group(g).rows(e.rows)) for g, e in pairs)
+            made = tuple(replace(e, group=g, rows=own, rms=None) for g, e, own in rows)
             return made or None
         families = [family for group in self.workload for family in group.families]
         if any(is_line(solution.strategy) for solution in self.solutions):

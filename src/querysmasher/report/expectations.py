@@ -123,8 +123,8 @@ def expect(
     quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
     extremes = largest_errors(plan) if as_planned else None
     for index, group in enumerate(workload):
-        rmse = None
-        if quick[index]:
+        rmse = None if extremes is None or not quick[index] else extremes[index].rms
+        if rmse is None and quick[index]:
             with suppress(TooLargeError):
                 rmse = math.sqrt(estimator.total(group) / group.rows)
         attributes = tuple(sorted(group.attributes, key=workload.schema.position))
@@ -235,6 +235,8 @@ def largest_counts(plan: Plan) -> bool:
 
 def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
+    if "extremes" in vars(plan):  # they are known
+        return plan.extremes
     groups = plan.workload.groups
     sizes = (f.rows * f.cells for g in groups for f in g.families if f.structure is not Structure.TREE)
     return plan.extremes if len(groups) <= MOST_GROUPS and max(sizes, default=0) <= MOST_ENTRIES else None

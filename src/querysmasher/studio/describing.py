@@ -56,7 +56,7 @@ async def described(
     request: Request, session: Session, problems: Problems | None = None, **more: Any
 ) -> Response:
     """Return the page of attributes."""
-    document, known = Document(session.text or ""), session.known or {"attributes": []}
+    document, known = session.document, session.known or {"attributes": []}
     data = document.get(("data", "path"))
     unknown: list[str] = []
     if "columns" in request.query_params and data and confined(session.folder, data):
@@ -225,7 +225,7 @@ async def chosen(
     request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
 ) -> Response:
     """Return the page of choices."""
-    document, known = Document(session.text or ""), session.known or {"entries": [], "attributes": []}
+    document, known = session.document, session.known or {"entries": [], "attributes": []}
     names, found = attributes(known), where_is(known)
     search = request.query_params.get("search", "")
     some = matching(names, search)

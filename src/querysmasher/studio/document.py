@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +167,14 @@ def _item(value: Any) -> Any:
     return tomlkit.item(value)
 
 
-def strays(text: str, folder: Path) -> Iterator[tuple[Location, str]]:
-    """Return the keys of a spec whose paths lead out of its folder, each with an error message."""
-    for location, name in _paths(tomllib.loads(text), ()):
+def paths(text: str) -> list[tuple[Location, str]]:
+    """Return the keys of a spec that state paths, and these."""
+    return list(_paths(tomllib.loads(text), ()))
+
+
+def strays(named: Iterable[tuple[Location, str]], folder: Path) -> Iterator[tuple[Location, str]]:
+    """Return the keys whose paths lead out of the folder of their spec, each with an error message."""
+    for location, name in named:
         if confined(folder, name) is None:
             yield location, f"expected a path in the folder of the spec, got {name!r}; Studio opens no other"
 

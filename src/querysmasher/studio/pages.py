@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from querysmasher.studio.document import Document, Location, location_of
-from querysmasher.studio.session import Problems, Session
+from querysmasher.studio.session import PATIENCE, SOON, Problems, Session
 
 STEPS = {
     "/describe": "Describe",
@@ -83,8 +83,8 @@ async def shown(
     **more: Any,
 ) -> Response:
     """Return a page; with problems, the form that has them keeps what was given."""
-    figures = await session.soon() if session.known else None
-    document = Document(session.text) if session.text and session.known else None
+    figures = await session.soon(more.pop("patience", SOON)) if session.known else None
+    document = session.document if session.text and session.known else None
     defined = "least" if document is None else definition(document)
     amount = None if document is None else document.get(("budget", defined))
     context = {
@@ -204,8 +204,14 @@ async def text(request: Request, session: Session) -> Response:
 
 @handler
 async def figures(request: Request, session: Session) -> Response:
-    """Return the panel of figures, which asks again until they are known."""
-    return await shown(request, session, "figures")
+    """Return the panel of figures, once they are known if it can wait."""
+    return await shown(request, session, "figures", patience=PATIENCE if request.query_params else SOON)
+
+
+@handler
+async def progress(request: Request, session: Session) -> Response:  # noqa: ARG001
+    """Say how far planning is."""
+    return PlainTextResponse(session.said or "Planning")
 
 
 # --- changes ---
@@ -335,6 +341,7 @@ ROUTES = [
     get("/decide", page("decide")),
     get("/text", text),
     get("/figures", figures),
+    get("/progress", progress),
     post("/set", change("", "decide", set_keys)),
     post("/slide", change("the budget", "decide", slide)),
     post("/definition", redefine),

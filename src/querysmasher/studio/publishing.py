@@ -97,7 +97,7 @@ def runs(request: Request) -> dict[str, Run]:
 
 def output(session: Session) -> Path | None:
     """Return the release folder, or None if it is not in the folder of the spec."""
-    return confined(session.folder, Document(session.text or "").get(("output", "folder")) or "out")
+    return confined(session.folder, session.document.get(("output", "folder")) or "out")
 
 
 def drafts(folder: Path) -> list[Path]:
@@ -175,7 +175,7 @@ async def ask(request: Request, session: Session) -> Response:
         token = request.app.state.token = secrets.token_urlsafe(16)
         request.app.state.asked = session.digest
     facts = _spending(figures["facts"]) if figures and "facts" in figures else []
-    document = Document(session.text or "")
+    document = session.document
     return await shown(
         request,
         session,
@@ -225,7 +225,7 @@ async def review(request: Request, session: Session) -> Response:
     name = str(folder.relative_to(session.folder))
     if request.url.path == "/report":
         return await _start(request, session, "Page", "report", name, "--force")
-    ledger = Document(session.text or "").get(("budget", "ledger"))
+    ledger = session.document.get(("budget", "ledger"))
     path = ledger.get("path") if isinstance(ledger, dict) else ledger
     return await _start(request, session, "Verify", "verify", name, *(["--ledger", path] if path else []))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from starlette.requests import Request
@@ -49,25 +50,23 @@ def bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def curve(points: Sequence[Sequence[float]], epsilon: float) -> dict[str, Any]:
     """Return a curve of errors against ε on logarithmic axes, and the place of the plan."""
-    xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
-    span = (min(xs), max(xs)), (min(ys), max(ys))
+    logs = [(math.log(at), math.log(error)) for at, error in points]
+    (left, high), (right, low) = logs[0], logs[-1]
 
     def place(x: float, y: float) -> tuple[float, float]:
-        (left, right), (low, high) = span
-        across = (x - left) / (right - left or 1)
-        return round(WIDTH * across, 1), round(HEIGHT * (1 - (y - low) / (high - low or 1)), 1)
+        return round(WIDTH * (x - left) / (right - left), 1), round(HEIGHT * (high - y) / (high - low), 1)
 
-    here = min(range(len(xs)), key=lambda i: abs(xs[i] - math.log(epsilon)))
-    wanted = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    ticks = [tick for tick in wanted if span[0][0] - 1e-9 <= math.log(tick) <= span[0][1] + 1e-9]
-    near = [min(points, key=lambda p, t=tick: abs(math.log(p[0] / t))) for tick in ticks]  # type: ignore[misc]
+    here = min(max(math.log(epsilon), left), right)
+    before, after = next(pair for pair in pairwise(logs) if here <= pair[1][0])
+    between = before[1] + (after[1] - before[1]) * (here - before[0]) / (after[0] - before[0])
+    shown = [(at, error) for at, error in points if f"{at:e}"[:3] in ("1.0", "2.0", "5.0")]
     return {
         "width": WIDTH,
         "height": HEIGHT,
-        "line": " ".join("{},{}".format(*place(x, y)) for x, y in zip(xs, ys, strict=True)),
-        "here": place(xs[here], ys[here]),
-        "ticks": [{"x": place(math.log(tick), ys[0])[0], "said": f"{tick:g}"} for tick in ticks],
-        "table": [(f"{tick:g}", f"{point[1]:.3g}") for tick, point in zip(ticks, near, strict=True)],
+        "line": " ".join("{},{}".format(*place(x, y)) for x, y in logs),
+        "here": place(here, between),
+        "ticks": [{"x": place(math.log(at), 0.0)[0], "said": f"{at:g}"} for at, _ in shown],
+        "table": [(f"{at:g}", f"{error:.3g}") for at, error in shown],
     }
 
 

@@ -7,10 +7,11 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from querysmasher.studio.document import Document, strays, written
+from querysmasher.studio.document import Document, paths, strays, written
 from querysmasher.studio.security import confined
 from querysmasher.studio.worker import Worker
 
@@ -19,6 +20,9 @@ Problems = dict[str, str]
 
 SOON = 0.25
 """Seconds to wait for a plan before an answer goes out without it."""
+
+PATIENCE = 15.0
+"""Seconds that a panel of figures waits for a plan until it asks again."""
 
 KEPT = 200
 """Maximum number of settings that can be undone, and of plans that are remembered."""
@@ -56,6 +60,11 @@ class Session:
         """How far planning is."""
         self.cancelled = ""
         """The digest of the text whose planning was cancelled."""
+        self._named: list[Path] = []
+        """The files, other than tables and releases, that the text names."""
+        self._stamps: list[Any] = []
+        """When these were changed last."""
+        self._parsed: tuple[str, Document] | None = None
         self._job: asyncio.Task[None] | None = None
         self._planning = ""
         self._changing = asyncio.Lock()
@@ -65,17 +74,36 @@ class Session:
         """The name of the setting that the file has now."""
         return digest(self.text or "")
 
+    @property
+    def document(self) -> Document:
+        """What the file states, key by key; it must be TOML."""
+        if self._parsed is None or self._parsed[0] != self.text:
+            self._parsed = (self.text or "", Document(self.text or ""))
+        return self._parsed[1]
+
     async def look(self) -> None:
-        """Read the file again if it was changed by another program."""
+        """Read the file again if another program changed it, a codebook that it names, or its ledger."""
         async with self._changing:
             text = self._on_disk()
-            if text != self.text:
-                self.text = text
+            if text != self.text or self._stamps != [_stamp(path) for path in self._named]:
+                self.cancel()
+                self.plans = {}
+                is_new, self.text = text != self.text, text
                 self.known, self.problems = None, {}
                 if text is not None:
                     self.known, self.problems = await self.check(text)
+                    self._note(text)
+                if text is not None and is_new:
                     self._remember(text, "the file" if not self.settings else "changed outside Studio")
         self.plan()
+
+    def _note(self, text: str) -> None:
+        """Remember which files a text names, and how they are now."""
+        self._named = []
+        with suppress(ValueError):
+            named = [name for location, name in paths(text) if location[0] not in ("data", "output")]
+            self._named = [path for name in named if (path := confined(self.folder, name))]
+        self._stamps = [_stamp(path) for path in self._named]
 
     def _on_disk(self) -> str | None:
         try:
@@ -86,17 +114,18 @@ class Session:
     async def check(self, text: str) -> tuple[dict[str, Any] | None, Problems]:
         """Return what a text states, or its problems."""
         try:
-            outside = [(written(location), problem) for location, problem in strays(text, self.folder)]
+            found = strays(paths(text), self.folder)
+            outside = [(written(location), problem) for location, problem in found]
         except ValueError as error:
             return None, {"": f"{self.path.name} is not valid TOML: {error}"}
         if outside:
             return None, dict(outside)
         answer = await self.reader.ask("read", path=str(self.path), text=text)
         if "error" in answer:
-            found: Problems = {}
+            problems: Problems = {}
             for key, problem in answer["problems"]:
-                found.setdefault(key, problem)
-            return None, found or {"": answer["error"]}
+                problems.setdefault(key, problem)
+            return None, problems or {"": answer["error"]}
         return answer, {}
 
     async def ask(self, task: str, **more: Any) -> dict[str, Any]:
@@ -111,9 +140,13 @@ class Session:
     async def change(self, what: str, edit: Callable[[Document], None]) -> Problems:
         """Change the file, if what it becomes is valid; return its problems otherwise."""
         async with self._changing:
-            document = Document(self.text or "")
+            document, self._parsed = self.document, None
             edit(document)
-            return await self._write(document.text, what)
+            text = document.text
+            problems = await self._write(text, what)
+            if not problems:
+                self._parsed = (text, document)
+            return problems
 
     async def replace(self, text: str, what: str) -> Problems:
         """Give the file another text, if it is valid."""
@@ -130,6 +163,7 @@ class Session:
             return problems
         write(self.path, text)
         self.text, self.known, self.problems = text, known, {}
+        self._note(text)
         if what is not None:
             self._remember(text, what)
         self.plan()
@@ -193,10 +227,10 @@ class Session:
         self.cancelled = ""
         self.plan()
 
-    async def soon(self) -> dict[str, Any] | None:
+    async def soon(self, seconds: float = SOON) -> dict[str, Any] | None:
         """Return what the plan of the current setting promises, if it is known or soon will be."""
         if self._job is not None and self.digest not in self.plans:
-            await asyncio.wait({self._job}, timeout=SOON)
+            await asyncio.wait({self._job}, timeout=seconds)
         return self.plans.get(self.digest)
 
     def close(self) -> None:
@@ -204,6 +238,14 @@ class Session:
         self.cancel()
         self.reader.stop()
         self.planner.stop()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return when a file was changed last, and its size; None without one."""
+    with suppress(OSError):
+        about = path.stat()
+        return about.st_mtime_ns, about.st_size
+    return None
 
 
 def write(path: Path, text: str) -> None:

@@ -6,9 +6,9 @@ A task takes and returns plain data. Only this file of Studio loads the library,
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from querysmasher.cli.specs import Expectations
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
+from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.budget import Budget, readable
+from querysmasher.privacy.budget import ApproxDP, Budget, readable
 from querysmasher.progress import LISTENERS
 from querysmasher.report.expectations import expected_table, facts, is_met, together
-from querysmasher.report.plan_report import epsilon_curve, shares, tenths
+from querysmasher.report.plan_report import shares, tenths
 from querysmasher.report.words import KINDS, group_words
 from querysmasher.spec import Spec, read_spec, template
 from querysmasher.spec.spec import Source
@@ -43,6 +44,9 @@ MOST_CELLS = 200
 
 MOST_SHARES = 12
 """Maximum number of attribute sets whose shares of the budget are shown."""
+
+EPSILONS = [digits * 10.0**power for power in (-2, -1, 0, 1) for digits in (1, 1.4, 2, 3, 5, 7)] + [100.0]
+"""The values of ε at which the curve of errors has points."""
 
 CERTAIN = 0.9
 """Probability of a right guess above which the words about a budget become a warning."""
@@ -138,18 +142,17 @@ def _learn(budget: Budget) -> str:
 
 def plan(path: str, text: str) -> dict[str, Any]:
     """Plan what a text states, and say what to expect."""
-    start = time.perf_counter()
-    spec, planned = _planned(path, text)
-    seconds = time.perf_counter() - start
-    expected = Expectations(planned, spec)
-    rows = expected.rows(every=False)
-    header, *cells = expected_table(rows, planned.workload.schema)
+    expected = _expected(path, text)
+    spec, planned = expected.spec, expected.plan
+    largest = planned.worst_std  # first: what it finds serves the rows
+    header, *cells = expected_table(expected.rows(every=False), planned.workload.schema)
     by_set = shares(planned, MOST_SHARES)
+    rmse = planned.rmse * expected.factor
     amounts = _amounts(planned.budget, delta_of(planned.budget))
     return {
         "facts": expected.facts(),
-        "rmse": number(planned.rmse * expected.factor),
-        "largest": None if planned.worst_std is None else number(planned.worst_std * expected.factor),
+        "rmse": number(rmse),
+        "largest": None if largest is None else number(largest * expected.factor),
         "gap": planned.gap,
         "header": header,
         "rows": cells,
@@ -158,69 +161,88 @@ def plan(path: str, text: str) -> dict[str, Any]:
             {"label": label, "share": shortened(part, 6), "said": said}
             for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
         ],
-        "curve": _curve(planned, planned.rmse * expected.factor),
+        "curve": _curve(planned.budget, rmse, amounts["delta"]),
         "amounts": amounts,
         "learn": _learn(planned.budget),
-        "seconds": seconds,
     }
 
 
-_LATEST: list[tuple[str, Spec, Plan]] = []
-"""The texts, specs and plans that were made last."""
+_LATEST: list[Expectations] = []
+"""What was planned last, each with its spec."""
 
 
-def _planned(path: str, text: str) -> tuple[Spec, Plan]:
-    """Return the spec that a text states and its plan, which is made once for all amounts of a budget."""
-    for known, spec, made in _LATEST:
-        if known == text:
-            return spec, made
+def _expected(path: str, text: str) -> Expectations:
+    """Return the plan of what a text states, made once for all amounts of a budget."""
     spec = read_spec(Path(path), text)
-    scaled = (at_budget(made, spec.budget) for _, before, made in _LATEST if _differ_in_amount(before, spec))
-    planned = next(filter(None, scaled), None) or spec.plan()
+    for place, before in enumerate(_LATEST):
+        made = before if before.spec == spec else at_budget(before, spec)
+        if made is not None:
+            del _LATEST[place]
+            break
+    else:
+        made = Expectations(spec.plan(), spec)
     _LATEST[KEPT - 1 :] = []
-    _LATEST.insert(0, (text, spec, planned))
-    return spec, planned
+    _LATEST.insert(0, made)
+    return made
 
 
-def _differ_in_amount(before: Spec, spec: Spec) -> bool:
-    """Return whether two specs state the same but for the amount of the budget."""
-    return not spec.least and before == replace(spec, budget=before.budget)
-
-
-def at_budget(planned: Plan, budget: Budget) -> Plan | None:
-    """Return a plan with its noise scaled to another budget, if that is what planning again would return.
+def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
+    """Return expectations with the noise scaled to the budget of a spec, if planning again returns the same.
 
     For the mean error without targets, the best strategies and shares do not depend on the amount: all
     variances are inversely proportional to the privacy cost, and so are the bounds of the certificate.
     """
+    planned, budget = before.plan, spec.budget
     is_mean = planned.objective == "mean" and not planned.workload.has_targets and planned.asked is None
-    if not is_mean or planned.budget.unit != budget.unit:
+    alike = is_mean and not spec.least and planned.budget.unit == budget.unit
+    if not alike or before.spec != replace(spec, budget=planned.budget):
         return None
     ratio = planned.budget.privacy_cost / budget.privacy_cost
     certificate = planned.certificate
-    return replace(
+    scaled = replace(
         planned,
         budget=budget,
         measured=tuple(replace(m, variance=m.variance * ratio) for m in planned.measured),
         weighted_loss=planned.weighted_loss * ratio,
         certificate=replace(certificate, value=certificate.value * ratio, bound=certificate.bound * ratio),
     )
+    made = Expectations(scaled, spec)
+    larger, times = math.sqrt(ratio), made.factor / before.factor
+    if planned.extremes is not None:
+        found = [_larger(extreme, larger) for extreme in planned.extremes]
+        vars(scaled)["extremes"] = tuple(found)  # known without searching again
+    vars(made)["groups"] = [
+        replace(
+            row.scaled(larger * times),
+            extreme=None if row.extreme is None else _larger(row.extreme, larger),
+        )
+        for row in before.groups
+    ]
+    return made
+
+
+def _larger(extreme: Extreme, factor: float) -> Extreme:
+    """Return a largest error under noise that is `factor` times as large."""
+    rms = None if extreme.rms is None else factor * extreme.rms
+    return replace(extreme, std=factor * extreme.std, rms=rms)
 
 
 def least(path: str, text: str) -> dict[str, Any]:
     """Return the least budget that meets the targets that a text states."""
-    _, planned = _planned(path, text)
+    planned = _expected(path, text).plan
     amounts = _amounts(planned.budget, delta_of(planned.budget))
     return {"amounts": amounts, "learn": _learn(planned.budget), "facts": facts(planned)}
 
 
-def _curve(planned: Plan, rmse: float) -> list[tuple[float, float]]:
-    """Return errors at values of ε around that of the plan, with its noise scaled as a whole."""
-    curve = epsilon_curve(planned.budget)
-    if curve is None:
-        return []
-    _, grid, factors = curve
-    return [(epsilon, shortened(rmse * factor, 5)) for epsilon, factor in zip(grid, factors, strict=True)]
+def _curve(budget: Budget, rmse: float, delta: float) -> list[tuple[float, float]]:
+    """Return errors at values of ε, with the noise of a plan scaled as a whole."""
+    cost = budget.privacy_cost
+    return [(e, shortened(rmse * math.sqrt(cost / _cost(e, delta)), 5)) for e in EPSILONS]
+
+
+@cache
+def _cost(epsilon: float, delta: float) -> float:
+    return ApproxDP(epsilon, delta).privacy_cost
 
 
 def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str, Any]]:
@@ -290,14 +312,14 @@ def predicate(path: str, text: str, words: str) -> dict[str, Any]:
 
 def made_up(path: str, text: str, names: list[str], records: int) -> dict[str, Any]:
     """Return a table of made-up counts with the errors to expect: nobody's data, whatever is planned."""
-    spec, planned = _planned(path, text)
-    schema = spec.schema
+    expected = _expected(path, text)
+    planned, schema = expected.plan, expected.spec.schema
     group = queries(schema, dict.fromkeys(names, "identity"))
     cells = group.query_count
     if cells > MOST_CELLS:
         msg = f"table: expected at most {MOST_CELLS} cells, got {cells:,}; choose other attributes"
         raise TooLargeError(msg)
-    stds = np.sqrt(planned.variances(group)) * Expectations(planned, spec).factor
+    stds = np.sqrt(planned.variances(group)) * expected.factor
     shares = np.ones(1)
     for name in names:  # shapes that nobody has measured: a hill on ordered values, a slope on others
         places = np.arange(schema[name].size) / schema[name].size

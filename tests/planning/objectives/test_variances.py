@@ -53,6 +53,7 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
     for one, own_variances, group in zip(extremes(plan), exact, workload, strict=True):
         place = np.ravel_multi_index(one.rows, group.shape) if group.families else 0
         assert own_variances[place] == pytest.approx(one.std**2, rel=1e-6, abs=1e-12)
+        assert own_variances.mean() == pytest.approx(one.rms**2, rel=1e-6, abs=1e-12)
     assert one.query(workload.schema) == list(group.labels(workload.schema))[place]
 
 

@@ -50,6 +50,8 @@ class Extreme:
     group: Group
     std: float
     rows: tuple[int, ...]
+    rms: float | None = None
+    """The root mean square of the standard errors of the group's queries, where it was found as well."""
 
     @property
     def ratio(self) -> float:
@@ -72,12 +74,16 @@ def extremes(plan: Plan) -> list[Extreme]:
         table = VarianceTable(plan, [(0,) * len(group.families) for group in groups], TIE)
         by_entry = [table.largest(number, table.variances) for number in range(len(table.entries))]
         largest = [by_entry[number] for number in table.entry_of]
+        means = table.coefficients(np.array([column.mean() for column in table.columns])) @ table.variances
+        mean = means[table.entry_of].tolist()
     else:
-        largest = []
+        largest, mean = [], []
         for variances in map(plan.estimator.variances, groups):
             query = np.unravel_index(first_largest(variances), variances.shape)
             largest.append((float(variances.max()), tuple(map(int, query))))
-    return [Extreme(group, math.sqrt(v), rows) for group, (v, rows) in zip(groups, largest, strict=True)]
+            mean.append(float(variances.mean()))
+    each = zip(groups, largest, mean, strict=True)
+    return [Extreme(group, math.sqrt(v), rows, math.sqrt(m)) for group, (v, rows), m in each]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

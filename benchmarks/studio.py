@@ -1,0 +1,226 @@
+"""Studio by the clock: from a change in the browser to new certified errors, through the server itself."""
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from benchmarks.process import ONE_CORE, outcome
+from benchmarks.report import Table
+
+SOON = 0.2
+"""Seconds until new errors are shown, for plans that take less."""
+RESTING = 150
+"""Most MiB of all processes at rest."""
+ROWS = {
+    "the example": "example",
+    "Adult, ≤ 3-way": "adult",
+    "100 attributes, ≤ 2-way": "hundred",
+    "tree of 8,000 tracts × sex × age": "census",
+}
+
+
+def studio(quick):
+    """Time changes of the budget and of a weight, and weigh what rests."""
+    repeats = 5 if quick else 20
+    table = Table(
+        "Studio",
+        f"From a change to new errors on the page, {repeats} times each, through the HTTP server, as a "
+        "browser asks it: a moved budget, and another weight, which needs a new plan. *plan*: "
+        "`spec.plan()` alone, in seconds of the processor, in a process that has planned before. "
+        "*processor*: seconds that all of Studio's processes take for one change. *median* and *95%* are by "
+        "the clock, and grow with whatever else runs on the machine. One BLAS thread.",
+        ("workload", "change", "plan", "median", "95%", "processor"),
+        "plans that take less than 0.2 s are shown after at most 0.2 s of the processor, in 150 MiB at rest",
+    )
+    for name, kind in list(ROWS.items())[: 2 if quick else None]:
+        with tempfile.TemporaryDirectory() as folder:
+            write(kind, Path(folder))
+            plain = outcome("studio", folder, one_core=True)["seconds"]
+            with closing(Server(Path(folder))) as server:
+                server.errors()
+                resting = server.megabytes() if kind == "example" else None
+                for change, form in CHANGES.items():
+                    times = [server.timed(*form(number)) for number in range(repeats)]
+                    clock, spent = ([each[part] for each in times] for part in (0, 1))
+                    late = statistics.quantiles(clock, n=20)[-1]
+                    own = 0.0 if change == "budget" and kind != "census" else plain
+                    table.add(
+                        name,
+                        change,
+                        *(
+                            f"{s:.3f}"
+                            for s in (own, statistics.median(clock), late, statistics.median(spent))
+                        ),
+                    )
+                    if own < SOON:
+                        found = statistics.median(spent)
+                        table.check(
+                            found <= SOON,
+                            f"{name}, {change}: {found:.2f} s of the processor, target {SOON} s",
+                        )
+        if resting is not None:
+            table.add("memory at rest, MiB", "", "", f"{resting:.0f}", "", "")
+            table.check(resting <= RESTING, f"{resting:.0f} MiB at rest, target {RESTING}")
+    return table
+
+
+CHANGES = {
+    "budget": lambda number: ("/slide?back=/decide", {"position": 90 + number}),
+    "weight": lambda number: ("/set?back=/decide", {"n:workload[0].weight": 1.5 + number / 8}),
+}
+"""The forms of the changes that are timed."""
+
+
+class Server:
+    """One Studio in a process of its own, and a client."""
+
+    def __init__(self, folder):
+        command = [sys.executable, "-m", "querysmasher", "studio", "--no-browser", "--json"]
+        self.process = subprocess.Popen(  # noqa: S603 - our own words
+            command, cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ | ONE_CORE
+        )
+        address = json.loads("".join(self.process.stdout.readline() for _ in range(3)))["address"]
+        self.place = urlsplit(address)
+        self.cookie = ""
+        self.cookie = (
+            self.ask("GET", f"{self.place.path}?{self.place.query}")[0].getheader("set-cookie").split(";")[0]
+        )
+
+    def ask(self, method, path, **form):
+        """Return an answer and its text."""
+        with closing(HTTPConnection(self.place.hostname, self.place.port, timeout=600)) as connection:
+            about = {
+                "Cookie": self.cookie,
+                "Origin": f"http://{self.place.netloc}",
+                "Content-Type": "application/x-www-form-urlencoded",
+            }
+            connection.request(method, path, urlencode(form) if method == "POST" else None, about)
+            answer = connection.getresponse()
+            return answer, answer.read().decode()
+
+    def errors(self, path="/decide"):
+        """Return the page with the errors, once they are known."""
+        text = self.ask("GET", path)[1]
+        while 'aria-busy="true"' in text:
+            text = self.ask("GET", "/figures?wait=yes")[1]
+        assert "Expected error" in text, text[:2000]
+        assert 'class="stale"' not in text
+        return text
+
+    def timed(self, path, form):
+        """Return the seconds of a change by the clock, and those of the processor."""
+        before, start = self.seconds(), time.perf_counter()
+        answer, text = self.ask("POST", path, **form)
+        assert answer.status == 303, text
+        self.errors(answer.getheader("location"))
+        return time.perf_counter() - start, self.seconds() - before
+
+    def processes(self):
+        """Return the numbers of the server and of all that it has started."""
+        found = [self.process.pid]
+        for number in found:
+            for tasks in Path(f"/proc/{number}/task").glob("*/children"):
+                found += map(int, tasks.read_text().split())
+        return found
+
+    def seconds(self):
+        """Return what the processes have taken of the processor."""
+        ticks = 0
+        for number in self.processes():
+            fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def megabytes(self):
+        """Return the memory of the processes at rest, in MiB: what they share is divided among them."""
+        deadline = time.monotonic() + 150
+        while (
+            len(self.processes()) > 3 and time.monotonic() < deadline
+        ):  # until those that planned have ended
+            time.sleep(1)
+        texts = [Path(f"/proc/{number}/smaps_rollup").read_text() for number in self.processes()]
+        return sum(int(re.search(r"Pss:\s*(\d+)", text)[1]) for text in texts) / 1024
+
+    def close(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+# --- specs ---
+
+
+def write(kind, folder):
+    """Write the spec of a row."""
+    from querysmasher.spec import template  # noqa: PLC0415 - the parent of cells stays small
+
+    text = (
+        template()
+        if kind == "example"
+        else "\n".join([*SPECS[kind](folder), "[budget]\nepsilon = 1.0\ndelta = 1e-6\n"])
+    )
+    (folder / "release.toml").write_text(text, encoding="utf-8")
+
+
+def attribute(name, size, kind="categorical"):
+    return f'[[schema]]\nname = "{name}"\nkind = "{kind}"\nrange = [0, {size - 1}]\n'
+
+
+def adult(_):
+    from benchmarks.schemas import REAL  # noqa: PLC0415
+
+    words, numbers = REAL["adult"]
+    yield from (attribute(f"w{i}", size) for i, size in enumerate(words))
+    yield from (attribute(f"n{i}", size, "ordinal") for i, size in enumerate(numbers))
+    yield '[[workload]]\nkind = "all_kway"\nk = [1, 2, 3]\n'
+
+
+def hundred(_):
+    yield from (attribute(f"a{i}", 2 + i % 9) for i in range(100))
+    yield '[[workload]]\nkind = "all_kway"\nk = [1, 2]\n'
+
+
+def census(folder):
+    codes = [
+        f"{state:02}{county:03}{tract:04}"
+        for state in range(50)
+        for county in range(16)
+        for tract in range(10)
+    ]
+    values = ";".join(codes)
+    (folder / "codebook.csv").write_text(
+        f"attribute,kind,values,type\ntract,categorical,{values},text\nsex,categorical,F;M,\nage,ordinal,0..17,\n"
+    )
+    yield 'codebook = "codebook.csv"\n'
+    yield '[[workload]]\nkind = "all_kway"\nk = [1, 2, 3]\n'
+    yield 'family = {tract = {hierarchy = [2, 5]}, age = "identity"}\n'
+
+
+SPECS = {"adult": adult, "hundred": hundred, "census": census}
+
+
+def alone(folder):
+    """Return the seconds that a plan takes in a process that has planned before."""
+    from querysmasher.spec import read_spec  # noqa: PLC0415
+
+    times = []
+    for _ in range(4):
+        spec = read_spec(Path(folder) / "release.toml")
+        start = time.process_time()
+        spec.plan()
+        times.append(time.process_time() - start)
+    return {"seconds": min(times[1:])}
+
+
+if __name__ == "__main__":
+    print(json.dumps(alone(sys.argv[1])))
