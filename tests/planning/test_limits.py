@@ -115,8 +115,22 @@ def test_many_whole_queries_are_solved_more_closely_if_that_is_asked():
     assert nearer < near <= 0.02
 
 
+def replaced(limit=None):
+    """Return the gap of a plan of prefixes on all pairs of attributes where a record is replaced."""
+    workload = qs.all_kway(qs.Schema.of(a=10, b=10, c=10, d=10), [1, 2], "prefix")
+    with limited(**(limit or {})):
+        return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).gap
+
+
+@pytest.mark.parametrize("limit", [{"coupled_gap": 0.1}, {"coupled_sets": 40}, {"coupled_work": 1000}])
+def test_pairs_of_values_are_coupled_for_a_closer_bound(limit):
+    assert replaced() < 0.04
+    assert replaced(limit) > 0.05
+
+
 # --- what constants beside algorithms gain ---------------------------------------------------------
 
+REPLACE = qs.PrivacyCost(1.0, neighbours="replace_one")
 LINE = qs.queries(qs.Schema.of(a=1600), a="prefix")
 
 
@@ -128,6 +142,23 @@ def changed(name, value, monkeypatch):
 
 def with_public_total(workload):
     return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).rmse
+
+
+@pytest.mark.parametrize(("name", "value"), [("STEPS", 4), ("POWER", 1.0)])
+def test_couplings_take_enough_steps(name, value, monkeypatch):
+    before = replaced()
+    changed(f"solvers.couplings.{name}", value, monkeypatch)
+    assert replaced() > 1.1 * before
+
+
+@pytest.mark.parametrize(("name", "value"), [("NEAR", 0.2), ("WRITTEN_OUT", 0)])
+def test_pairs_are_drawn_in_enough_ways(name, value, monkeypatch):
+    workload = qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(10)}), [1, 2, 3])
+    changed(f"drawing.{name}", value, monkeypatch)
+    with limited(light_work=0, coupled_gap=1.0):
+        assert qs.plan(workload, REPLACE).gap > 0.01
+        monkeypatch.undo()
+        assert qs.plan(workload, REPLACE).gap < 1e-3
 
 
 @pytest.mark.parametrize("weight", [0.0, 1e5])

@@ -21,6 +21,7 @@ from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import priced
 from querysmasher.planning.solution import Certificate, Measured, Solution
+from querysmasher.planning.solvers.couplings import coupled_bound
 from querysmasher.planning.split import separate
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
@@ -121,4 +122,11 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     if public:  # both cells of a pair are drawn independently
         least *= math.sqrt(2)
     least *= budget.unit.records_per_person
-    return allocated(workload, budget, centres, solutions, measured, least, options)
+    plan = allocated(workload, budget, centres, solutions, measured, least, options)
+    if public and options.alone and plan.certificate.gap > limits().coupled_gap:
+        closer = (
+            budget.unit.records_per_person * coupled_bound(sets, known.agreed)
+        ) ** 2 / budget.privacy_cost
+        if closer > plan.certificate.bound:
+            plan = replace(plan, certificate=replace(plan.certificate, bound=closer))
+    return plan

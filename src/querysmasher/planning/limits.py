@@ -91,6 +91,12 @@ class PlanningLimits:
     """Maximum number of cells, or kinds of cells, of a block of several terms that is bounded as a whole."""
     paired_cells: int = 300
     """Maximum number of cells for which all pairs are weighed, if a record is replaced."""
+    coupled_gap: float = 0.01
+    """The gap above which the closest bound on split plans is found, if a record is replaced."""
+    coupled_sets: int = 300
+    """Maximum of attribute sets × products of distributions of pairs for the closest bound on split plans."""
+    coupled_work: float = 3e6
+    """Maximum of measured numbers × products for that bound."""
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8

@@ -183,7 +183,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         reached = {blocks: math.prod(solutions[n].reached for n in each) for blocks, each in used.items()}
         bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
         least = [scale * bound[blocks] for blocks, scale in scaled]
-        if options.replaced:
+        if options.replaced and options.alone:
             own = [n for n, block in enumerate(numbers) if block in alone]
             independent = {
                 s.attributes[axis]
@@ -487,6 +487,9 @@ class Options:
     """Indexes of attributes that are planned as lines or trees, with a separate centre on every set."""
     replaced: bool = False
     """Whether neighbours replace a record."""
+    alone: bool = True
+    """Whether nothing is measured but what is split: bounds may then draw pairs of cells in any way, and else
+    independently, with the weights of the centres, as those for what is whole do."""
     agreed: frozenset[int] = frozenset()
     """The attributes of which a replaced record keeps the values."""
     progress: bool | None = None

@@ -64,7 +64,7 @@ class Replan:
             for groups, alpha in self.whole or ()
             if (merged := merged_groups(workload, groups, self.budget.unit, math.inf)) is not None
         ]
-        split = self._split(self._rest(workload, unsplit), centres, tolerance)
+        split = self._split(self._rest(workload, unsplit), centres, tolerance, alone=not unsplit)
         plan = beside(split, unsplit, workload, self.budget, self.options)
         return replace(plan, tolerance=self.options.tolerance)
 
@@ -92,22 +92,24 @@ class Replan:
             return nothing
 
         def around(centres: Centres | None) -> Bounded:
-            split = self._split(rest, centres, tolerance)
+            split = self._split(rest, centres, tolerance, alone=not unsplit)
             if split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # inner products of whole rows are means over centres
-                    split = self._split(rest, positive, tolerance)
+                    split = self._split(rest, positive, tolerance, alone=False)
             plan = beside(split, unsplit, workload, self.budget, self.options)
             return Bounded(plan, plan.certificate.bound)
 
         best = self.outcome(around)
         return best if isinstance(best, PlanError) else best.plan
 
-    def _split(self, rest: Workload | None, centres: Centres | None, tolerance: float) -> Plan | None:
+    def _split(
+        self, rest: Workload | None, centres: Centres | None, tolerance: float, *, alone: bool
+    ) -> Plan | None:
         """Plan the rest with all groups split, around given centres or the best ones."""
         if rest is None:
             return None
-        options = replace(self.options, tolerance=tolerance)
+        options = replace(self.options, tolerance=tolerance, alone=alone)
         if centres is None:
             return plan_around_best(rest, self.budget, options)
         return plan_at(centres, rest, self.budget, options)
