@@ -19,7 +19,7 @@ setup: .venv/ready
 	touch .venv/demo
 
 .venv/ready: .venv/demo  # everything else
-	$(BIN)/python -m pip install --quiet --editable '.[report,excel,spark,opendp,demo,examples,studio,docs,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[report,excel,spark,opendp,demo,examples,studio,spss,docs,test]'
 	touch .venv/ready
 
 .venv/dist:  # only the build backend

@@ -40,37 +40,26 @@ def studio(quick):
         "*processor*: seconds that all of Studio's processes take for one change. *median* and *95%* are by "
         "the clock, and grow with whatever else runs on the machine. One BLAS thread.",
         ("workload", "change", "plan", "median", "95%", "processor"),
-        "plans that take less than 0.2 s are shown after at most 0.2 s of the processor, in 150 MiB at rest",
+        "moved budgets, and plans of less than 0.2 s, take 0.2 s of the processor at most; 150 MiB at rest",
     )
     for name, kind in list(ROWS.items())[: 2 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:
             write(kind, Path(folder))
-            plain = outcome("studio", folder, one_core=True)["seconds"]
+            plan = outcome("studio", folder, one_core=True)["seconds"]
             with closing(Server(Path(folder))) as server:
                 server.errors()
-                resting = server.megabytes() if kind == "example" else None
+                if kind == "example":
+                    resting = server.megabytes()
                 for change, form in CHANGES.items():
-                    times = [server.timed(*form(number)) for number in range(repeats)]
-                    clock, spent = ([each[part] for each in times] for part in (0, 1))
-                    late = statistics.quantiles(clock, n=20)[-1]
-                    own = 0.0 if change == "budget" and kind != "census" else plain
-                    table.add(
-                        name,
-                        change,
-                        *(
-                            f"{s:.3f}"
-                            for s in (own, statistics.median(clock), late, statistics.median(spent))
-                        ),
-                    )
-                    if own < SOON:
-                        found = statistics.median(spent)
-                        table.check(
-                            found <= SOON,
-                            f"{name}, {change}: {found:.2f} s of the processor, target {SOON} s",
-                        )
-        if resting is not None:
-            table.add("memory at rest, MiB", "", "", f"{resting:.0f}", "", "")
-            table.check(resting <= RESTING, f"{resting:.0f} MiB at rest, target {RESTING}")
+                    clock, spent = zip(*(server.timed(*form(n)) for n in range(repeats)), strict=True)
+                    usual, late = statistics.median(clock), statistics.quantiles(clock, n=20)[-1]
+                    processor = statistics.median(spent)
+                    table.add(name, change, *(f"{s:.3f}" for s in (plan, usual, late, processor)))
+                    if change == "budget" or plan < SOON:
+                        said = f"{name}, {change}: {processor:.2f} s of the processor, target {SOON} s"
+                        table.check(processor <= SOON, said)
+    table.add("memory at rest, MiB", "", "", f"{resting:.0f}", "", "")
+    table.check(resting <= RESTING, f"{resting:.0f} MiB at rest, target {RESTING}")
     return table
 
 

@@ -195,6 +195,128 @@ def test_attributes_come_from_codebooks(studio, name, content, sizes, missing, u
         assert f'href="/attribute?name={lacking}"' in text
 
 
+@pytest.mark.parametrize("ending", ["sav", "dta"])
+def test_labels_of_spss_and_stata_are_read_and_no_record(fresh, ending):
+    pyreadstat = pytest.importorskip("pyreadstat")
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"zone": [1.0, 2.0], "wage": [51_234.5, 1.0], "grade": [1.0, 3.0]})
+    about = {
+        "column_labels": {"zone": "Where they live", "wage": "Wage", "grade": "Grade"},
+        "variable_value_labels": {"zone": {1: "north", 2: "south"}, "grade": {1: "low", 2: "mid", 3: "high"}},
+    }
+    write = {"sav": pyreadstat.write_sav, "dta": pyreadstat.write_dta}[ending]
+    measures = {"variable_measure": {"grade": "ordinal", "zone": "nominal"}} if ending == "sav" else {}
+    write(table, str(fresh.folder / f"survey.{ending}"), **about, **measures)
+    text = fresh.post("/codebook", 200, file=f"survey.{ending}")
+    assert f"survey.{ending} labels none of its values" in text
+    assert "51" not in text.replace("51 </", "").partition("survey")[2]
+    schema = read_spec(fresh.folder / "release.toml").schema
+    assert schema["zone"].values == (1, 2)
+    assert schema["zone"].shown == ("north", "south")
+    assert schema["zone"].heading == "Where they live"
+    assert schema["grade"].ordered == (ending == "sav")
+    (fresh.folder / f"wrong.{ending}").write_text("no such file")
+    assert f"wrong.{ending} is not a file of SPSS or Stata" in fresh.post(
+        "/codebook", 422, file=f"wrong.{ending}"
+    )
+
+
+def test_a_codebook_that_another_program_changes_is_read_again(fresh):
+    studio = fresh
+    head = 'codebook = "book.csv"\n\n[[workload]]\nkind = "marginals"\nk = 1\n\n[budget]\nrho = 0.5\n'
+    (studio.folder / "release.toml").write_text(head)
+    book = studio.folder / "book.csv"
+    book.write_text("attribute,kind,values\nage,ordinal,0..9\n")
+    before = error_of(studio.planned())
+    book.write_text("attribute,kind,values\nage,ordinal,0..9\nsex,categorical,F;M\n")
+    assert "<td>sex</td>" in studio.get("/describe")
+    assert error_of(studio.planned()) > before
+
+
+def test_combinations_that_no_record_has(fresh):
+    studio = fresh
+    before = error_of(studio.planned())
+    studio.post("/impossible?back=/describe", **{"t:predicate": "age < 8 and sex == 'F'"})
+    assert stated(studio)["impossible"] == ["age < 8 and sex == 'F'"]
+    assert error_of(studio.planned()) < before
+    text = studio.post("/impossible", 422, **{"t:predicate": "agee < 8"})
+    assert re.search(r'id="predicate-problem" role="alert">[^<]*did you mean &#39;age&#39;', text)
+    assert "No record has" in text, "the same page"
+    studio.post("/impossible", place="0")
+    assert studio.spec == SPEC
+
+
+def test_counts_that_are_public(fresh):
+    studio = fresh
+    studio.post("/exact", **{"t:plan.exact": "sex"})
+    studio.post("/exact", **{"t:plan.exact": "sex, hour"})
+    assert stated(studio)["plan"]["exact"] == ["sex", ["sex", "hour"]]
+    panel = studio.planned()
+    assert "the same exact counts by hour × sex" in panel
+    text = studio.post("/exact", 422, **{"t:plan.exact": "sexx"})
+    assert re.search(r'id="exact-problem" role="alert">[^<]*did you mean &#39;sex&#39;', text)
+    assert "File with the counts that are public" in studio.get("/publish")
+    assert "outside the folder" not in studio.post("/publish", 422, **{"t:measure.public": "../x.csv"})
+    studio.post("/exact", place="1")
+    studio.post("/exact", place="0")
+    assert "exact" not in stated(studio)["plan"]
+    assert "File with the counts that are public" not in studio.get("/publish")
+
+
+def test_sums_and_means_by_groups(fresh):
+    studio = fresh
+    at = "workload[2]"
+    studio.post("/sums", **{f"t:{at}.kind": "means", f"t:{at}.attribute": "age", f"l:{at}.by": "sex, hour"})
+    assert stated(studio)["workload"][2] == {"kind": "means", "attribute": "age", "by": ["sex", "hour"]}
+    assert "Expected error" in studio.planned()
+    text = studio.post(
+        "/sums",
+        422,
+        **{"t:workload[3].kind": "sums", "t:workload[3].attribute": "sex", "l:workload[3].by": ""},
+    )
+    assert re.search(r'id="w-attribute-problem" role="alert">[^<]*sex', text)
+
+
+def test_values_that_nobody_has_a_list_of(fresh):
+    studio = fresh
+    form = FORM | {
+        "attribute": "dest",
+        "kind": "categorical",
+        "values": "",
+        "discover": "yes",
+        "share": "0.2",
+    }
+    form |= {"at_most": "", "delta": ""}
+    studio.post("/attribute", **form)
+    assert stated(studio)["schema"][-1] == {
+        "name": "dest",
+        "kind": "categorical",
+        "values": "discover",
+        "share": 0.2,
+    }
+    panel = studio.planned()
+    assert "errors here suppose 20 of each attribute" in panel
+    assert "together satisfy differential privacy with epsilon = 1.0 and delta = 1e-06" in panel
+    shown = studio.get("/attribute?name=dest")
+    assert 'name="discover" value="yes" checked' in shown
+    assert 'name="share" value="0.2"' in shown
+    for wrong, field in (
+        ({"share": "2"}, "share"),
+        ({"values": "a;b"}, "values"),
+        ({"at_most": "x"}, "at_most"),
+    ):
+        text = studio.post("/attribute", 422, **form | {"before": "dest"} | wrong)
+        assert f'id="{field}-problem" role="alert"' in text
+    people = (studio.folder / "people.csv").read_text().splitlines()
+    more = [f"{line},{'dest' if not n else 'AB'[n % 2]}" for n, line in enumerate(people)]
+    (studio.folder / "people.csv").write_text("\n".join(more))
+    studio.post("/publish", **LEDGER | {"n:budget.ledger.rho": "5", "n:budget.ledger.delta": "1e-5"})
+    release(studio)
+    text = finished(studio)
+    assert "Released: out may be published" in text
+    assert "dest" in (studio.folder / "out" / "summary.json").read_text()
+
+
 def test_a_codebook_is_refused_that_is_elsewhere_or_none(studio):
     (studio.folder / "release.toml").write_text(SPEC)
     (studio.folder.parent / "other.csv").write_text(CODEBOOK)

@@ -26,6 +26,16 @@ def finish(coroutine):
     return asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
+async def begun(worker, path):
+    """Begin a long plan, and return the job and what it says once it says something."""
+    said, heard = [], asyncio.Event()
+    job = asyncio.create_task(
+        worker.ask("plan", lambda text: (said.append(text), heard.set()), path=path, text=MANY)
+    )
+    await heard.wait()
+    return job, said
+
+
 def test_it_reads_and_plans_as_the_command_does(tmp_path):
     async def ask():
         worker = Worker()
@@ -61,16 +71,9 @@ def test_errors_are_answers(tmp_path):
 
 def test_cancelling_ends_the_process_and_another_follows(tmp_path):
     async def ask():
-        worker, said, begun = Worker(), [], asyncio.Event()
-
-        def heard(text):
-            said.append(text)
-            begun.set()
-
+        worker, path = Worker(), str(tmp_path / "release.toml")
         try:
-            path = str(tmp_path / "release.toml")
-            job = asyncio.create_task(worker.ask("plan", heard, path=path, text=MANY))
-            await begun.wait()
+            job, said = await begun(worker, path)
             first = worker.pid
             job.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -118,16 +121,9 @@ def test_memory_is_bounded(tmp_path):
 
 def test_a_killed_process_is_an_error_and_not_the_end(tmp_path):
     async def ask():
-        worker, said, begun = Worker(), [], asyncio.Event()
-
-        def heard(text):
-            said.append(text)
-            begun.set()
-
+        worker, path = Worker(), str(tmp_path / "release.toml")
         try:
-            path = str(tmp_path / "release.toml")
-            job = asyncio.create_task(worker.ask("plan", heard, path=path, text=MANY))
-            await begun.wait()
+            job, _ = await begun(worker, path)
             os.kill(worker.pid, signal.SIGKILL)
             return await job, await worker.ask("read", path=path, text=SMALL)
         finally:

@@ -6,20 +6,24 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from querysmasher.attributes import Attribute
-from querysmasher.errors import SpecError
+from querysmasher.errors import MissingExtraError, SpecError
 from querysmasher.schema import Schema
 from querysmasher.spec import read_codebook
+from querysmasher.spec.discoveries import DISCOVER, ToDiscover
 from querysmasher.spec.schemas import codebook_tables
 
 FEW = 10_000
 """Maximum number of values that an integer with a smallest and a largest value stands for."""
 
+LABELLED = {".sav": "read_sav", ".zsav": "read_sav", ".por": "read_por", ".dta": "read_dta"}
+"""The files of SPSS and Stata, and what reads their labels."""
 
 ALTERNATIVES = re.compile(r"[^\\()\[\]*+?.^$|]+(\|[^\\()\[\]*+?.^$|]+)+")
 """A regular expression that only lists values, as CSVW states them."""
@@ -28,8 +32,11 @@ ALTERNATIVES = re.compile(r"[^\\()\[\]*+?.^$|]+(\|[^\\()\[\]*+?.^$|]+)+")
 def attributes_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the attributes of a codebook, and why others are not complete, by name.
 
-    A codebook is one of ours (CSV or JSON), a Frictionless schema or data package, or a CSVW description.
+    A codebook is one of ours (CSV or JSON), a Frictionless schema or data package, a CSVW description, or a
+    file of SPSS or Stata, of which only the labels are read.
     """
+    if path.suffix.lower() in LABELLED:
+        return _labelled(path)
     if path.suffix.lower() == ".json":
         try:
             data = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -38,6 +45,39 @@ def attributes_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
         if isinstance(data, Mapping):
             return _described(data, path.name)
     return [table_of(attribute) for attribute in read_codebook(path)], {}
+
+
+def _labelled(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the attributes whose values a file of SPSS or Stata labels; no record is read."""
+    try:
+        import pyreadstat  # noqa: PLC0415 - an extra, needed for these files only
+    except ImportError:
+        msg = f"{path.name}: labels of SPSS and Stata need pyreadstat: pip install 'querysmasher[spss]'"
+        raise MissingExtraError(msg) from None
+    try:
+        _, about = getattr(pyreadstat, LABELLED[path.suffix.lower()])(str(path), metadataonly=True)
+    except Exception as error:  # noqa: BLE001 - of its own kinds, and of decoding
+        msg = f"{path.name} is not a file of SPSS or Stata that can be read ({type(error).__name__})"
+        raise SpecError(msg) from None
+    made, missing = [], {}
+    for name in about.column_names:
+        found = about.variable_value_labels.get(name, {})
+        labels = {int(v) if isinstance(v, float) and v % 1 == 0 else v: said for v, said in found.items()}
+        measure = about.variable_measure.get(name)
+        if not labels or measure == "scale":
+            missing[name] = f"{path.name} labels {'only some' if labels else 'none'} of its values"
+            continue
+        title = about.column_names_to_labels.get(name)
+        made.append(
+            {
+                "name": name,
+                "kind": "ordinal" if measure == "ordinal" else "categorical",
+                "values": list(labels),
+                "labels": {str(value): said for value, said in labels.items() if said},
+                **({"title": title} if title else {}),
+            }
+        )
+    return made, missing
 
 
 def _described(data: Mapping[str, Any], title: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -129,21 +169,40 @@ def _consecutive(values: list[Any]) -> bool:
 
 
 def parsed(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the [[schema]] table of a form, whose values are written as in a codebook."""
+    """Return the [[schema]] table of a form, whose values are written as in a codebook, or discovered."""
+    how = {key: _number(form[key]) for key in ("share", "delta", "at_most") if form.get(key, "").strip()}
+    form = {key: text for key, text in form.items() if key not in ("share", "delta", "at_most")}
+    if form.pop("discover", ""):
+        if form["values"].strip():
+            raise SpecError("values: expected none, as they are to be discovered")
+        form["values"] = DISCOVER
+    elif how:
+        raise SpecError(f"{next(iter(how))}: allowed only for values to be discovered")
     columns = [key for key, text in form.items() if text.strip() or key in ("attribute", "kind", "values")]
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(columns)
     writer.writerow([" ".join(form[key].split()) for key in columns])
     (table,) = codebook_tables("the form", stream.getvalue())
-    return table
+    return table | ({"values": DISCOVER, **how} if form["values"] == DISCOVER else {})
 
 
-def form_of(schema: Schema, name: str) -> dict[str, str]:
-    """Return an attribute as a form, the inverse of `parsed`."""
+def _number(text: str) -> float | str:
+    """Return a number that a text states; any other text stays, to be refused where it belongs."""
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return text
+
+
+def form_of(schema: Schema, name: str, asked: Sequence[ToDiscover] = ()) -> dict[str, str]:
+    """Return an attribute as a form, the inverse of `parsed`; the values of those asked for are not known."""
     table = table_of(schema[name])
     values = table.get("values") or table.get("edges") or table.get("range") or []
     as_range = "range" in table and "outside" not in table
+    found = next((one for one in asked if one.column == name), None)
+    values = [] if found else values
+    how = {} if found is None else {"discover": "yes", **asdict(found)}
     texts = [f"{values[0]}..{values[-1]}"] if as_range else list(map(str, values))
     strings = all(isinstance(value, str) for value in values)
     labels = table.get("labels", {})
@@ -154,4 +213,5 @@ def form_of(schema: Schema, name: str) -> dict[str, str]:
         "type": "text" if strings and any(re.fullmatch(r"[-\d.:]+", text) for text in texts) else "",
         "label": "; ".join(labels.get(text, text) for text in texts) if labels and not as_range else "",
         **{key: str(table.get(key, "")) for key in ("missing", "other", "title", "description", "unit")},
+        **{key: str(how.get(key) or "") for key in ("discover", "share", "delta", "at_most")},
     }

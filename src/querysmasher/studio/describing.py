@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,16 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from querysmasher.studio.document import Document
-from querysmasher.studio.pages import back, get, handler, post, shown, stated, value_of
+from querysmasher.studio.document import Document, Location
+from querysmasher.studio.pages import back, get, handler, page, post, shown, stated, value_of
 from querysmasher.studio.security import confined
 from querysmasher.studio.session import Problems, Session
 
 FIELDS = ("attribute", "kind", "values", "type", "label", "missing", "other", "title", "description", "unit")
-"""The fields of the form of an attribute: the columns of a codebook."""
+"""The columns of a codebook, which are fields of the form of an attribute."""
+
+FOUND = ("discover", "share", "delta", "at_most")
+"""Its further fields: whether the values are discovered, and how."""
 
 KEYS = {"attribute": "name", "label": "labels"}
 """Fields whose keys in the spec have other names."""
@@ -33,7 +36,7 @@ MOST = 24
 MOST_TABLES = 5_000
 """Maximum number of tables that a pattern adds."""
 
-CODEBOOKS = (".csv", ".json")
+CODEBOOKS = (".csv", ".json", ".sav", ".zsav", ".por", ".dta")
 
 
 def attributes(known: dict[str, Any]) -> list[str]:
@@ -42,14 +45,6 @@ def attributes(known: dict[str, Any]) -> list[str]:
 
 
 # --- describe ---
-
-
-@handler
-async def describe(request: Request, session: Session) -> Response:
-    """Show the attributes, and where more can come from."""
-    if session.text is None or session.known is None:
-        return RedirectResponse("/", 303)
-    return await described(request, session)
 
 
 async def described(
@@ -64,6 +59,7 @@ async def described(
         problems = problems or ({"": answer["error"]} if "error" in answer else None)
         unknown = [name for name in answer.get("columns", ()) if name not in attributes(known)]
     context = {"unknown": unknown, "codebook": document.get(("codebook",)), "data": data, "missing": {}}
+    context |= {"impossible": document.get(("impossible",)) or [], "examples": _examples(known)}
     return await shown(
         request, session, "describe", problems, files=session.files(CODEBOOKS), **(context | more)
     )
@@ -73,7 +69,7 @@ async def described(
 async def attribute(request: Request, session: Session) -> Response:
     """Show the form of an attribute, or of a new one."""
     name = request.query_params.get("name", "")
-    form = dict.fromkeys(FIELDS, "") | {"attribute": name, "kind": "categorical"}
+    form = dict.fromkeys((*FIELDS, *FOUND), "") | {"attribute": name, "kind": "categorical"}
     if session.known and name in attributes(session.known):
         form = (await session.ask("attribute_form", name=name)).get("form", form)
     return await shown(request, session, "attribute", before=name, form=form)
@@ -83,7 +79,7 @@ async def attribute(request: Request, session: Session) -> Response:
 async def save_attribute(request: Request, session: Session) -> Response:
     """Add an attribute, or replace one."""
     form = await request.form()
-    given = {field: str(form.get(field, "")) for field in FIELDS}
+    given = {field: str(form.get(field, "")) for field in (*FIELDS, *FOUND)}
     before = str(form.get("before", ""))
     answer = await session.reader.ask("attribute", form=given)
     problems: Problems = {}
@@ -213,14 +209,6 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
     return [name for name in names if fnmatchcase(name.casefold(), wild)]
 
 
-@handler
-async def choose(request: Request, session: Session) -> Response:
-    """Show the tables, predicates and statistics to publish."""
-    if session.text is None or session.known is None:
-        return RedirectResponse("/", 303)
-    return await chosen(request, session)
-
-
 async def chosen(
     request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
 ) -> Response:
@@ -251,6 +239,8 @@ async def chosen(
         families=families,
         entries=list(enumerate(document.plain.get("workload", ()))),
         statistics=document.plain.get("statistics", []),
+        exact=document.get(("plan", "exact")) or [],
+        numbers=[attribute["name"] for attribute in known["attributes"] if attribute["is_number"]],
         kinds={attribute["name"]: attribute for attribute in known["attributes"]},
         examples=_examples(known),
     )
@@ -300,8 +290,12 @@ def _known_names(form: FormData, known: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in given if name in names))
 
 
-def choice(what: str, edit: Callable[[Document, dict[str, Any], FormData], None]) -> Callable[[Request], Any]:
-    """Return a handler that changes what is published."""
+def choice(
+    what: str,
+    edit: Callable[[Document, dict[str, Any], FormData], None],
+    show: Callable[..., Awaitable[Response]] = chosen,
+) -> Callable[[Request], Any]:
+    """Return a handler that changes what is published, or shows the page with the problems."""
 
     @handler
     async def apply(request: Request, session: Session) -> Response:
@@ -310,8 +304,9 @@ def choice(what: str, edit: Callable[[Document, dict[str, Any], FormData], None]
             return RedirectResponse("/", 303)
         problems = await session.change(what, lambda document: edit(document, known, form))
         if "t:predicate" in form:
-            problems = {"predicate" if ".predicate" in key else key: p for key, p in problems.items()}
-        return await chosen(request, session, problems, form) if problems else back(request, "/choose")
+            here = ("workload", "impossible")
+            problems = {"predicate" if key.startswith(here) else key: p for key, p in problems.items()}
+        return await show(request, session, problems, given=form) if problems else back(request, "/choose")
 
     return apply
 
@@ -376,17 +371,40 @@ def drop_predicate(document: Document, _: dict[str, Any], form: FormData) -> Non
             document.remove("workload", index)
 
 
+def listing(location: Location, field: str, read: Callable[[str], Any]) -> Callable[..., None]:
+    """Return a change of a list: it removes the entry at a place, or else adds what a field states."""
+
+    def edit(document: Document, _: dict[str, Any], form: FormData) -> None:
+        place, before = value_of("n", str(form.get("place", ""))), document.get(location) or []
+        kept = [entry for number, entry in enumerate(before) if number != place]
+        new = [] if isinstance(place, int) else [read(str(form.get(field, "")).strip())]
+        document.set(location, [*kept, *new] or None)
+
+    return edit
+
+
+def combined(names: str) -> str | list[str]:
+    """Return the attributes that a text lists: one name, or several.
+
+    >>> combined("state"), combined("sex, race")
+    ('state', ['sex', 'race'])
+    """
+    listed = [name.strip() for name in names.split(",")]
+    return listed if len(listed) > 1 else names
+
+
+def add(document: Document, _: dict[str, Any], form: FormData) -> None:
+    """Add a table to a section of several, with the keys that a form states: a statistic, or sums."""
+    found = stated(form)
+    given = {str(location[-1]): value for location, value in found.items() if value is not None}
+    document.add(str(next(iter(found))[0]), given)
+
+
 def drop_entry(document: Document, _: dict[str, Any], form: FormData) -> None:
     """Remove a [[workload]] table or a statistic."""
     section, index = str(form.get("section", "")), value_of("n", str(form.get("entry", "")))
     if section in ("workload", "statistics") and document.get((section, index)) is not None:
         document.remove(section, index)
-
-
-def add_statistic(document: Document, _: dict[str, Any], form: FormData) -> None:
-    """Add a statistic with the keys that a form states."""
-    given = {str(location[-1]): value for location, value in stated(form).items()}
-    document.add("statistics", {key: value for key, value in given.items() if value is not None})
 
 
 @handler
@@ -400,13 +418,13 @@ async def check_predicate(request: Request, session: Session) -> Response:
 
 
 ROUTES = [
-    get("/describe", describe),
+    get("/describe", page(described)),
     get("/attribute", attribute),
     post("/attribute", save_attribute),
     post("/attribute/remove", drop_attribute),
     post("/codebook", import_codebook),
     post("/codebook/detach", detach_codebook),
-    get("/choose", choose),
+    get("/choose", page(chosen)),
     post("/table", choice("tables", toggle)),
     post("/tables", choice("tables by pattern", by_pattern)),
     post("/family", choice("what is counted", family)),
@@ -414,6 +432,9 @@ ROUTES = [
     post("/predicate", choice("a predicate", add_predicate)),
     post("/predicate/remove", choice("without a predicate", drop_predicate)),
     post("/entry/remove", choice("without a part", drop_entry)),
-    post("/statistic", choice("a statistic", add_statistic)),
+    post("/statistic", choice("a statistic", add)),
+    post("/sums", choice("sums", add)),
+    post("/exact", choice("public counts", listing(("plan", "exact"), "t:plan.exact", combined))),
+    post("/impossible", choice("impossible", listing(("impossible",), "t:predicate", str), described)),
 ]
 """The addresses of these pages, and what answers there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -44,6 +44,8 @@ DEFAULTS = {
     "folder": "out",
     "answers": "parquet",
     "unknown": "refuse",
+    "neighbours": "add_remove",
+    "records_per_person": 1,
 }
 """What forms show for keys that are not stated; that alone is no reason to state them."""
 
@@ -182,16 +184,16 @@ async def start(request: Request, session: Session) -> Response:
     return RedirectResponse("/decide", 303)
 
 
-def page(name: str) -> Callable[[Request], Any]:
-    """Return a page that needs a valid spec; without one, lead to what is wrong."""
+def page(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Any]:
+    """Return a page that needs a valid spec; without one, it leads to what is wrong."""
 
     @handler
-    async def show(request: Request, session: Session) -> Response:
+    async def answer(request: Request, session: Session) -> Response:
         if session.known is None:
             return RedirectResponse("/" if session.text is None else "/text", 303)
-        return await shown(request, session, name)
+        return await show(request, session)
 
-    return show
+    return answer
 
 
 @handler
@@ -338,7 +340,7 @@ def post(path: str, endpoint: Callable[[Request], Any]) -> Route:
 ROUTES = [
     get("/", home),
     post("/start", start),
-    get("/decide", page("decide")),
+    get("/decide", page(partial(shown, name="decide"))),
     get("/text", text),
     get("/figures", figures),
     get("/progress", progress),

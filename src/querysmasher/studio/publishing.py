@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 
 from querysmasher.studio.document import Document
-from querysmasher.studio.pages import back, get, handler, post, set_keys, shown
+from querysmasher.studio.pages import back, get, handler, page, post, set_keys, shown
 from querysmasher.studio.security import confined
 from querysmasher.studio.session import Problems, Session
 
@@ -113,14 +113,6 @@ def contents(folder: Path | None) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and FILE.fullmatch(path.name))
 
 
-@handler
-async def publish(request: Request, session: Session) -> Response:
-    """Show what will be read, spent and written, and what was written."""
-    if session.text is None or session.known is None:
-        return RedirectResponse("/", 303)
-    return await published(request, session)
-
-
 async def published(
     request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
 ) -> Response:
@@ -163,11 +155,8 @@ async def save(request: Request, session: Session) -> Response:
     return await published(request, session, problems, form) if problems else back(request, "/publish")
 
 
-@handler
 async def ask(request: Request, session: Session) -> Response:
     """Ask whether to release, first and a second time: what is spent, what is left, what is written."""
-    if session.known is None:
-        return RedirectResponse("/", 303)
     figures = await session.soon()
     again = request.url.path == "/release/again"
     token = ""
@@ -272,11 +261,11 @@ async def file(request: Request, session: Session) -> Response:
 
 
 ROUTES = [
-    get("/publish", publish),
+    get("/publish", page(published)),
     post("/publish", save),
     post("/check", inspect),
-    get("/release", ask),
-    get("/release/again", ask),
+    get("/release", page(ask)),
+    get("/release/again", page(ask)),
     post("/release", release),
     post("/complete", complete),
     post("/report", review),

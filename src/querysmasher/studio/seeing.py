@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from querysmasher.studio.document import Document
-from querysmasher.studio.pages import BUDGETS, back, define, get, handler, post, shown, value_of
+from querysmasher.studio.pages import BUDGETS, back, define, get, handler, page, post, shown, value_of
 from querysmasher.studio.session import Session, digest
 
 WIDTH, HEIGHT = 640, 240
@@ -70,13 +70,9 @@ def curve(points: Sequence[Sequence[float]], epsilon: float) -> dict[str, Any]:
     }
 
 
-@handler
 async def see(request: Request, session: Session) -> Response:
     """Show a made-up table with its errors, error against ε, and where the budget goes."""
-    known = session.known
-    if session.text is None or known is None:
-        return RedirectResponse("/", 303)
-    names = {attribute["name"]: attribute["size"] for attribute in known["attributes"]}
+    names = {attribute["name"]: attribute["size"] for attribute in (session.known or {})["attributes"]}
     query = request.query_params
     first = query.get("first") or min(names, key=lambda name: abs(names[name] - 8))
     wanted = [name for name in dict.fromkeys((first, query.get("second", ""))) if name in names]
@@ -106,11 +102,8 @@ async def see(request: Request, session: Session) -> Response:
     )
 
 
-@handler
 async def compare(request: Request, session: Session) -> Response:
     """Show two settings side by side."""
-    if session.known is None:
-        return RedirectResponse("/", 303)
     names = [digest(text) for _, text in session.settings]
     kept = getattr(request.app.state, "kept", None)
     sides = []
@@ -167,11 +160,8 @@ def least_text(text: str, target: float | None, level: float | None) -> str:
     return document.text
 
 
-@handler
 async def price(request: Request, session: Session) -> Response:
     """Say what an accuracy would cost, certified."""
-    if session.known is None:
-        return RedirectResponse("/", 303)
     query = request.query_params
     target, level = (value_of("n", query.get(key, "")) for key in ("target", "level"))
     answer = None
@@ -213,10 +203,10 @@ async def take(request: Request, session: Session) -> Response:
 
 
 ROUTES = [
-    get("/see", see),
-    get("/compare", compare),
+    get("/see", page(see)),
+    get("/compare", page(compare)),
     post("/keep", keep),
-    get("/price", price),
+    get("/price", page(price)),
     post("/take", take),
 ]
 """The addresses of these pages, and what answers there."""

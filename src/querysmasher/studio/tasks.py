@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,20 @@ import numpy as np
 
 from querysmasher.attributes import Attribute
 from querysmasher.cli.command import message_of
-from querysmasher.cli.specs import Expectations
+from querysmasher.cli.specs import Expectations, promised
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, readable
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import LISTENERS
 from querysmasher.report.expectations import expected_table, facts, is_met, together
 from querysmasher.report.plan_report import shares, tenths
 from querysmasher.report.words import KINDS, group_words
 from querysmasher.spec import Spec, read_spec, template
+from querysmasher.spec.discoveries import Shares
 from querysmasher.spec.spec import Source
 from querysmasher.spec.workloads import SpecEntry
 from querysmasher.studio.codebooks import attributes_of, form_of, parsed, table_of
@@ -35,6 +38,13 @@ from querysmasher.workload.builders import queries, where
 
 MOST_TABLES = 6_000
 """Maximum number of tables of an entry that are listed one by one."""
+
+SUPPOSED = 20
+"""Number of values that are supposed where `release` discovers them."""
+
+SUPPOSING = (
+    f"values that `release` discovers are not known yet; errors here suppose {SUPPOSED} of each attribute"
+)
 
 KEPT = 3
 """Maximum number of plans that a process keeps."""
@@ -82,6 +92,7 @@ def read(path: str, text: str) -> dict[str, Any]:
                 "rules": "; ".join(attribute.rules),
                 "family": attribute.natural_family,
                 "ordered": attribute.ordered,
+                "is_number": attribute.kind in ("ordinal", "binned", "number"),
                 "examples": _examples(attribute),
             }
             for attribute in spec.schema
@@ -149,8 +160,12 @@ def plan(path: str, text: str) -> dict[str, Any]:
     by_set = shares(planned, MOST_SHARES)
     rmse = planned.rmse * expected.factor
     amounts = _amounts(planned.budget, delta_of(planned.budget))
+    facts = expected.facts()
+    if spec.discovered:  # the plan has only a part of the budget
+        rest = [fact for fact in facts if fact[0] not in ("Guarantee", "In other words", "Ledger")]
+        facts = [("Guarantee", spec.discovered), ("Supposed", SUPPOSING), *rest]
     return {
-        "facts": expected.facts(),
+        "facts": facts,
         "rmse": number(rmse),
         "largest": None if largest is None else number(largest * expected.factor),
         "gap": planned.gap,
@@ -161,7 +176,7 @@ def plan(path: str, text: str) -> dict[str, Any]:
             {"label": label, "share": shortened(part, 6), "said": said}
             for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
         ],
-        "curve": _curve(planned.budget, rmse, amounts["delta"]),
+        "curve": [] if spec.discovered else _curve(planned.budget, rmse, amounts["delta"]),
         "amounts": amounts,
         "learn": _learn(planned.budget),
     }
@@ -173,7 +188,7 @@ _LATEST: list[Expectations] = []
 
 def _expected(path: str, text: str) -> Expectations:
     """Return the plan of what a text states, made once for all amounts of a budget."""
-    spec = read_spec(Path(path), text)
+    spec = _supposing(read_spec(Path(path), text), text)
     for place, before in enumerate(_LATEST):
         made = before if before.spec == spec else at_budget(before, spec)
         if made is not None:
@@ -184,6 +199,20 @@ def _expected(path: str, text: str) -> Expectations:
     _LATEST[KEPT - 1 :] = []
     _LATEST.insert(0, made)
     return made
+
+
+def _supposing(spec: Spec, text: str) -> Spec:
+    """Return a spec as if the values that it asks for had been discovered, and paid for."""
+    if not spec.discoveries:
+        return spec
+    found = {one.column: [f"value {n}" for n in range(1, SUPPOSED + 1)] for one in spec.discoveries}
+    noise = distribution_of(spec.measuring.noise)
+    shares = Shares.of(spec.budget, spec.discoveries, noise)
+    rest = shares.rest([Fraction(part.privacy_cost) for part in shares.parts], noise)
+    read = read_spec(spec.path, text, values=found)
+    said = shares.words(spec.discoveries).replace("were", "are", 1)
+    said = f"{promised(spec, spec.budget)} {said}"
+    return replace(read, budget=rest, discoveries=(), discovered=said)
 
 
 def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
@@ -290,7 +319,8 @@ def attributes(path: str, text: str) -> dict[str, Any]:
 
 def attribute_form(path: str, text: str, name: str) -> dict[str, Any]:
     """Return an attribute as the texts of a form."""
-    return {"form": form_of(read_spec(Path(path), text).schema, name)}
+    spec = read_spec(Path(path), text)
+    return {"form": form_of(spec.schema, name, spec.discoveries)}
 
 
 def attribute(form: dict[str, str]) -> dict[str, Any]:

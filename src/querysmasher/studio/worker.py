@@ -20,7 +20,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-TASKS, WARM = "querysmasher.studio.tasks", "querysmasher.studio.warm"
+TASKS = "querysmasher.studio.tasks"
+
+WARM = (TASKS, "scipy.special")
+"""What every process has loaded before it forks."""
 
 LEAST_MEMORY = 2 << 30
 """Bytes that a process may take, beyond what the library takes, on a small machine."""
@@ -45,7 +48,7 @@ def _context() -> Any:
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:
-        context.set_forkserver_preload([WARM])
+        context.set_forkserver_preload(list(WARM))
     return context
 
 
