@@ -45,6 +45,16 @@ def tree_integers(factor):
     return (rows - factor.shift.astype(object)[:, None])[factor.multipliers > 0]
 
 
+def crossed_integers(factor):
+    """The multiplier of a group at the values in it, less its shift, for all that are measured."""
+    leaves = np.arange(factor.groups.shape[1])
+    rows = []
+    for level in (*factor.groups, leaves):
+        rows += [[int(level[leaf] == group) for leaf in factor.classes] for group in range(level.max() + 1)]
+    rows = np.array(rows, dtype=object) * factor.multipliers.astype(object)[:, None]
+    return (rows - factor.shift.astype(object)[:, None])[factor.multipliers > 0]
+
+
 def mirrored_integers(factor):
     """Lags of the kernel, those beyond an end reflected there; more rows; a scale of every value; a shift."""
     values = range(len(factor.diagonal))
@@ -72,6 +82,7 @@ INTEGERS = {
     "filter": filter_integers,
     "merged": merged_integers,
     "tree": tree_integers,
+    "crossed": crossed_integers,
     "mirrored": mirrored_integers,
     "coarse": coarse_integers,
     "differences": difference_integers,
@@ -90,7 +101,7 @@ def check_proof(factor, records, cell):
     assert (factor.rows, factor.cells) == dense.shape
     largest = max(abs(int(b)) for b in dense.ravel())
     assert factor.largest == largest or (
-        factor.kind in ("mirrored", "tree", "coarse") and factor.largest > largest
+        factor.kind in ("mirrored", "tree", "crossed", "coarse") and factor.largest > largest
     )
     assert factor.squared_column() == max(sum(int(b) ** 2 for b in column) for column in dense.T)
     tables = np.zeros((factor.cells, 2), dtype=np.int64)

@@ -118,7 +118,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
         "planning/strategies/dense: Merged",
         "planning/strategies/diagonal: Filter",
         "planning/strategies/mirrored: Mirrored",
-        "planning/strategies/nodes: Tree",
+        "planning/strategies/nodes: CountsOfNodes",
     ]
     sources = {path: "" if kinds_asked(text) else text for path, text in sources.items()}
     sources["release/release"] += (

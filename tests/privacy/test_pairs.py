@@ -13,7 +13,7 @@ from querysmasher.privacy.factors import filter as filters_module
 from querysmasher.privacy.factors import tree as trees_module
 from querysmasher.privacy.pairs import Pairs, Products
 from tests.privacy.drawn_pairs import measurements
-from tests.privacy.factors.drawn_factors import coarse, filters, matrices, merged, mirrored, trees
+from tests.privacy.factors.drawn_factors import coarse, crossed, filters, matrices, merged, mirrored, trees
 from tests.profiles import fewer
 
 
@@ -104,6 +104,7 @@ CASES = {
     "filter": filters(),
     "mirrored": mirrored(),
     "tree": trees(),
+    "crossed": crossed(),
     "coarse": coarse(),
 }
 

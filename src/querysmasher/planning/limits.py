@@ -72,6 +72,8 @@ class PlanningLimits:
     """The same for an attribute that several families ask about, in a plan for the mean error."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""
+    crossed_entries: int = 20_000_000
+    """Maximum of groups × groups outside the largest level, of hierarchies that do not nest."""
     waves: int = 24
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000

@@ -13,6 +13,7 @@ from querysmasher.planning.strategies import (
     KINDS,
     AxisStrategy,
     CoarseStrategy,
+    CrossedStrategy,
     DenseStrategy,
     DiagonalStrategy,
     FourierStrategy,
@@ -79,6 +80,14 @@ def tree(complete=True, seed=0):
     return normalised(TreeStrategy(leaf_of, parents, precisions))
 
 
+def crossed(complete=True, seed=0):
+    """Three groups, two groups that cross them, and the leaves, over the values of one attribute."""
+    groups = np.array([[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]])
+    leaf_of = np.array([3, 0, 4, 1, 5, 2] if complete else [3, 0, 4, 4, 1, 5, 2, 0])
+    precisions = np.random.default_rng(seed).uniform(0.2, 3.0, 11)
+    return normalised(CrossedStrategy(leaf_of, groups, precisions))
+
+
 def normalised(strategy):
     """A strategy on one attribute, scaled so that the longest column has length one."""
     return strategy.scaled(1 / strategy.leverage)
@@ -94,6 +103,13 @@ def tree_rows(strategy):
             rows[node, value] = math.sqrt(strategy.precisions[node])
             node = strategy.parents[node]
     return rows[strategy.precisions > 0]
+
+
+def crossed_rows(strategy):
+    """The rows of groups and leaves by their definition, before they are balanced: the values in each."""
+    levels = [*strategy.groups, np.arange(strategy.groups.shape[1])]
+    rows = [level[strategy.classes] == group for level in levels for group in range(level.max() + 1)]
+    return np.sqrt(strategy.precisions)[:, None] * np.array(rows)
 
 
 def circulant(strategy):
@@ -160,6 +176,8 @@ CASES = {
     "merged, deficient": (merged(4, lattice=True), merged_rows),
     "tree": (tree(), tree_rows),
     "tree, deficient": (tree(complete=False), tree_rows),
+    "crossed": (crossed(), crossed_rows),
+    "crossed, deficient": (crossed(complete=False), crossed_rows),
     "line": (matrix_axis(), matrix_rows),
     "coarse": (coarse(matrix_axis()), coarse_rows),
     "coarse, mirrored": (coarse(mirrored(1)), coarse_rows),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from querysmasher.privacy.factors import Coarse, Filter, Matrix, Merged, Mirrored, Reflection, Tree
+from querysmasher.privacy.factors import Coarse, Crossed, Filter, Matrix, Merged, Mirrored, Reflection, Tree
 from querysmasher.privacy.factors.reflection import NAMES
 from tests.privacy.factors.toy_factor import Differences
 
@@ -65,6 +65,17 @@ def trees(draw):
     multipliers[leaves] += 1
     shift = np.where(multipliers > 0, arrays(draw, parents.shape), 0)
     return Tree(leaf_of, parents, multipliers, shift)
+
+
+@st.composite
+def crossed(draw):
+    leaves = draw(st.integers(1, 5))
+    groups = np.stack([every_number(draw, leaves) for _ in range(draw(st.integers(1, 3)))])
+    inner = int((groups.max(axis=1) + 1).sum())
+    multipliers = np.abs(arrays(draw, (inner + leaves,)))
+    multipliers[inner:] += 1
+    shift = np.where(multipliers > 0, arrays(draw, multipliers.shape), 0)
+    return Crossed(every_number(draw, leaves + draw(st.integers(0, 2)), leaves), groups, multipliers, shift)
 
 
 @st.composite

@@ -31,6 +31,7 @@ from querysmasher.release.release import Release
 from tests.contracts import INTEGERS, check_after_noise, check_proof, check_storage
 from tests.privacy.factors.drawn_factors import (
     coarse,
+    crossed,
     filters,
     matrices,
     merged,
@@ -51,6 +52,7 @@ CASES = {
     "filter": filters(),
     "merged": merged(),
     "tree": trees(),
+    "crossed": crossed(),
     "coarse": coarse(),
     "differences": toys(),
 }

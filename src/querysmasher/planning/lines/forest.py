@@ -22,11 +22,13 @@ import numpy as np
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.checks import nothing_to_measure
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.crossed import Overlapping, WeightedCrossing, overlapping
 from querysmasher.planning.lines.filters import LineSolution
 from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, graduated, merge_alike, nested
-from querysmasher.planning.solvers.bounds import tree_bound
-from querysmasher.planning.strategies import TreeStrategy
+from querysmasher.planning.solvers.bounds import crossed_bound, tree_bound
+from querysmasher.planning.strategies import CrossedStrategy, TreeStrategy
 from querysmasher.workload.family import Structure
 
 
@@ -102,24 +104,69 @@ def _below(tree: WeightedTree, slopes: Array, fractions: Array | None = None) ->
     return below
 
 
+def solve_crossed(groups: Overlapping) -> LineSolution:
+    """Return the strategy of least loss that measures groups which cross; its bound is on any strategy."""
+    if not groups.weights.any():
+        raise nothing_to_measure()
+    sizes = groups.nodes.sizes
+    others = sum(sizes) - max(sizes)
+    if sum(sizes) * others > limits().crossed_entries:
+        msg = (
+            f"workload: hierarchies that do not nest in each other have {others:,} groups beside the "
+            f"{max(sizes):,} of the largest level, too many for one plan. Remedies: leave out the second "
+            "finest level; coarser levels; plan one of the hierarchies alone"
+        )
+        raise TooLargeError(msg)
+    scale = float(groups.weights.max())
+    model, node_of = WeightedCrossing.merged(groups.nodes, groups.weights / scale)
+    precisions, prices = crossed_precisions(model)
+    loss = model.loss(precisions)
+    bound = crossed_bound(model, prices)
+    strategy = CrossedStrategy(groups.leaf_of, groups.nodes.groups, precisions[node_of])
+    return LineSolution(strategy, scale * loss, scale * min(loss, bound**2))
+
+
+def crossed_precisions(model: WeightedCrossing) -> tuple[Array, Array]:
+    """Return the precisions of least loss, with path sums of one, and how dearly each leaf's path is paid.
+
+    With prices λ of the leaves, whose sum is one, a_v ← a_v (g_v / Σ_{j in v} λ_j)^½ lowers the loss plus the
+    price of all precisions. Prices follow the path sums. For any b with path sums of at most one,
+    f(b) ≥ f²/max_v (g_v / Σ λ_j): that ends the steps.
+    """
+    nodes, leaves = model.nodes, model.nodes.leaves
+    count = model.counts[leaves]
+    a, prices = np.full(len(nodes), 1 / nodes.depth), np.full(leaves.size, 1 / count.sum())
+    for _ in range(100):
+        loss, g = model.slopes(a)
+        cost = nodes.sums((prices * count)[:, None])[:, 0]
+        cost[leaves] = prices
+        ratios = g / model.counts / cost
+        if float(nodes.path_sums(a).max() * ratios.max() / loss) < 1 + 4e-3:
+            break
+        a *= np.sqrt(ratios)
+        a = np.maximum(a / (nodes.path_sums(a) @ (prices * count)), 1e-9)
+        prices *= nodes.path_sums(a)
+        prices /= prices @ count
+    a /= nodes.path_sums(a).max()
+    a[leaves] += 1 - nodes.path_sums(a)
+    return a, prices * count
+
+
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
     """Return the best strategy that measures nodes, or None if no family is a hierarchy, or one has ranges.
 
     With `always`, single values count as a hierarchy. Other queries, which must be few, count in the loss
-    only. Hierarchies that do not nest in each other are refused.
+    only. Few values of hierarchies that do not nest are left to matrices.
     """
     families = [(family, weight) for family, weight in gram.families if family.levels() is not None]
     if any(is_implicit(family) and family.levels() is None for family, _ in gram.families):
         return None  # prefixes and ranges are too many
     if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None
-    groups = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
-    if groups is None:
-        msg = (
-            f"workload: hierarchies of {gram.size:,} values that do not nest in each other cannot be planned "
-            "together. Remedies: plan one of them alone; coarser values"
-        )
-        raise TooLargeError(msg)
-    solution = solve_tree(groups)
+    asked = [family for family, _ in families], [weight for _, weight in families], gram.total
+    groups = nested(*asked)
+    if groups is None and gram.size <= limits().line_matrix:
+        return None  # written out
+    solution = solve_crossed(overlapping(*asked)) if groups is None else solve_tree(groups)
     loss = solution.strategy.whole_loss(gram)
     return LineSolution(solution.strategy, loss, min(solution.bound, loss))

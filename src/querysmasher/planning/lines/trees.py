@@ -48,16 +48,11 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
     `total` is the weight of the number of records. A group with the same values as one above it is the same
     node, so that no node has a single child.
     """
-    levels: list[tuple[Integers, Array]] = []  # the group of every value, and the weight of every group
-    for family, weight in zip(families, weights, strict=True):
-        if (nest := family.levels()) is None:
-            return None
-        queries = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
-        for groups, size in nest:
-            levels.append((np.arange(size) if groups is None else groups, queries[:size]))
-            queries = queries[size:]
+    listed = list(families)
+    if any(family.levels() is None for family in listed):
+        return None
+    levels = weighted_levels(listed, weights, total)
     cells = levels[0][0].size
-    levels += [(np.zeros(cells, dtype=np.int64), np.array([total]))] if total else []
     parents, depths, sizes = (np.zeros(0, dtype=np.int64) for _ in range(3))
     sums, node_of = np.zeros(0), np.full(cells, -1)
     for groups, added in sorted(levels, key=lambda level: level[1].size):
@@ -73,6 +68,23 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
         parents, sizes = np.append(parents, above[new]), np.append(sizes, counts[new])
         sums, node_of = np.append(sums, added[new]), numbers[groups]
     return _in_order(parents, depths, sums, node_of)
+
+
+def weighted_levels(
+    families: Iterable[Family], weights: Iterable[float], total: float
+) -> list[tuple[Integers, Array]]:
+    """Return the group of every value, and the weight of every group, for all levels of hierarchies.
+
+    `total` is the weight of the number of records, which is a level if it is not zero.
+    """
+    levels: list[tuple[Integers, Array]] = []
+    for family, weight in zip(families, weights, strict=True):
+        queries = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
+        for groups, size in family.levels() or ():
+            levels.append((np.arange(size) if groups is None else groups, queries[:size]))
+            queries = queries[size:]
+    levels += [(np.zeros(levels[0][0].size, dtype=np.int64), np.array([total]))] if total else []
+    return levels
 
 
 def _in_order(parents: Integers, depths: Integers, weights: Array, node_of: Integers) -> Nested:

@@ -39,6 +39,7 @@ METHODS = {
     "mirrored": "the attribute has very many values, so a filter that reflects at its ends measures it",
     "coarse": "no query distinguishes some values of the attribute, so only their sums are measured",
     "tree": "the hierarchy of very many values is a tree, so its nodes are counted with one precision each",
+    "crossed": "hierarchies of very many values do not nest, so the groups of all are counted together",
 }
 """Reasons to choose a method, by its name."""
 

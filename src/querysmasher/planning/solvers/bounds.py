@@ -91,6 +91,7 @@ from querysmasher.arrays import CHUNK, ROUNDING, Array, along_axes, one_core, sq
 from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.crossed import WeightedCrossing, overlapping
 from querysmasher.planning.lines.gram import LineGram, length_spectrum
 from querysmasher.planning.lines.trees import WeightedTree, nested
 from querysmasher.planning.solvers.design import Design, Iterate, fixed_point
@@ -392,14 +393,20 @@ def _product_and_rows(coefficient: float, factors: Spectrum, rows: Array, shape:
 
 
 def _trace_bound(
-    terms: Callable[[Array, Array], tuple[Array, Array]], p: Array, middle: float, enough: float = 0.0
+    terms: Callable[[Array, Array], tuple[Array, Array]],
+    p: Array,
+    middle: float,
+    enough: float = 0.0,
+    *,
+    points: int = POINTS,
+    small: float | None = None,
 ) -> float:
     """Return a lower bound on the largest tr M^½ of any distribution p; stop above `enough`: zero keeps p.
 
     For a distribution and several t, `terms` returns tr M(M + t²)⁻¹ and, up to a factor, its derivatives by
     p, with a column for every t. The largest terms are near t = e^middle.
     """
-    best, many = 0.0, max(1, min(POINTS, CHUNK // p.size))
+    best, many = 0.0, max(1, min(points, CHUNK // p.size))
     for _ in range(12):
         p = p / p.sum()
         total, gains = 0.0, np.zeros(p.size)
@@ -409,7 +416,7 @@ def _trace_bound(
                 each, gain = terms(p, t)
                 total += float(t @ each)
                 gains += gain @ t
-                if t[-1] * each[-1] <= SMALL * total:
+                if t[-1] * each[-1] <= (small or SMALL) * total:
                     break
         value = 2 / math.pi * STEP * total / (1 + 4.1 * math.exp(-(math.pi**2) / STEP))
         done = value <= best * (1 + GAIN)
@@ -429,6 +436,11 @@ def line_value(gram: LineGram, q: Array) -> float:
         tree = WeightedTree(groups.nodes, np.ones(len(groups.nodes)), groups.weights)
         p = np.bincount(groups.leaf_of, q).astype(float)
         return _trace_bound(_tree_terms(tree), p, 0.5 * math.log(float(groups.weights.mean()) / len(p)))
+    if gram.size > limits().line_matrix and all(family.levels() is not None for family in families):
+        crossing = overlapping(families, [weight for _, weight in gram.families])
+        model, node_of = WeightedCrossing.merged(crossing.nodes, crossing.weights)
+        leaf_of = node_of[crossing.nodes.leaves][crossing.leaf_of] - model.nodes.leaves[0]
+        return crossed_bound(model, np.bincount(leaf_of, q).astype(float))
     if gram.size <= limits().line_matrix:
         whole = reduce(np.add, (weight * family.gram() for family, weight in gram.families))
         return float(np.sqrt(np.maximum(np.linalg.eigvalsh(whole * np.sqrt(np.outer(q, q))), 0.0)).sum())
@@ -572,6 +584,23 @@ def tree_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
     counts = tree.counts[tree.nodes.is_leaf]
     middle = math.log(enough / float(counts.sum()))
     return _trace_bound(_tree_terms(tree), slopes[tree.nodes.is_leaf], middle, enough)
+
+
+def crossed_bound(model: WeightedCrossing, p: Array) -> float:
+    """Return a lower bound on the root of the loss of any strategy, from one distribution on the leaves.
+
+    Groups without queries count as a little noise, which only lowers the terms.
+    """
+    leaves = model.nodes.leaves
+    p = np.maximum(p, ROUNDING * p.max())
+
+    def terms(p: Array, t: Array) -> tuple[Array, Array]:
+        precisions = np.maximum(model.weights, ROUNDING)
+        precisions[leaves] = model.weights[leaves] + t[0] ** 2 * model.counts[leaves] / p
+        return np.array([model.loss(precisions)]), np.zeros((p.size, 1))
+
+    middle = 0.5 * math.log(float(model.weights.mean()) / float(model.counts[leaves].sum()))
+    return _trace_bound(terms, p, middle, points=1, small=1e-4)
 
 
 def _tree_terms(tree: WeightedTree) -> Callable[[Array, Array], tuple[Array, Array]]:

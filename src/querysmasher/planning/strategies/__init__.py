@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.coarse import CoarseStrategy
+from querysmasher.planning.strategies.crossed import CrossedStrategy
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_line
@@ -27,6 +28,7 @@ KINDS: dict[str, type[Strategy]] = {
         MatrixAxis,
         MirroredStrategy,
         TreeStrategy,
+        CrossedStrategy,
         CoarseStrategy,
     )
 }
@@ -39,6 +41,7 @@ __all__ = [
     "AxisRows",
     "AxisStrategy",
     "CoarseStrategy",
+    "CrossedStrategy",
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",

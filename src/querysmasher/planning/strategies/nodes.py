@@ -10,10 +10,11 @@ where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,37 +28,29 @@ from querysmasher.planning.strategies.coarse import ClassedStrategy
 from querysmasher.planning.strategies.strategy import LARGEST
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Tree
-from querysmasher.privacy.factors.tree import OnForest
+from querysmasher.privacy.factors.tree import CountsOfNodes, OnForest, OnNodes
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.privacy.pairs import MOST_CELLS, Products
 from querysmasher.workload.family import Family
 
 
-@dataclass(frozen=True, eq=False)
-class TreeStrategy(OnForest, ClassedStrategy):
+class NodesStrategy(OnNodes, ClassedStrategy):
     """The count of every node, each with a precision."""
 
-    kind = "tree"
-    stored: ClassVar = {
-        "classes": partial(integers, ndim=1),
-        "parents": partial(integers, ndim=1),
-        "precisions": partial(floats, ndim=1),
-    }
-
-    classes: Integers
-    parents: Integers
     precisions: Array
     """a: positive for leaves, zero for nodes that are not measured."""
-    moved: Array | None = None
+    factor: ClassVar[type[CountsOfNodes]]
+    """Its kind in integers."""
+    least: ClassVar[int] = 0
+    """Minimum of the integer multiple of the count of a node that is measured."""
 
     def scaled(self, factor: float) -> Self:
-        return replace(self, precisions=self.precisions * factor)
+        return replace(self, precisions=self.precisions * factor)  # type: ignore[type-var]
 
-    @cached_property
-    def passes(self) -> tuple[Array, Array, Array]:
-        """P, u and σ of every node, by a pass up and one down."""
-        ones = np.ones(len(self.nodes))
-        return WeightedTree(self.nodes, ones, ones).variances(self.precisions)
+    @property
+    @abstractmethod
+    def node_variances(self) -> Array:
+        """The variance of every node's count."""
 
     @cached_property
     def measured(self) -> Integers:
@@ -72,6 +65,105 @@ class TreeStrategy(OnForest, ClassedStrategy):
     @property
     def squares(self) -> Array:
         return self.nodes.path_sums(self.precisions)[self.classes]
+
+    def whole_variances(self, family: Family) -> Array:
+        levels = family.levels()
+        if levels is not None:
+            return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
+        if family.rows * len(self.nodes) > limits().merged_entries:
+            raise TooLargeError(
+                f"{family}: the variances of {family.rows:,} queries that are not groups of the hierarchy's "
+                f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
+            )
+        return self.of_rows(self.contained(family))
+
+    def _level_variances(self, groups: Integers | None, size: int) -> Array:
+        """Return the variances of the counts of groups that partition the values, or of all values."""
+        groups = np.arange(size) if groups is None else groups
+        of_leaves = self._of_leaves(groups)
+        if of_leaves is None:
+            self.refuse()
+        as_nodes = self._as_nodes(of_leaves, size)
+        result = self.node_variances[as_nodes]
+        others, step = np.flatnonzero(as_nodes < 0), max(1, CHUNK // groups.size)
+        for some in (others[i : i + step] for i in range(0, others.size, step)):
+            result[some] = self.of_rows((groups == some[:, None]).astype(float))
+        return result
+
+    @abstractmethod
+    def _as_nodes(self, of_leaves: Integers, size: int) -> Integers:
+        """Return the node that has exactly the leaves of each group, or -1 if none has."""
+
+    def _of_leaves(self, groups: Integers) -> Integers | None:
+        """Return the group of every leaf; None if a group separates values that the strategy does not."""
+        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
+        of_leaves[self.classes] = groups
+        return of_leaves if np.array_equal(of_leaves[self.classes], groups) else None
+
+    # --- integers ---
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        """Return integer multiples of the counts of nodes; leaves get what precision rounding left."""
+        finest = 2.0**bits - 1
+        scale = finest / float(np.sqrt(self.precisions.max()))
+        multipliers = np.maximum(np.rint(np.sqrt(self.precisions) * scale), self.least)
+        leaves = self.nodes.leaves
+        multipliers[leaves] = 0
+        left = self.nodes.path_sums(self.precisions * scale**2) - self.nodes.path_sums(multipliers**2)
+        multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
+        whole = replace(self, precisions=multipliers**2, moved=None)  # type: ignore[type-var]
+        shift = np.zeros_like(multipliers)
+        shift[whole.measured] = np.rint(whole.answers_whole(whole.balance))
+        rounded = {"multipliers": multipliers.astype(np.int64), "shift": shift.astype(np.int64)}
+        return self._in_integers(self.factor(**self._nodes_of(self) | rounded))
+
+    @classmethod
+    def _nodes_of(cls, given: OnNodes) -> dict[str, Any]:
+        """Return the fields that state the nodes, of a strategy or a factor."""
+        return {name: getattr(given, name) for name in cls.stored if name != "precisions"}
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        ratios = self.of_integers(rounded).node_variances / self.node_variances
+        return float(ratios[self.measured].max()) * float(squared_sensitivity(rounded))
+
+    @classmethod
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, CountsOfNodes)  # noqa: S101 - the registry chooses by kind
+        whole = cls(**cls._nodes_of(factor) | {"precisions": factor.multipliers.astype(float) ** 2})
+        return whole.around_shift(factor, factor.shift[factor.measured])
+
+    # --- files ---
+
+    def _is_sound(self) -> bool:
+        nodes, partition, a = self.nodes, self.partition, self.precisions
+        if a.shape != (len(nodes),) or partition.columns != nodes.leaves.size:
+            return False
+        return bool(a.min() >= 0 and a.max() < LARGEST and a[nodes.leaves].min() > 1 / LARGEST)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeStrategy(OnForest, NodesStrategy):
+    """The nodes of a forest."""
+
+    kind = "tree"
+    factor = Tree
+    stored: ClassVar = {
+        "classes": partial(integers, ndim=1),
+        "parents": partial(integers, ndim=1),
+        "precisions": partial(floats, ndim=1),
+    }
+
+    classes: Integers
+    parents: Integers
+    precisions: Array
+    moved: Array | None = None
+
+    @cached_property
+    def passes(self) -> tuple[Array, Array, Array]:
+        """P, u and σ of every node, by a pass up and one down."""
+        ones = np.ones(len(self.nodes))
+        return WeightedTree(self.nodes, ones, ones).variances(self.precisions)
 
     def covary_whole(self, rows: Array) -> Array:
         nodes, (alone, below, _) = self.nodes, self.passes
@@ -91,37 +183,12 @@ class TreeStrategy(OnForest, ClassedStrategy):
     def orthonormal(self) -> TreeStrategy:
         return TreeStrategy(self.classes, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
 
-    # --- variances ---
+    @property
+    def node_variances(self) -> Array:
+        return self.passes[2]
 
-    def whole_variances(self, family: Family) -> Array:
-        levels = family.levels()
-        if levels is not None:
-            return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
-        if family.rows * len(self.nodes) > limits().merged_entries:
-            raise TooLargeError(
-                f"{family}: the variances of {family.rows:,} queries that are not groups of the hierarchy's "
-                f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
-            )
-        return self.of_rows(self.contained(family))
-
-    def _level_variances(self, groups: Integers | None, size: int) -> Array:
-        """Return the variances of the counts of groups that partition the values, or of all values."""
-        groups = np.arange(size) if groups is None else groups
-        of_leaves = self._of_leaves(groups)
-        if of_leaves is None:
-            self.refuse()
-        as_nodes = groups_as_nodes(self.nodes, of_leaves, size)
-        result = self.passes[2][as_nodes]
-        others, step = np.flatnonzero(as_nodes < 0), max(1, CHUNK // groups.size)
-        for some in (others[i : i + step] for i in range(0, others.size, step)):
-            result[some] = self.of_rows((groups == some[:, None]).astype(float))
-        return result
-
-    def _of_leaves(self, groups: Integers) -> Integers | None:
-        """Return the group of every leaf; None if a group separates values that the strategy does not."""
-        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
-        of_leaves[self.classes] = groups
-        return of_leaves if np.array_equal(of_leaves[self.classes], groups) else None
+    def _as_nodes(self, of_leaves: Integers, size: int) -> Integers:
+        return groups_as_nodes(self.nodes, of_leaves, size)
 
     # --- fewer values ---
 
@@ -161,40 +228,6 @@ class TreeStrategy(OnForest, ClassedStrategy):
         least = -nodes.largest_of_pairs(np.zeros(nodes.leaves.size), paths, -1) - 1 / self.total_variance
         farthest = nodes.largest_of_pairs(paths[nodes.leaves], paths, -2)
         return Products(None, None, float(least) / self.leverage, float(farthest) / self.leverage)
-
-    # --- integers ---
-
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        """Return integer multiples of the counts of nodes; leaves get what precision rounding left."""
-        finest = 2.0**bits - 1
-        scale = finest / float(np.sqrt(self.precisions.max()))
-        multipliers = np.rint(np.sqrt(self.precisions) * scale)
-        leaves = self.nodes.leaves
-        multipliers[leaves] = 0
-        left = self.nodes.path_sums(self.precisions * scale**2) - self.nodes.path_sums(multipliers**2)
-        multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
-        whole = TreeStrategy(self.classes, self.parents, multipliers**2)
-        shift = np.zeros_like(multipliers)
-        shift[whole.measured] = np.rint(whole.answers_whole(whole.balance))
-        rounded = multipliers.astype(np.int64), shift.astype(np.int64)
-        return self._in_integers(Tree(self.classes, self.parents, *rounded))
-
-    def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        ratios = self.of_integers(rounded).passes[2] / self.passes[2]
-        return float(ratios[self.measured].max()) * float(squared_sensitivity(rounded))
-
-    @classmethod
-    def of_integers(cls, rounded: IntegerStrategy) -> Self:
-        ((_, factor),) = rounded.factors
-        assert isinstance(factor, Tree)  # noqa: S101 - the registry chooses by kind
-        whole = cls(factor.classes, factor.parents, factor.multipliers.astype(float) ** 2)
-        return whole.around_shift(factor, factor.shift[factor.measured])
-
-    def _is_sound(self) -> bool:
-        nodes, partition, a = self.nodes, self.partition, self.precisions
-        if a.shape != (len(nodes),) or partition.columns != nodes.leaves.size:
-            return False
-        return bool(a.min() >= 0 and a.max() < LARGEST and a[nodes.leaves].min() > 1 / LARGEST)
 
 
 def groups_as_nodes(nodes: Nodes, of_leaves: Integers, size: int) -> Integers:

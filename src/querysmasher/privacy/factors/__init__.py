@@ -10,10 +10,10 @@ from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter, Mirrored
 from querysmasher.privacy.factors.matrix import Coarse, Matrix, Merged, Partition
 from querysmasher.privacy.factors.reflection import Reflection
-from querysmasher.privacy.factors.tree import Nodes, Tree
+from querysmasher.privacy.factors.tree import Crossed, Crossing, Nodes, Tree
 
 KINDS: dict[str, type[Factor]] = {
-    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Coarse)
+    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Crossed, Coarse)
 }
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
@@ -21,6 +21,8 @@ __all__ = [
     "KINDS",
     "WORD",
     "Coarse",
+    "Crossed",
+    "Crossing",
     "Factor",
     "Filter",
     "Integers",
