@@ -52,6 +52,11 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
         ('kind = "marginals"\nk = 2', qs.marginals(SCHEMA, 2)),
         ('kind = "marginals"\nk = [0, 1]\nweight = 2', qs.marginals(SCHEMA, [0, 1], 2)),
         ('kind = "all_kway"\nk = 1', qs.all_kway(SCHEMA, 1)),
+        ('kind = "all_kway"\nk = 1\nattributes = ["age"]', qs.all_kway(SCHEMA, 1, attributes=["age"])),
+        (
+            'kind = "marginals"\nk = [0, 1]\nattributes = ["sex"]',
+            qs.marginals(SCHEMA, [0, 1], attributes=["sex"]),
+        ),
         (
             'kind = "all_kway"\nk = 2\nfamily = "range"',
             qs.Workload(SCHEMA, qs.all_kway(IN_ORDER, 2, "range").groups),

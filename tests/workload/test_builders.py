@@ -56,6 +56,17 @@ def test_families_follow_the_kind_or_the_mapping_or_the_name():
     assert names(mixed) == [("range",), ("rows",), ("circular",), ("prefix",)]
 
 
+def test_sets_of_some_attributes_only():
+    some = qs.all_kway(SCHEMA, [0, 1, 2], attributes=["d", "a", "b"])
+    assert [g.attributes for g in some] == [
+        (),
+        *(("a",), ("b",), ("d",)),
+        *(("a", "b"), ("a", "d"), ("b", "d")),
+    ]
+    assert some.groups == tuple(g for g in qs.all_kway(SCHEMA, [0, 1, 2]) if "c" not in g.attributes)
+    assert qs.marginals(SCHEMA, 2, attributes=["a", "d"]) == qs.marginals(SCHEMA, ["a", "d"])
+
+
 def test_several_ks_are_asked_in_their_order_and_once():
     ways = [len(g.attributes) for g in qs.marginals(SCHEMA, [2, 0, 2, np.int64(1)])]
     assert ways == [2] * 6 + [0] + [1] * 4
@@ -121,6 +132,7 @@ def test_five_billion_circular_queries_are_stated_at_once_and_in_no_memory():
         (lambda: qs.hierarchy(SCHEMA, "z"), ["'z'"]),
         (lambda: qs.where(SCHEMA, "z == 1"), ["'z'"]),
         (lambda: qs.all_kway(SCHEMA, 1, {"z": "range"}), ["'z'"]),
+        (lambda: qs.all_kway(SCHEMA, 1, attributes=["a", "z"]), ["'z'"]),
         (lambda: qs.queries(SCHEMA, {3: "range"}), ["3"]),
     ],
 )
@@ -157,6 +169,9 @@ def test_repeated_attributes_are_refused_by_name(call, words, refuses):
         (lambda: qs.marginals(SCHEMA, None), ["k:", "None"]),
         (lambda: qs.marginals(SCHEMA, []), ["k:", "at least one"]),
         (lambda: qs.all_kway(SCHEMA, 1, "suffix"), ["'suffix'", "prefix"]),
+        (lambda: qs.all_kway(SCHEMA, 1, attributes="a"), ["attributes", "['a']"]),
+        (lambda: qs.all_kway(SCHEMA, 3, attributes=["a", "b"]), ["k: ", "from 0 to 2", "got 3"]),
+        (lambda: qs.marginals(SCHEMA, ["a"], attributes=["a", "b"]), ["attributes", "None"]),
         (lambda: qs.queries(SCHEMA, a="suffix"), ["'a'", "'suffix'"]),
         (lambda: qs.queries(SCHEMA, a=[[1, 0]]), ["expected 3 columns", "got 2"]),
         (lambda: qs.queries(SCHEMA, a=[[1, 0], [1]]), ["matrix"]),

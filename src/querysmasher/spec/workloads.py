@@ -44,6 +44,7 @@ from querysmasher.workload.workload import WEIGHINGS, Group, Workload
 
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
+among = Field(default=None, description="a list of names of attributes")
 
 
 class Queries(Section):
@@ -71,25 +72,12 @@ class Queries(Section):
             return workload.within(self.target, level=self.level)
 
 
-class Marginals(Queries):
-    """All k-way marginals."""
+class Chosen(Queries):
+    """The keys of entries that choose a family for every attribute."""
 
-    k: int | list[int] = ways
-
-    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002 - others need it
-        return marginals(schema, self.k, self.weight)
-
-
-class AllKway(Queries):
-    """Products of one family per attribute on all sets of k attributes."""
-
-    k: int | list[int] = ways
     family: str | dict[str, Any] | None = Field(
         default=None, description="a family, or a table of attributes and their families"
     )
-
-    def build(self, schema: Schema, folder: Path) -> Workload:
-        return all_kway(schema, self.k, self.families(schema, folder), self.weight)
 
     def families(self, schema: Schema, folder: Path) -> FamilyLike | Mapping[str, FamilyLike]:
         """Return the family of all attributes, or of some."""
@@ -99,10 +87,30 @@ class AllKway(Queries):
         return None if self.family is None else _families(schema, self.family, "family", folder)
 
 
-class Tables(AllKway):
+class Marginals(Queries):
+    """All k-way marginals."""
+
+    k: int | list[int] = ways
+    attributes: list[str] | None = among
+
+    def build(self, schema: Schema, folder: Path) -> Workload:  # noqa: ARG002 - others need it
+        return marginals(schema, self.k, self.weight, attributes=self.attributes)
+
+
+class AllKway(Chosen):
+    """Products of one family per attribute on all sets of k attributes."""
+
+    k: int | list[int] = ways
+    attributes: list[str] | None = among
+
+    def build(self, schema: Schema, folder: Path) -> Workload:
+        families = self.families(schema, folder)
+        return all_kway(schema, self.k, families, self.weight, attributes=self.attributes)
+
+
+class Tables(Chosen):
     """Products of one family per attribute on chosen sets of attributes."""
 
-    k: None = Field(default=None, description="no number: the tables are listed")  # type: ignore[assignment]
     tables: list[list[str]] = Field(description="a list of lists of names of attributes", min_length=1)
 
     def build(self, schema: Schema, folder: Path) -> Workload:

@@ -41,11 +41,17 @@ NAMED: Mapping[str, type[Family]] = ChainMap({Sum.name: Sum}, cast("dict[str, ty
 
 
 @explained("qs.marginals(schema, [1, 2])")
-def marginals(schema: Schema, k: int | Iterable[int] | Iterable[str], weight: float = 1.0) -> Workload:
+def marginals(
+    schema: Schema,
+    k: int | Iterable[int] | Iterable[str],
+    weight: float = 1.0,
+    *,
+    attributes: Sequence[str] | None = None,
+) -> Workload:
     """Return all k-way marginals: how many records have each combination of values of k attributes.
 
     `k` is one number or several; 0 stands for the total. Names of attributes in a list stand for the one
-    marginal on these.
+    marginal on these. With `attributes`, only sets of these attributes are asked about.
 
     >>> schema = Schema.of(a=3, b=4, c=5)
     >>> len(marginals(schema, 2)), len(marginals(schema, ["a", "c"]))
@@ -53,8 +59,11 @@ def marginals(schema: Schema, k: int | Iterable[int] | Iterable[str], weight: fl
     """
     names = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else []
     if names and all(isinstance(name, str) for name in names):
+        if attributes is not None:
+            raise WorkloadError("attributes: expected None, because k names the attributes of one marginal")
         return queries(schema, dict.fromkeys(map(str, names), "identity"), weight=weight)
-    return all_kway(schema, cast("int | Iterable[int]", names or k), "identity", weight)
+    ways = cast("int | Iterable[int]", names or k)
+    return all_kway(schema, ways, "identity", weight, attributes=attributes)
 
 
 @explained("qs.all_kway(schema, [1, 2])")
@@ -63,20 +72,30 @@ def all_kway(
     k: int | Iterable[int],
     family: FamilyLike | Mapping[str, FamilyLike] = None,
     weight: float = 1.0,
+    *,
+    attributes: Sequence[str] | None = None,
 ) -> Workload:
     """Return the products of one family per attribute, on all sets of k attributes.
+
+    With `attributes`, only sets of these attributes are asked about: for instance not a number of a million
+    values.
 
     `family` is "identity", "prefix", "range", "circular" or "sum" for all, or a mapping from attributes to
     families, or None: the family then depends on the kind of attribute (identity for categorical, prefix for
     ordinal and binned, circular for cyclic). The same holds for attributes that a mapping leaves out.
     """
     check_schema(schema)
-    ways = _ways(schema, k)
-    by_name = family if isinstance(family, Mapping) else dict.fromkeys(schema.names, family)
+    if isinstance(attributes, str):
+        raise WorkloadError(
+            f"attributes: expected names in a list, got {attributes!r}; write [{attributes!r}]"
+        )
+    among = set(schema.names if attributes is None else attributes)
+    schema.positions(among)
+    ways = _ways(schema, k, len(among))
+    by_name = family if isinstance(family, Mapping) else dict.fromkeys(among, family)
     schema.positions(by_name)
-    chosen = [family_for(a, by_name.get(a.name)) for a in schema]
     weight = checked_weight(weight)
-    pairs = list(zip(schema.names, chosen, strict=True))
+    pairs = [(a.name, family_for(a, by_name.get(a.name))) for a in schema if a.name in among]
     check_order(schema, pairs if max(ways) else [])
     groups = [
         Group(tuple(name for name, _ in some_pairs), tuple(f for _, f in some_pairs), weight)
@@ -274,15 +293,15 @@ def _names(attributes: Sequence[str]) -> tuple[str, ...]:
     return (attributes,) if isinstance(attributes, str) else tuple(attributes)
 
 
-def _ways(schema: Schema, k: Any) -> list[int]:
-    """Return the numbers of attributes, once each, in order."""
+def _ways(schema: Schema, k: Any, most: int) -> list[int]:
+    """Return the numbers of attributes, at most `most`, once each, in order."""
     ways = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
     if not ways:
         raise WorkloadError("k: expected at least one number of attributes")
     for way in ways:
-        if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= len(schema):
+        if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= most:
             got = f"{as_given(way)}{_instead(schema, way)}"
-            msg = f"k: expected an integer from 0 to {len(schema)}, the number of attributes, got {got}"
+            msg = f"k: expected an integer from 0 to {most}, the number of attributes, got {got}"
             raise WorkloadError(msg)
     return list(dict.fromkeys(int(way) for way in ways))
 
