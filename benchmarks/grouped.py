@@ -51,11 +51,11 @@ def grouped(quick):
         "Sums and means by group beside clamped sums",
         "Error of the plain mechanism divided by ours, at the same budget: root mean squares over the "
         "groups. The plain mechanism adds Gaussian noise to a clamped sum and to a count of every group, "
-        "with half of the budget for each (all of it for a sum alone). *OpenDP*: the same with the noise that "
-        "OpenDP itself asks for: its clamped sum, the scale of its Gaussian mechanism found by its own "
-        "accounting; the error of a sum alone, divided by ours. *best split*: if it divided its budget as is best for the means "
-        "of this very table, which it cannot know. Ours are plans of `qs.means`, of these with counts of "
-        "the groups, of `qs.sums`, and of these with counts. The budget cancels out.",
+        "with half of the budget for each (all of it for a sum alone). *OpenDP*: the same with the noise "
+        "that OpenDP itself asks for: its clamped sum, the scale of its Gaussian mechanism found by its own "
+        "accounting; the error of a sum alone, divided by ours. *best split*: if it divided its budget as is "
+        "best for the means of this very table, which it cannot know. Ours are plans of `qs.means`, of these "
+        "with counts of the groups, of `qs.sums`, and of these with counts. The budget cancels out.",
         (
             "table",
             "groups",

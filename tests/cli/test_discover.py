@@ -121,6 +121,16 @@ def test_what_needs_values_first(run, spec, folder):
     assert "expected an amount: values are discovered with a share of it" in run("release", code=2).err
 
 
+def test_what_cannot_be_planned_is_refused_before_anything_is_spent(run, spec, folder):
+    asked = '[[statistics]]\nkind = "share"\npredicate = "month <= 3 and dest == \'other\'"\n\n[budget]'
+    text = spec.replace("k = [1, 2]", "k = 1").replace("[budget]", asked)
+    (folder / "release.toml").write_text(text)
+    ran = run("release", code=2)
+    assert "cannot be answered" in ran.err
+    assert "Discovered" not in ran.err
+    assert not qs.Ledger("x.ledger").entries
+
+
 def test_a_ledger_with_a_delta_beside_its_limit(run, spec, folder):
     text = spec.replace("epsilon = 1.0\ndelta = 1e-6\nledger", "rho = 0.05\nledger")
     text = text.replace("epsilon = 1.0, delta", "rho = 0.1, delta").replace("share = 0.25", "delta = 1e-7")

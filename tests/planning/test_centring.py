@@ -99,6 +99,24 @@ def test_tied_attributes_gain_too(asked):
     assert plan_split(asked).weighted_loss < 0.99 * uniform.weighted_loss
 
 
+def test_the_values_between_straight_queries_have_no_weight(monkeypatch):
+    schema = qs.Schema([qs.Number("a", 0, 320, missing="unknown"), qs.Categorical("b", ["x", "y", "z"])])
+    young = qs.queries(schema, a=[[1] * 18 + [0] * 304], b="identity")
+    workload = qs.means(schema, "a", by="b", around=30) + qs.sums(schema, "a") + young
+    few = search_centres(workload, COST.unit).at(1.0)
+    monkeypatch.setattr(centring, "_corners", lambda _: {})
+    written_out = search_centres(workload, COST.unit).at(1.0)
+    assert set(np.flatnonzero(few[0].weights)) <= {0, 17, 18, 320, 321}
+    assert loss_at(few, workload) == pytest.approx(loss_at(written_out, workload), rel=1e-3)
+
+
+def test_means_of_a_fine_number_with_missing_values():
+    """Without matrices of all values, which would take terabytes."""
+    schema = qs.Schema([qs.Number("a", 0, 10**5, missing="unknown"), qs.Categorical("b", ["x", "y", "z"])])
+    plan = qs.plan(qs.means(schema, "a", by="b"), COST)
+    assert plan.gap <= 1e-3
+
+
 @pytest.mark.parametrize("family", ["identity", "circular"])
 def test_symmetric_workloads_keep_uniform_centres_without_a_search(family, monkeypatch):
     monkeypatch.setattr(centring, "attribute_roles", lambda *_, **__: pytest.fail("searched"))

@@ -412,9 +412,7 @@ def test_chosen_tables(tmp_path):
     with pytest.raises(qs.SpecError, match=r"workload\[0\]\.tables: attribute 'sex' is named more than once"):
         read_spec(path)
     path.write_text(text.replace("tables = ", "k = 1\ntables = "))
-    with pytest.raises(
-        qs.SpecError, match=r"workload\[0\]\.k: expected no number: the tables are listed, got 1"
-    ):
+    with pytest.raises(qs.SpecError, match=r"workload\[0\]\.k: unknown key .allowed: .*, tables."):
         read_spec(path)
 
 

@@ -95,6 +95,8 @@ def _run(
         check_writable(folder, force, command)
         source.check()
         if read.discoveries:
+            if not explores:
+                read.rehearse()
             read = _with_values(read, source, seed)
         if not explores:
             planned = read.plan() if plan is None else _stored(plan, read)

@@ -42,7 +42,7 @@ from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_
 from querysmasher.planning.solvers.optimum import is_circulant_gram
 from querysmasher.planning.split import Kept, is_few, query_tensor, schema_order
 from querysmasher.privacy.unit import Unit
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Indexes
 from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
@@ -70,12 +70,13 @@ class CentreSearch:
 def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     """Return the best centres found for a workload and a unit of privacy."""
     workload = without_lines(workload, _even(workload))
+    corners = _corners(workload)
     families = {family.key: family for group in workload for family in group.families}
     alike = {key: _looks_alike(family) for key, family in families.items()}
     if all(alike.values()):
         return CentreSearch(tuple(map(_RoleStrategy, workload.schema.sizes)), is_exact=True)
     with one_core():
-        model = _Model(workload, unit)
+        model = _Model(workload, unit, corners)
         model.search(alike)
     return CentreSearch(tuple(model.axes[role] for role in model.role_of), model.is_exact)
 
@@ -86,6 +87,29 @@ def _even(workload: Workload) -> tuple[int, ...]:
     many = [a for a, size in enumerate(workload.schema.sizes) if size > limits().light_cells]
     on = {a: [f for names, f in parts if workload.schema.names[a] in names] for a in many}
     return tuple(a for a, families in on.items() if families and all(f.is_even for f in families))
+
+
+def _corners(workload: Workload) -> dict[int, Indexes]:
+    """Return the values between which all queries are straight lines, of attributes asked by few queries.
+
+    The columns of all other values lie in the middle of others: the best centre gives them no weight.
+    """
+    found = {}
+    for a, name in enumerate(workload.schema.names):
+        size = workload.schema.sizes[a]
+        parts = [part for group in workload for part in group.parts() if name in part[0]]
+        families = {family.key: family for _, family in parts}.values()
+        rows = sum(family.rows for family in families)
+        alone = all(len(names) == 1 for names, _ in parts)
+        if size <= limits().light_cells or not rows or not alone or not is_few(rows, size, 1):
+            continue
+        bent = np.ones(size, dtype=bool)
+        bent[1:-1] = False
+        for family in families:
+            for row in family.matrix():
+                bent[1:-1] |= np.abs(np.diff(row, 2)) > len(row) * ROUNDING * np.abs(row).max()
+        found[a] = np.flatnonzero(bent)
+    return found
 
 
 def _looks_alike(family: Family) -> bool:
@@ -113,11 +137,13 @@ def attribute_roles(workload: Workload) -> tuple[int, ...]:
 class _RoleStrategy:
     """The strategy of a role: its centre w, M, and the weights of the values that start the next search.
 
-    `overrated` is the fraction of its costs that the model overrates.
+    `overrated` is the fraction of its costs that the model overrates. All of it is about `corners` only, if
+    there are some, and other values have no weight.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size, self.overrated = size, 0.0
+    def __init__(self, values: int, corners: Indexes | None = None) -> None:
+        self.values, self.corners, self.overrated = values, corners, 0.0
+        self.size = size = values if corners is None else len(corners)
         self.centre = self.start = np.full(size, 1.0 / size)
         self._classes: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
 
@@ -129,12 +155,17 @@ class _RoleStrategy:
     def centre_at(self, multiple: float) -> Centre:
         """Return the centre in ratios of small integers, further from uniform the larger `multiple`."""
         even = Centre.uniform(self.size)
-        if np.array_equal(self.centre, even.weights):
+        if self.corners is None and np.array_equal(self.centre, even.weights):
             return even
         further = 1 + (multiple - 1) * self.overrated * (1.4 + FEW / self.size)
         weights = np.maximum(even.weights + further * (self.centre - even.weights), 0.0)
         finest = min(max(limits().centre_integers, self.size), limits().largest_centre)
-        return replace(Centre.near(weights / weights.sum(), finest), start=self.start)
+        near = Centre.near(weights / weights.sum(), finest)
+        if self.corners is None:
+            return replace(near, start=self.start)
+        integers = np.zeros(self.values, dtype=np.int64)
+        integers[self.corners] = near.exact
+        return Centre.ratio(integers)
 
     def improve(self, kept: Array, dropped: Array) -> None:
         """Replace the strategy by the best one for Λ and Γ, with their ratio t at the present centre."""
@@ -165,10 +196,16 @@ class _RoleStrategy:
 class _RoleFamily:
     """A family of queries and the roles of its attributes: what it costs, kept or dropped on each."""
 
-    def __init__(self, roles: tuple[int, ...], family: Family, order: tuple[int, ...]) -> None:
+    def __init__(
+        self, roles: tuple[int, ...], family: Family, order: tuple[int, ...], corners: Indexes | None
+    ) -> None:
         """Write out rows only of families on several attributes, and only a sample of very many rows."""
         self.roles, self.key = roles, family.key
         self.sets = list(subsets(range(len(roles))))
+        if corners is not None:
+            rows = family.matrix()[:, corners]
+            self._queries = (rows.T * family.query_weights()) @ rows
+            return
         if len(roles) == 1:
             self._queries = family.gram()
             return
@@ -203,11 +240,12 @@ Prices = Mapping[tuple[int, Kept], float]
 class _Model:
     """F as a function of one strategy per role."""
 
-    def __init__(self, workload: Workload, unit: Unit) -> None:
+    def __init__(self, workload: Workload, unit: Unit, corners: Mapping[int, Indexes]) -> None:
         schema = workload.schema
         self.role_of = attribute_roles(workload)
-        sizes = dict(zip(self.role_of, schema.sizes, strict=True))
-        self.axes = [_RoleStrategy(sizes[role]) for role in range(len(sizes))]
+        first = {role: a for a, role in reversed(list(enumerate(self.role_of)))}
+        own = [(schema.sizes[a], corners.get(a)) for _, a in sorted(first.items())]
+        self.axes = [_RoleStrategy(*each) for each in own]
         families: dict[Hashable, tuple[int, _RoleFamily]] = {}
         table: defaultdict[frozenset[int], dict[tuple[tuple[int, Kept], ...], float]] = defaultdict(dict)
         for group in workload:
@@ -219,7 +257,8 @@ class _Model:
                 order = schema_order(ordered if family.is_symmetric else positions)
                 key = roles, order, family.key
                 if key not in families:
-                    families[key] = len(families), _RoleFamily(roles, family, order)
+                    known = _RoleFamily(roles, family, order, corners.get(ordered[0]))
+                    families[key] = len(families), known
                 number, known = families[key]
                 options.append([((number, kept), [ordered[a] for a in kept]) for kept in known.sets])
             for chosen in product(*options):

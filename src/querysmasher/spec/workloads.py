@@ -253,7 +253,7 @@ def build_entries(
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
                 with within("attributes"):
-                    schema.positions(getattr(entry, "attributes", ()))
+                    schema.positions(getattr(entry, "attributes", None) or ())
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
                     workload = entry.weighed(entry.build(schema, folder))
