@@ -51,17 +51,17 @@ def test_records_follow_tables_that_no_pairs_explain():
 def test_a_block_makes_up_for_what_earlier_ones_lack(monkeypatch):
     estimate = estimated(20_000, BUDGET)
     wrong = {}
-    for block in (250, 20_000):
+    for block in (250, 4_000):
         monkeypatch.setattr(microdata, "BLOCK", block)
-        records = coded(estimate.microdata(20_000, seed=1).to_frame())
+        records = coded(estimate.microdata(4_000, seed=1).to_frame())
         wrong[block] = sum(
             np.abs(
-                counted(estimate.schema, records, place) / 20_000
+                counted(estimate.schema, records, place) / 4_000
                 - estimate.model.table(place) / estimate.total
             ).sum()
             for place in itertools.combinations(range(5), 2)
         )
-    assert wrong[250] < 2 * wrong[20_000]
+    assert wrong[250] < 2 * wrong[4_000]
 
 
 def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):

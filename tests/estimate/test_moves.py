@@ -1,5 +1,6 @@
 """Moves of records: what they gain is what a dense computation says, and they respect impossible cells."""
 
+import itertools
 import math
 
 import numpy as np
@@ -106,3 +107,17 @@ def test_effort_is_bounded_and_spent_where_there_is_little_to_do():
 
     assert rounds(100, SETS) == moves.MOST + 1
     assert rounds(10**10, SETS) == moves.FEWEST + 1
+
+
+def test_records_of_attributes_that_determine_each_other_are_not_stuck():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(rng.integers(0, 6, (3000, 1)), 4, axis=1)
+    schema = qs.Schema.of(a=6, b=6, c=6, d=6)
+    places = [(0,), (1,), (2,), (3,), *itertools.combinations(range(4), 2)]
+    tables = [counted(schema, truth, place) for place in places]
+    followed = Followed(Zeros(schema), schema.sizes, 3000, places, tables)
+    alike = np.repeat(np.minimum(rng.integers(0, 9, (3000, 1)), 5), 4, axis=1)  # too many of the last value
+    moved = followed.moved(alike, rng)
+    assert (moved == moved[:, :1]).all()
+    for place, table in zip(places, tables, strict=True):
+        assert np.abs(counted(schema, moved, place) - table).sum() < 0.01 * len(truth)

@@ -2,9 +2,9 @@
 
 Attributes are drawn one after the other, each given the two earlier ones on which it depends most, from the
 estimated table of the three. Values are not drawn independently but rounded in a controlled way within every
-combination of the two, which leaves far less noise. Records that nobody can have are dropped. Then weights
-are raked until the records follow all pairs, and as many records as wanted are taken in proportion to them.
-Finally these move between values, so that they follow all tables that were measured or asked for (`moves`).
+combination of the two, which leaves far less noise. Records that nobody can have are dropped. Those that are
+taken move, so that they follow all tables on one and two attributes, and all that were measured or asked for
+(`moves`).
 Each block of records makes up for what the blocks before it lack, so that any number of records takes the
 memory of one block. The number of a binned attribute is drawn evenly inside its bin.
 """
@@ -52,17 +52,8 @@ BLOCK = 50_000
 POOL = 3
 """Number of candidates per record."""
 
-SWEEPS = 12
-"""Number of rounds of raking."""
-
-PAIRS = 400
-"""Maximum number of pairs that are raked: the strongest."""
-
 PARENT_CELLS = 1_000_000
 """Maximum number of cells of a table from which an attribute is drawn."""
-
-STEEP = 10.0
-"""Maximum factor by which a step of raking changes a weight."""
 
 USES = (
     "Synthetic records, which do not describe real people. They are good for tables and models of few "
@@ -283,17 +274,12 @@ class Microdata:
         return order
 
     def _block(self, count: int, rng: np.random.Generator) -> Codes:
-        """Return records that follow pairs, in random order."""
+        """Return records to begin with, in random order."""
         pool = self._pool(POOL * count + 100, rng)
         if not len(pool):
             msg = "microdata: the schema's impossible combinations exclude all cells with a positive estimate"
             raise WorkloadError(msg)
-        weights = self._raked(pool)
-        ordered = np.lexsort([rng.random(len(pool)), *(pool[:, a] for a, _ in reversed(self._order))])
-        sums = np.cumsum(weights[ordered])
-        steps = (np.arange(count) + rng.random()) * (sums[-1] / count)
-        chosen = ordered[np.minimum(np.searchsorted(sums, steps, side="right"), len(pool) - 1)]
-        return pool[rng.permutation(chosen)]
+        return pool[np.resize(rng.permutation(len(pool)), count)]
 
     def _pool(self, count: int, rng: np.random.Generator) -> Codes:
         """Return candidates: attribute by attribute, each given its parents."""
@@ -319,20 +305,6 @@ class Microdata:
         even = single if single.sum() > 0 else np.ones_like(single)
         faint = table.reshape(-1, self._sizes[attribute]) + 1e-9 * even / even.sum()
         return faint / faint.sum(axis=1, keepdims=True)
-
-    def _raked(self, pool: Codes) -> Array:
-        """Return weights with which the candidates follow the pairs."""
-        pairs = sorted(self._pairs, key=lambda pair: self._strengths[pair])[-PAIRS:]
-        targets = [table.ravel() / max(self.model.total, 1e-300) for table in self.model.tables(pairs)]
-        codes = [pool[:, i] * self._sizes[j] + pool[:, j] for i, j in pairs]
-        weights = np.full(len(pool), 1 / len(pool))
-        for _ in range(SWEEPS):
-            for target, cells in zip(targets, codes, strict=True):
-                sums = np.bincount(cells, weights=weights, minlength=len(target))
-                ratio = np.divide(target, sums, out=np.ones_like(sums), where=sums > 0)
-                weights *= np.clip(ratio, 1 / STEEP, STEEP)[cells]
-            weights /= weights.sum()
-        return weights
 
 
 def _values(attribute: Attribute, safe: Callable[[str], str] = str) -> Any:

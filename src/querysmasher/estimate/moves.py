@@ -1,4 +1,4 @@
-"""Moves of records between values, attribute by attribute, so that all tables come closer to wanted ones.
+"""Moves of records, between values and onto others, so that all tables come closer to wanted ones.
 
 With n_c the number of records in a cell and t_c the number wanted, the distance is Σ_c w_c(n_c − t_c)²/2 over
 the cells of all tables that are followed. A record that leaves a value of an attribute for another changes
@@ -9,6 +9,9 @@ two cells of every table with this attribute, and the distance by
 over the cells d that it enters and s that it leaves. For all values of the records of a batch, these sums are
 one product of a sparse matrix, with a one for every record and table, and the terms of all cells.
 
+Where attributes determine each other, a record that changes one of them alone enters a cell that is all but
+empty, and stays. So the records of a batch that fit worst also become copies of others that fit best.
+
 Records that move at the same time get in each other's way. A record with a gain of g, in whose cells others
 of weight c want to move too, moves with probability g/(g + c). The expected distance then falls: with θ these
 probabilities and c_rs the weights that two records share, the moves gain Σ θ_r g_r − ΣΣ θ_r θ_s c_rs/2 on
@@ -18,7 +21,7 @@ average or more, and θ_r θ_s ≤ (θ_r² + θ_s²)/2 and θ_r c_r ≤ g_r, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +35,12 @@ Codes = NDArray[np.int64]
 Single = NDArray[np.float32]
 """Numbers in single precision: counts of a block are far below 2^24."""
 
+Indexes = NDArray[np.int32]
+"""Cells of tables one after the other."""
+
+Layout = tuple[Indexes, Indexes, Indexes]
+"""The attributes of each table (columns), how far cells lie apart along each, and the first cells."""
+
 FEWEST, MOST, WORK = 2, 12, 6e9
 """Minimum and maximum number of times that records may move along every attribute, and what decides: the
 product of this number, that of records, and that of the values along which each may move."""
@@ -39,7 +48,7 @@ product of this number, that of records, and that of the values along which each
 SMALL = 2
 """The first time, records follow tables of at most so many attributes only."""
 
-BATCHES, BATCH, VALUES = 20, 1_000, 4_000_000
+BATCHES, BATCH, VALUES = 10, 1_000, 4_000_000
 """Minimum number of batches of records, and maximum number of records of a batch and of values of theirs."""
 
 BOLDEST = 0.2
@@ -68,15 +77,27 @@ class Followed:
     ) -> None:
         """Take the number of records of a full block, and its tables, on sets of increasing attributes.
 
-        `exact` are the sets whose tables are public.
+        Sets of fewer attributes come first. `exact` are the sets whose tables are public.
         """
         self._exact = exact
         self._records = records
         self._zeros = zeros
         self._sizes = sizes
         self._sets = sets
-        self._wanted = [table.astype(np.float32) for table in tables]
-        self._excess = [np.zeros_like(table) for table in self._wanted]
+        shapes = [tuple(sizes[a] for a in subset) for subset in sets]
+        self._ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
+        self._flat = np.zeros((3, self._ends[-1]), dtype=np.float32)
+        self._wanted, self._excess, self._weights = (
+            [
+                flat[start:end].reshape(shape)
+                for start, end, shape in zip(self._ends, self._ends[1:], shapes, strict=False)
+            ]
+            for flat in self._flat
+        )
+        for subset, wanted, weight, table in zip(sets, self._wanted, self._weights, tables, strict=False):
+            wanted[...] = table
+            importance = np.float32(IMPORTANCE[min(len(subset), len(IMPORTANCE)) - 1])
+            weight[...] = EXACT if subset in exact else importance / (wanted + ONE)
 
     @property
     def rounds(self) -> int:
@@ -93,23 +114,23 @@ class Followed:
         self, records: Codes, rng: np.random.Generator, advance: Callable[[], None] = lambda: None
     ) -> Codes:
         """Return records moved towards a share of the tables, and of what earlier ones lack."""
-        records, share = records.copy(), np.float32(len(records) / self._records)
-        waiting = list(range(len(self._sets)))
+        records, share, known = records.copy(), np.float32(len(records) / self._records), 0
         for order in (SMALL, *[math.inf] * (self.rounds - 1)):
-            entering = [k for k in waiting if len(self._sets[k]) <= order]
-            waiting = [k for k in waiting if len(self._sets[k]) > order]
-            for k in entering:
-                wanted = self._wanted[k]
-                cells = np.ravel_multi_index(tuple(records[:, a] for a in self._sets[k]), wanted.shape)
-                counts = np.bincount(cells, minlength=wanted.size).reshape(wanted.shape)
-                self._excess[k] += counts - share * wanted
+            for subset in self._sets[known:]:
+                if len(subset) <= order:
+                    wanted = self._wanted[known]
+                    cells = np.ravel_multi_index(tuple(records[:, a] for a in subset), wanted.shape)
+                    counts = np.bincount(cells, minlength=wanted.size).reshape(wanted.shape)
+                    self._excess[known] += counts - share * wanted
+                    known += 1
+            self._replace(records, known, rng)
             for attribute in rng.permutation(len(self._sizes)).tolist():
-                chosen = [k for k, s in enumerate(self._sets) if attribute in s and len(s) <= order]
+                chosen = [k for k, subset in enumerate(self._sets[:known]) if attribute in subset]
                 if chosen and self._sizes[attribute] > 1:
                     self._move(records, attribute, chosen, rng)
                 advance()
-        for subset in self._exact:
-            if len(subset) > SMALL and subset in self._sets:
+        for subset in self._sets:
+            if subset in self._exact:
                 self._settle(records, subset)
         return records
 
@@ -127,86 +148,131 @@ class Followed:
         possible = self._zeros.allowed(moved)
         before, moved, leaving = records[leaving[possible]], moved[possible], leaving[possible]
         records[leaving] = moved
-        for table, place in zip(self._excess, self._sets, strict=True):
-            for rows, change in ((moved, ONE), (before, -ONE)):
-                np.add.at(table, tuple(rows[:, a] for a in place), change)
+        layout = self._layout(range(len(self._sets)))
+        for rows, change in ((moved, ONE), (before, -ONE)):
+            np.add.at(self._flat[1], _cells(rows, layout).ravel(), change)
 
     def _seen(self, tables: Sequence[Single], k: int, attribute: int) -> Single:
         """Return a view of a table with an attribute on the last axis."""
         return np.moveaxis(tables[k], self._sets[k].index(attribute), -1)
 
+    def _replace(self, records: Codes, known: int, rng: np.random.Generator) -> None:
+        """Replace records by copies of others, in place; the first `known` tables count."""
+        layout, end = self._layout(range(known)), self._ends[known]
+        _, excess, weights = self._flat[:, :end]
+        costs = weights * (excess + ONE / 2)
+        marks = np.zeros(end, dtype=np.float32)
+        for part in _batches(len(records), known, rng):
+            others = records[rng.integers(len(records), size=len(part))]
+            left, entered = _cells(records[part], layout), _cells(others, layout)
+            leaving, entering = _summed(left, costs) - _summed(left, weights), _summed(entered, costs)
+            most = math.ceil(BOLDEST * len(part))
+            worst, best = np.argsort(-leaving)[:most], np.argsort(entering)[:most]
+            gains = leaving[worst] - entering[best]
+            worst, best, gains = worst[gains > 0], best[gains > 0], gains[gains > 0]
+            left, entered = left[worst], entered[best]
+            gains += _summed(left, weights, left == entered)
+            going = _going(gains, left, entered, weights, marks, rng)
+            records[part[worst[going]]] = others[best[going]]
+            for cells, change in ((left[going].ravel(), -ONE), (entered[going].ravel(), ONE)):
+                np.add.at(excess, cells, change)
+                costs[cells] = weights[cells] * (excess[cells] + ONE / 2)
+
     def _move(self, records: Codes, attribute: int, chosen: Sequence[int], rng: np.random.Generator) -> None:
         """Move records along an attribute, in place; `chosen` are the tables with this attribute."""
         size, before = self._sizes[attribute], records[:, attribute].copy()
-        steps, starts = self._rows(attribute, chosen)
-        costs, weights = np.empty((2, starts[-1], size), dtype=np.float32)
-        for k, start, end in zip(chosen, starts, starts[1:], strict=False):
-            wanted, excess = (self._seen(t, k, attribute) for t in (self._wanted, self._excess))
-            importance = np.float32(IMPORTANCE[min(wanted.ndim, len(IMPORTANCE)) - 1])
-            weight = EXACT if self._sets[k] in self._exact else importance / (wanted + ONE)
-            weights[start:end] = np.broadcast_to(weight, wanted.shape).reshape(-1, size)
-            costs[start:end] = excess.reshape(-1, size)
-        costs += ONE / 2
-        costs *= weights
-        batch = max(1, min(len(records) // BATCHES, BATCH, VALUES // size))
-        arrivals, departures = np.zeros((2, costs.size), dtype=np.float32)
-        for part in np.split(rng.permutation(len(records)), range(batch, len(records), batch)):
-            rows = (records[part] @ steps + starts[:-1]).astype(np.int32)
-            values, gains, leaving = self._best(records[part], attribute, rows, costs, weights)
+        layout = self._layout(chosen, attribute)
+        weights, excess = (
+            np.concatenate([self._seen(tables, k, attribute).ravel() for k in chosen]).reshape(-1, size)
+            for tables in (self._weights, self._excess)
+        )
+        costs, flat = weights * (excess + ONE / 2), weights.ravel()
+        marks = np.zeros(costs.size, dtype=np.float32)
+        for part in _batches(len(records), max(size, len(chosen)), rng):
+            rows = _cells(records[part], layout)
+            values, gains, left = self._best(records[part], attribute, rows, costs, weights)
             wanting = np.flatnonzero(gains > 0)
             most = math.ceil(BOLDEST * len(part))
             if len(wanting) > most:
                 wanting = wanting[np.argpartition(-gains[wanting], most)[:most]]
-            left = leaving[wanting]
-            entered = left + (values - records[part, attribute])[wanting, None]
-            np.add.at(arrivals, entered.ravel(), ONE)
-            np.add.at(departures, left.ravel(), ONE)
-            flat = weights.ravel()
-            shared = flat[entered] * (arrivals[entered] - 1) + flat[left] * (departures[left] - 1)
-            arrivals[entered] = departures[left] = 0
-            gain = gains[wanting]
-            going = rng.random(len(gain)) * (gain + shared.sum(axis=1)) < gain
-            records[part[wanting[going]], attribute] = values[wanting[going]]
+            moved, left = part[wanting], left[wanting]
+            entered = left + (values[wanting] - records[moved, attribute])[:, None]
+            going = _going(gains[wanting], left, entered, weights.ravel(), marks, rng)
+            records[moved[going], attribute] = values[wanting[going]]
             for cells, change in ((left[going].ravel(), np.subtract), (entered[going].ravel(), np.add)):
                 change.at(costs.ravel(), cells, flat[cells])
         changed = np.flatnonzero(records[:, attribute] != before)
-        lines = (records[changed] @ steps).astype(np.int64) * size
+        lines = _cells(records[changed], layout) - layout[2]
         for column, k in enumerate(chosen):
-            excess = self._seen(self._excess, k, attribute)
+            seen = self._seen(self._excess, k, attribute)
             now, then = (
-                np.bincount(lines[:, column] + values, minlength=excess.size)
+                np.bincount(lines[:, column] * size + values, minlength=seen.size)
                 for values in (records[changed, attribute], before[changed])
             )
-            excess += (now - then).reshape(excess.shape)
+            seen += (now - then).reshape(seen.shape)
 
-    def _rows(self, attribute: int, chosen: Sequence[int]) -> tuple[Array, list[int]]:
-        """Return what a value of another attribute adds to the row of a cell, and where tables start."""
-        steps, starts = np.zeros((len(self._sizes), len(chosen))), [0]
-        for column, k in enumerate(chosen):
+    def _layout(self, chosen: Sequence[int], without: int = -1) -> Layout:
+        """Return how the cells of tables one after the other follow from records, without an attribute."""
+        others = [[a for a in self._sets[k] if a != without] for k in chosen]
+        axes, steps = np.zeros((2, max(map(len, others), default=0), len(others)), dtype=np.int32)
+        starts = [0]
+        for column, attributes in enumerate(others):
             step = 1
-            for other in reversed(self._sets[k]):
-                if other != attribute:
-                    steps[other, column] = step
-                    step *= self._sizes[other]
+            for place, other in enumerate(reversed(attributes)):
+                axes[place, column], steps[place, column] = other, step
+                step *= self._sizes[other]
             starts.append(starts[-1] + step)
-        return steps, starts
+        return axes, steps, np.array(starts[:-1], dtype=np.int32)
 
     def _best(
-        self, records: Codes, attribute: int, rows: NDArray[np.int32], costs: Single, weights: Single
-    ) -> tuple[Codes, Single, Codes]:
+        self, records: Codes, attribute: int, rows: Indexes, costs: Single, weights: Single
+    ) -> tuple[Codes, Single, Indexes]:
         """Return the best value of each record, what it gains by it, and the cells that it is in."""
-        from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
-
-        (count, tables), here = rows.shape, np.arange(len(rows))
-        ends = np.arange(count + 1, dtype=np.int32) * np.int32(tables)
-        ones = np.ones(rows.size, dtype=np.float32)
-        summed = csr_array((ones, rows.ravel(), ends), shape=(count, len(costs))) @ costs
-        entering = np.asarray(summed)
-        own = records[:, attribute]
-        cells = rows.astype(np.int64) * costs.shape[1] + own[:, None]
-        entering[here, own] -= np.take(weights.ravel(), cells).sum(axis=1)
+        here, own = np.arange(len(rows)), records[:, attribute]
+        entering = _summed(rows, costs)
+        cells = rows * np.int32(costs.shape[1]) + own.astype(np.int32)[:, None]
+        entering[here, own] -= _summed(cells, weights.ravel())
         possible = self._zeros.values(records, attribute)
         if possible is not None:
             entering[~possible] = np.inf
         best = entering.argmin(axis=1)
         return best, entering[here, own] - entering[here, best], cells
+
+
+def _batches(records: int, values: int, rng: np.random.Generator) -> Iterator[Codes]:
+    """Iterate over batches of records, each with so many values, in random order."""
+    batch = max(1, min(records // BATCHES, BATCH, VALUES // max(values, 1)))
+    order = rng.permutation(records)
+    return (order[start : start + batch] for start in range(0, records, batch))
+
+
+def _cells(records: Codes, layout: Layout) -> Indexes:
+    """Return the cells of records, with a column per table."""
+    axes, steps, starts = layout
+    columns = np.ascontiguousarray(records.T, dtype=np.int32)
+    cells = np.repeat(starts[:, None], len(records), axis=1)
+    for attributes, step in zip(axes, steps, strict=True):
+        cells += columns[attributes] * step[:, None]
+    return np.ascontiguousarray(cells.T)
+
+
+def _summed(cells: Indexes, terms: Single, times: Array | None = None) -> Single:
+    """Return the sums of the terms of cells, or of rows of terms, of each record."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
+
+    ends = np.arange(len(cells) + 1, dtype=np.int32) * np.int32(cells.shape[1])
+    factors = np.ones(cells.size, dtype=np.float32) if times is None else times.ravel().astype(np.float32)
+    matrix = csr_array((factors, cells.ravel(), ends), shape=(len(cells), len(terms)))
+    return np.asarray(matrix @ terms)
+
+
+def _going(
+    gains: Single, left: Indexes, entered: Indexes, weights: Single, marks: Single, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Return which records move, each with the probability stated above; `marks` are zeros by cell."""
+    shared = np.zeros(len(gains), dtype=np.float32)
+    for cells in (left, entered):
+        np.add.at(marks, cells.ravel(), ONE)
+        shared += (weights[cells] * (marks[cells] - 1)).sum(axis=1)
+        marks[cells] = 0
+    return np.asarray(rng.random(len(gains)) * (gains + shared) < gains)
