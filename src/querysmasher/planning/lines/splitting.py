@@ -11,8 +11,9 @@ only the other attributes: what lines and trees cost has become a factor of its 
 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
-If a record is replaced, √L is bounded for cells that are drawn independently, with probabilities q of the
-values (`solvers.bounds.weighed_value`): by t − √m − √(Σ λ_f (q−w)ᵀG_f(q−w)), t the trace root at q without κ.
+If a record is replaced, √L is bounded for pairs of cells drawn from one distribution (`lines.pairs`).
+Where no prefixes can be solved for, cells are drawn independently, with probabilities q of the values
+(`solvers.bounds.weighed_value`): t − √m − √(Σ λ_f (q−w)ᵀG_f(q−w)), t the trace root at q without κ.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from querysmasher.planning.lines.gram import (
     is_total,
     square_sum,
 )
+from querysmasher.planning.lines.pairs import Pairing, paired_value
 from querysmasher.planning.solvers.bounds import line_value
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
@@ -240,10 +242,10 @@ class LineSplitter:
     """Strategies, and lower bounds on the loss of any, for weights that sum to one."""
     _answers: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     """What `_dropped_and_left` returned: equal queries recur on many sets."""
-    _drawn: dict[int, Array] = field(default_factory=dict)
-    """For every attribute, probabilities of values, all for one distribution of pairs of cells."""
-    _values: dict[Hashable, float] = field(default_factory=dict)
-    """What `line_value` returned for them."""
+    _drawn: dict[int, tuple[Pairing | None, Array]] = field(default_factory=dict)
+    """For every attribute, one distribution of pairs of values, and of values."""
+    _values: dict[Hashable, tuple[float, bool]] = field(default_factory=dict)
+    """What `line_value` or `paired_value` returned for them, and which."""
     _before: _Pass = field(default_factory=_Pass)
     _now: _Pass = field(default_factory=_Pass)
 
@@ -307,14 +309,32 @@ class LineSplitter:
         dropped, rest = map(math.fsum, zip(*sums, strict=True))
         least = math.sqrt(bound * scale) - math.sqrt(dropped + total)
         if self.public_total:
-            q = self._drawn.setdefault(attribute, np.maximum(strategy.centre, 1e-3 / size))
-            q = q / q.sum()
-            if key not in self._values:
-                self._values[key] = line_value(LineGram.of(size, [(f, w / scale) for f, w in weighted]), q)
-            moved = math.fsum(weight * square_sum(family, q - strategy.centre) for family, weight in weighted)
-            least = self._values[key] * math.sqrt(scale) - math.sqrt(dropped) - math.sqrt(max(moved, 0.0))
+            least = self._drawn_value(attribute, key, [(f, w / scale) for f, w in weighted], strategy.centre)
+            least *= math.sqrt(scale)
         least = max(0.0, least)
         return strategy, min(1.0, least**2 / rest) if rest > 0 else 1.0
+
+    def _drawn_value(
+        self, attribute: int, key: Hashable, weighted: Sequence[WeightedFamily], centre: Array
+    ) -> float:
+        """Return a lower bound on √(loss), less √2, for pairs of cells; one distribution serves all sets."""
+        gram = LineGram.of(self.schema.sizes[attribute], weighted)
+        if attribute not in self._drawn:
+            pairing = None
+            if not self.has_trees and gram.classes[-1] == gram.size - 1:
+                pairing = Pairing.best(gram) if self.alone else Pairing.best(gram).independent()
+            q = np.maximum(centre, 1e-3 / gram.size) if pairing is None else pairing.marginals
+            self._drawn[attribute] = pairing, q / q.sum()
+        (pairing, q), key = self._drawn[attribute], (attribute, key)
+        if key not in self._values:
+            paired = None if pairing is None else paired_value(gram, pairing)
+            self._values[key] = (line_value(gram, q), False) if paired is None else (paired, True)
+        value, is_paired = self._values[key]
+        if is_paired:
+            return value
+        dropped = math.fsum(weight * square_sum(family, centre) for family, weight in weighted)
+        moved = math.fsum(weight * square_sum(family, q - centre) for family, weight in weighted)
+        return value - math.sqrt(dropped) - math.sqrt(max(moved, 0.0))
 
     def _dropped_and_left(self, strategy: AxisStrategy, family: Family) -> tuple[float, float]:
         """Return Σ weight × (q·centre)² and Σ weight × (variance on the attribute) over a family."""

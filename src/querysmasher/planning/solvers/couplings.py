@@ -52,6 +52,8 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
     patterns = [frozenset(agreed), *(frozenset((*agreed, a)) for a in sorted(free) if len(free) > 1)]
     if any(s.strategies for s in sets) or len(sets) * len(patterns) > most.coupled_sets:
         return 0.0
+    if any(len(c) > most.paired_cells for s in sets for p in s.terms[0].pieces for c in p.part.centres):
+        return 0.0
     numbers: dict[Block, int] = {}
     factored = []
     for s in sets:
