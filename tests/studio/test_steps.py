@@ -6,6 +6,7 @@ import signal
 import time
 import tomllib
 
+import pandas as pd
 import pytest
 
 import querysmasher as qs
@@ -198,8 +199,7 @@ def test_attributes_come_from_codebooks(studio, name, content, sizes, missing, u
 @pytest.mark.parametrize("ending", ["sav", "dta"])
 def test_labels_of_spss_and_stata_are_read_and_no_record(fresh, ending):
     pyreadstat = pytest.importorskip("pyreadstat")
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"zone": [1.0, 2.0], "wage": [51_234.5, 1.0], "grade": [1.0, 3.0]})
+    table = pd.DataFrame({"zone": [1.0, 2.0], "wage": [51_234.5, 1.0], "grade": [1.0, 3.0]})
     about = {
         "column_labels": {"zone": "Where they live", "wage": "Wage", "grade": "Grade"},
         "variable_value_labels": {"zone": {1: "north", 2: "south"}, "grade": {1: "low", 2: "mid", 3: "high"}},
@@ -485,6 +485,7 @@ def test_two_settings_are_compared(fresh):
 
 def test_what_an_accuracy_costs(fresh):
     studio = fresh
+    (studio.folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", "k = 1"))
     text = studio.get("/price?target=10&level=")
     found = float(re.search(r"ε = ([\d.]+)", text)[1])
     assert "certified" in text
@@ -591,8 +592,16 @@ def test_no_release_without_both_questions_or_after_a_change(fresh):
     studio.planned()
     token = re.search(r'name="token" value="([^"]+)"', studio.get("/release/again"))[1]
     studio.post("/slide", position=150)
-    assert "the spec was changed in the meantime" in studio.post("/release", 422, token=token)
+    assert "was changed in the meantime" in studio.post("/release", 422, token=token)
     assert not (studio.folder / "out").exists()
+    qs.Ledger(studio.folder / "people.ledger", limit=qs.zCDP(1), label="members")
+    studio.post("/publish", **{"t:budget.ledger.path": "people.ledger"})
+    studio.planned()
+    token = re.search(r'name="token" value="([^"]+)"', studio.get("/release/again"))[1]
+    people = qs.Schema.of(sex=2)
+    plan = qs.plan(qs.marginals(people, 1), qs.zCDP(0.5))
+    qs.measure(plan, pd.DataFrame({"sex": [0, 1]}), ledger=qs.Ledger(studio.folder / "people.ledger"))
+    assert "was changed in the meantime" in studio.post("/release", 422, token=token), "less is left now"
 
 
 def test_only_check_shows_records_and_says_so(fresh):

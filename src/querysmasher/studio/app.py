@@ -110,5 +110,5 @@ def run(spec: Path, port: int, opened: Callable[[str], None]) -> None:
             with suppress(KeyboardInterrupt):
                 server.run(sockets=[bound])
     finally:
+        (path.parent / LOCK).unlink(missing_ok=True)  # while it is held: who waits for it begins anew
         lock.release()
-        (path.parent / LOCK).unlink(missing_ok=True)

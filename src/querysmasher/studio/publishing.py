@@ -33,7 +33,7 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".parquet")
 
 FILE = re.compile(
     r"(release\.qs|plan\.qs|summary\.json|datapackage\.json|errors\.csv|report\.html"
-    r"|(answers|estimates|statistic-[A-Za-z0-9_-]{1,60})(\.[a-z0-9]+){1,2})"
+    r"|(answers|estimates|microdata|statistic-[A-Za-z0-9_-]{1,60})(\.[a-z0-9]+){1,2})"
 )
 """The files of a release folder, which may be published."""
 
@@ -41,7 +41,7 @@ SANDBOX = "sandbox allow-scripts allow-downloads allow-modals"
 """A page of a release has scripts of its own: they run apart from Studio, which they cannot ask."""
 
 BUSY = "another run is not finished yet; wait for it, or stop it"
-OUTDATED = "the spec was changed in the meantime; look at it again, then release"
+OUTDATED = "the spec, a codebook or the ledger was changed in the meantime; look at it again, then release"
 
 
 @dataclass
@@ -162,7 +162,7 @@ async def ask(request: Request, session: Session) -> Response:
     token = ""
     if again and figures and "error" not in figures:
         token = request.app.state.token = secrets.token_urlsafe(16)
-        request.app.state.asked = session.digest
+        request.app.state.asked = session.seen
     facts = _spending(figures["facts"]) if figures and "facts" in figures else []
     document = session.document
     return await shown(
@@ -184,7 +184,7 @@ async def release(request: Request, session: Session) -> Response:
     expected, state.token = getattr(state, "token", ""), ""  # no answer counts twice
     if not expected or not secrets.compare_digest(given.encode(), expected.encode()):
         return RedirectResponse("/run", 303)  # a form that is sent again leads to what it has done
-    if state.asked != session.digest:
+    if state.asked != session.seen:
         return await published(request, session, {"": OUTDATED})
     return await _start(request, session, "Release", "release", session.path.name)
 
@@ -207,13 +207,15 @@ async def inspect(request: Request, session: Session) -> Response:
 
 @handler
 async def review(request: Request, session: Session) -> Response:
-    """Write the page of a release, or verify it."""
+    """Write the page of a release, or synthetic records, or verify it."""
     folder = output(session)
     if folder is None or not contents(folder):
         return await published(request, session)
     name = str(folder.relative_to(session.folder))
     if request.url.path == "/report":
         return await _start(request, session, "Page", "report", name, "--force")
+    if request.url.path == "/microdata":
+        return await _start(request, session, "Records", "microdata", name, "--force")
     ledger = session.document.get(("budget", "ledger"))
     path = ledger.get("path") if isinstance(ledger, dict) else ledger
     return await _start(request, session, "Verify", "verify", name, *(["--ledger", path] if path else []))
@@ -269,6 +271,7 @@ ROUTES = [
     post("/release", release),
     post("/complete", complete),
     post("/report", review),
+    post("/microdata", review),
     post("/verify", review),
     get("/run", running),
     post("/stop", stop),

@@ -81,6 +81,11 @@ class Session:
             self._parsed = (self.text or "", Document(self.text or ""))
         return self._parsed[1]
 
+    @property
+    def seen(self) -> tuple[str, list[Any]]:
+        """What pages show now: the setting, and the state of the files that it names."""
+        return self.digest, self._stamps
+
     async def look(self) -> None:
         """Read the file again if another program changed it, a codebook that it names, or its ledger."""
         async with self._changing:
