@@ -12,8 +12,8 @@ only the other attributes: what lines and trees cost has become a factor of its 
 The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
 So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
 If a record is replaced, √L is bounded for pairs of cells drawn from one distribution (`lines.pairs`).
-Where no prefixes can be solved for, cells are drawn independently, with probabilities q of the values
-(`solvers.bounds.weighed_value`): t − √m − √(Σ λ_f (q−w)ᵀG_f(q−w)), t the trace root at q without κ.
+Where no prefixes can be solved for, cells are drawn independently, with probabilities q of the values: by
+t − √(Σ λ_f qᵀG_f q), with t the trace root at q without κ (`solvers.bounds.pair_value`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -41,7 +42,7 @@ from querysmasher.planning.lines.gram import (
     square_sum,
 )
 from querysmasher.planning.lines.pairs import Pairing, paired_value
-from querysmasher.planning.solvers.bounds import line_value
+from querysmasher.planning.solvers.bounds import pair_value
 from querysmasher.planning.split import Decomposer, Piece, Subworkload, Term, is_few
 from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.schema import Schema
@@ -244,8 +245,8 @@ class LineSplitter:
     """What `_dropped_and_left` returned: equal queries recur on many sets."""
     _drawn: dict[int, tuple[Pairing | None, Array]] = field(default_factory=dict)
     """For every attribute, one distribution of pairs of values, and of values."""
-    _values: dict[Hashable, tuple[float, bool]] = field(default_factory=dict)
-    """What `line_value` or `paired_value` returned for them, and which."""
+    _values: dict[Hashable, float] = field(default_factory=dict)
+    """What `pair_value` or `paired_value` returned for them."""
     _before: _Pass = field(default_factory=_Pass)
     _now: _Pass = field(default_factory=_Pass)
 
@@ -323,18 +324,16 @@ class LineSplitter:
             pairing = None
             if not self.has_trees and gram.classes[-1] == gram.size - 1:
                 pairing = Pairing.best(gram) if self.alone else Pairing.best(gram).independent()
-            q = np.maximum(centre, 1e-3 / gram.size) if pairing is None else pairing.marginals
+                q = pairing.marginals
+            else:
+                drawn = np.maximum(centre, 1e-3 / gram.size), np.ones(gram.size)
+                q = max((p / p.sum() for p in drawn), key=partial(pair_value, gram))
             self._drawn[attribute] = pairing, q / q.sum()
         (pairing, q), key = self._drawn[attribute], (attribute, key)
         if key not in self._values:
             paired = None if pairing is None else paired_value(gram, pairing)
-            self._values[key] = (line_value(gram, q), False) if paired is None else (paired, True)
-        value, is_paired = self._values[key]
-        if is_paired:
-            return value
-        dropped = math.fsum(weight * square_sum(family, centre) for family, weight in weighted)
-        moved = math.fsum(weight * square_sum(family, q - centre) for family, weight in weighted)
-        return value - math.sqrt(dropped) - math.sqrt(max(moved, 0.0))
+            self._values[key] = pair_value(gram, q) if paired is None else paired
+        return self._values[key]
 
     def _dropped_and_left(self, strategy: AxisStrategy, family: Family) -> tuple[float, float]:
         """Return Σ weight × (q·centre)² and Σ weight × (variance on the attribute) over a family."""

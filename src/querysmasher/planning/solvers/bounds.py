@@ -463,6 +463,16 @@ def line_value(gram: LineGram, q: Array) -> float:
     return max(values, default=0.0)
 
 
+def pair_value(gram: LineGram, q: Array) -> float:
+    """Return a lower bound on √L of what queries leave around any centre, for cells drawn independently.
+
+    With RᵀR = G and a centre w, the values have the second moments R(I − w1ᵀ)P(I − 1wᵀ)Rᵀ, which are at least
+    R(P − qqᵀ)Rᵀ. Since tr (A + bbᵀ)^½ ≤ tr A^½ + ‖b‖, its trace root is at least that of RPRᵀ less ‖Rq‖.
+    """
+    mean = float(gram.times(q[None])[0] @ q)
+    return max(0.0, line_value(gram, q) - math.sqrt(max(mean, 0.0)))
+
+
 def even_bases(gram: LineGram) -> list[str]:
     """Return the bases in which some of the queries are a filter."""
     prefixes = bool(gram.prefixes.any())
