@@ -549,6 +549,10 @@ def test_a_release_is_asked_twice_recorded_once_and_verified(fresh):
     studio.post("/verify")
     assert "Verified: out" in finished(studio)
     assert verify(studio.folder / "out", ledger).ok
+    studio.post("/microdata")
+    text = finished(studio)
+    assert "Written: out/microdata.parquet" in text
+    assert "synthetic records, seed" in text
     (studio.folder / "out" / "report.html").write_text("a page with scripts")
     _, headers, page = studio.ask("GET", "/files/report.html")
     assert headers["content-security-policy"].startswith("sandbox allow-scripts")
