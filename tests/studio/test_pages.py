@@ -162,6 +162,8 @@ def test_a_file_that_another_program_changes_is_read_again(fresh):
     assert error_of(studio.planned()) == pytest.approx(expected(studio), rel=6e-3)
     path.write_text(SPEC.replace("epsilon = 1.0", "epsilon = oops"))
     assert "is not valid TOML" in studio.get("/")
+    path.write_text("a = " + 5_000 * "[")
+    assert "is not valid TOML" in studio.get("/")
     path.write_text(SPEC.replace('kind = "where"', 'kind = "were"'))
     text = studio.get("/decide")
     assert "did you mean &#39;where&#39;?" in text

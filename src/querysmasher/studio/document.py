@@ -132,11 +132,6 @@ class Document:
         header = before.rstrip().rfind("\n") + 1
         self._read = tomlkit.parse(before[:header].rstrip("\n") + "\n\n" * bool(header) + after.lstrip("\n"))
 
-    def cleared(self, section: str) -> None:
-        """Remove all tables of a section."""
-        for index in reversed(range(len(self._read.get(section, [])))):
-            self.remove(section, index)
-
 
 def _end(table: Table) -> None:
     """Mark the end of the last key of a table."""

@@ -105,7 +105,7 @@ class Session:
     def _note(self, text: str) -> None:
         """Remember which files a text names, and how they are now."""
         self._named = []
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             named = [name for location, name in paths(text) if location[0] not in ("data", "output")]
             self._named = [path for name in named if (path := confined(self.folder, name))]
         self._stamps = [_stamp(path) for path in self._named]
@@ -121,7 +121,7 @@ class Session:
         try:
             found = strays(paths(text), self.folder)
             outside = [(written(location), problem) for location, problem in found]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return None, {"": f"{self.path.name} is not valid TOML: {error}"}
         if outside:
             return None, dict(outside)
