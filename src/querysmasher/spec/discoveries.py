@@ -103,8 +103,10 @@ class Shares:
         allowed = noise.allowed_cost(budget.without(sum(deltas, Fraction(0))))
         return cls(budget, tuple(_costing(budget, one.share * allowed) for one in asked), deltas)
 
-    def rest(self, costs: Sequence[Fraction], noise: Distribution) -> PrivacyCost:
-        """Return what is left after the columns have spent these exact costs."""
+    def rest(self, noise: Distribution, costs: Sequence[Fraction] | None = None) -> PrivacyCost:
+        """Return what is left after the columns have spent these exact costs, or else their parts."""
+        if costs is None:
+            costs = [Fraction(part.privacy_cost) for part in self.parts]
         allowed = Fraction(noise.allowed_cost(self.budget.without(sum(self.deltas, Fraction(0)))))
         return _costing(self.budget, rounded(allowed - sum(costs, Fraction(0)), up=False))
 

@@ -205,14 +205,13 @@ class Spec:
             )
             costs.append(made.discovery.cost)
             found[one.column] = made.values
-        return self.with_values(found, shares.rest(costs, noise), shares.words(self.discoveries))
+        return self.with_values(found, shares.rest(noise, costs), shares.words(self.discoveries))
 
     def rehearse(self) -> None:
         """Plan with a stand-in for the values to be discovered: errors appear before anything is spent."""
         noise = distribution_of(self.measuring.noise)
         shares = Shares.of(self.budget, self.discoveries, noise)
-        left = shares.rest([Fraction(part.privacy_cost) for part in shares.parts], noise)
-        self.with_values({}, left, None).plan()
+        self.with_values({}, shares.rest(noise), None).plan()
 
     def with_values(self, found: Mapping[str, Sequence[Label]], budget: Budget, words: str | None) -> Spec:
         """Return the spec with the values of columns, the budget that is left, and words about both."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -208,7 +207,7 @@ def _supposing(spec: Spec, text: str) -> Spec:
     found = {one.column: [f"value {n}" for n in range(1, SUPPOSED + 1)] for one in spec.discoveries}
     noise = distribution_of(spec.measuring.noise)
     shares = Shares.of(spec.budget, spec.discoveries, noise)
-    rest = shares.rest([Fraction(part.privacy_cost) for part in shares.parts], noise)
+    rest = shares.rest(noise)
     read = read_spec(spec.path, text, values=found)
     said = shares.words(spec.discoveries).replace("were", "are", 1)
     said = f"{promised(spec, spec.budget)} {said}"
