@@ -42,7 +42,9 @@ from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.optimum import (
     best_of_pairs,
     best_rows,
+    block_root,
     fourier_basis,
+    grouped_value,
     independent_root,
     is_circulant,
     root_diagonal,
@@ -162,21 +164,27 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             unit = terms[0].coefficient if len(terms) == 1 else 1.0  # nearly all sets are equal up to scale
             blocks, scale = separated((Term(1.0, terms[0].pieces),) if len(terms) == 1 else terms)
             scaled.append((blocks, math.sqrt(unit * scale)))
-        alone: set[Block] = set()
+        own: set[Block] = set()
         if options.replaced and options.are_default:
-            alone = _alone(
+            own = _alone(
                 sets,
                 [[(axes, list(numbers)[n]) for axes, n in blocks] for blocks, _ in scaled],
                 options.agreed,
             )
+        alone = {block for block in own if block.cells <= limits().paired_cells}
         paired = alone | _tied(numbers) if options.replaced and options.are_default else alone
         solutions = solve_blocks(
             list(numbers), options.tolerance, solver_for(options), options.progress, paired
         )
         bounds = [s.bound for s in solutions]
         if options.replaced:
+            own = own if options.alone else set()
             bounds = [
-                pair_root(s) / math.sqrt(2) if block in alone else centre_value(block)
+                centre_value(block)
+                if block not in own
+                else pair_root(s) / math.sqrt(2)
+                if block in alone
+                else max(centre_value(block), grouped_value(block_root(block)))
                 for block, s in zip(numbers, solutions, strict=True)
             ]
         used = {blocks: [n for _, n in blocks] for blocks in {blocks for blocks, _ in scaled}}
@@ -184,12 +192,12 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
         least = [scale * bound[blocks] for blocks, scale in scaled]
         if options.replaced and options.alone:
-            own = [n for n, block in enumerate(numbers) if block in alone]
+            their = {n for n, block in enumerate(numbers) if block in own}
             independent = {
                 s.attributes[axis]
                 for s, (blocks, _) in zip(sets, scaled, strict=True)
                 for axes, n in blocks
-                if n in own
+                if n in their
                 for axis in axes
             }
             least = raised(least, sets, options.agreed, independent)
@@ -219,7 +227,7 @@ def _alone(
     for attribute, some in found.items():
         (block, *more) = some
         own = attribute not in shared | agreed and not more and len(block.shape) == 1
-        own = own and block.cells <= limits().paired_cells and not is_circulant(block)
+        own = own and block.cells <= limits().dense_values and not is_circulant(block)
         (alone if own else others).update(some)
     return alone - others
 

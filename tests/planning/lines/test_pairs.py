@@ -56,6 +56,11 @@ def test_lines_are_certified(sizes, kinds, gap):
     assert plan.gap < gap
 
 
+def test_prefixes_of_hundreds_of_values_are_certified():
+    plan = qs.plan(qs.queries(qs.Schema.of(a=600), a="prefix"), REPLACE)
+    assert plan.gap < 0.04
+
+
 @pytest.mark.parametrize(("name", "value"), [("GROUPS", 4), ("ENTRIES", 0)])
 def test_pairs_of_more_groups_bring_the_bound_closer(name, value, monkeypatch):
     gram = LineGram.of(2000, [(Prefix((2000,)), 1.0)])

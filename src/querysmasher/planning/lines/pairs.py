@@ -27,10 +27,10 @@ from querysmasher.planning.lattice import RANK
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.solvers.bounds import trace_integral
-from querysmasher.planning.solvers.design import Differences, solve_pairs
+from querysmasher.planning.solvers.design import GROUPS, pairs_of_groups, value_of_groups
 
-GROUPS, ENTRIES = 32, 800_000
-"""Maximum number of groups of values, and of entries of their indicators."""
+ENTRIES = 800_000
+"""Maximum number of entries of the indicators of groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +48,7 @@ class Pairing:
         labels = np.arange(n) * count // n
         means = np.zeros((count, n))
         means[labels, np.arange(n)] = 1 / np.bincount(labels)[labels]
-        coarse = gram.times(means) @ means.T
-        coarse = coarse - coarse.mean(axis=0)
-        coarse = coarse - coarse.mean(axis=1, keepdims=True)
-        root, joint = square_root(coarse, RANK), np.zeros((count, count))
-        pairs = Differences(root)
-        joint[pairs.first, pairs.second] = solve_pairs(root, 1e-2).weights
-        joint = joint + joint.T + 1e-6 * joint.max()
-        return cls(labels, joint / joint.sum())
+        return cls(labels, pairs_of_groups(gram.times(means) @ means.T))
 
     @property
     def marginals(self) -> Array:
@@ -78,10 +71,7 @@ def paired_value(gram: LineGram, pairing: Pairing) -> float | None:
         whole = np.zeros((n, n))
         for family, weight in gram.families:
             whole += weight * family.gram()
-        root = square_root(whole, RANK)
-        both = (root * q) @ H
-        values = np.linalg.eigvalsh((root * q) @ root.T - both @ S @ both.T)
-        return float(np.sqrt(values[values > RANK * values[-1]]).sum())
+        return value_of_groups(square_root(whole, RANK), pairing.labels, pairing.joint)
     path, rows, middle = gram.path
     if not path.any():
         return None

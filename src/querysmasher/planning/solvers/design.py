@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, HALF, ROUNDING, Array, pivoted, solve_cholesky
+from querysmasher.arrays import CHUNK, HALF, ROUNDING, Array, pivoted, solve_cholesky, square_root
 from querysmasher.planning.grading import graded_decomposition, is_graded, lengths
 from querysmasher.planning.limits import limits
 
@@ -296,6 +296,32 @@ def solve_pairs(R: Array, tolerance: float, classes: NDArray[np.int64] | None = 
         closer = _on_active_cells(columns, columns.at, design, tolerance, True)
         design = closer if isinstance(closer, Design) else columns.at(closer.weights)
     return design
+
+
+GROUPS = 32
+"""Maximum number of groups of cells for which all pairs are weighed, where cells are many."""
+
+
+def pairs_of_groups(gram: Array) -> Array:
+    """Return the joint distribution of the groups of both cells of a pair that is best for means over groups.
+
+    `gram` is the Gram matrix of the means of the queries.
+    """
+    centred = gram - gram.mean(axis=0)
+    pairs = Differences(square_root(centred - centred.mean(axis=1, keepdims=True), ROUNDING))
+    joint = np.zeros_like(gram)
+    joint[pairs.first, pairs.second] = solve_pairs(pairs.R, 1e-2).weights
+    joint = joint + joint.T + 1e-6 * joint.max()
+    return np.asarray(joint / joint.sum())
+
+
+def value_of_groups(R: Array, labels: NDArray[np.intp], joint: Array) -> float:
+    """Return a lower bound on tr (R(D - C)Rᵀ)^½: groups drawn jointly, and cells evenly within a group."""
+    ends, inside = joint.sum(axis=1), (labels[:, None] == np.arange(len(joint))).astype(float)
+    weighted = R * (ends / inside.sum(axis=0))[labels]
+    both = weighted @ inside
+    values = np.linalg.eigvalsh(weighted @ R.T - both @ (joint / np.outer(ends, ends)) @ both.T)
+    return float(np.sqrt(values[values > ROUNDING * values[-1]]).sum())
 
 
 def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.0) -> Design:

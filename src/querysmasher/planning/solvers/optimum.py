@@ -26,7 +26,14 @@ from querysmasher.planning.grading import are_far_apart, graded_root, is_graded,
 from querysmasher.planning.lattice import RANK, Integers, common_lattice
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.design import equal_columns, solve_design, solve_pairs
+from querysmasher.planning.solvers.design import (
+    GROUPS,
+    equal_columns,
+    pairs_of_groups,
+    solve_design,
+    solve_pairs,
+    value_of_groups,
+)
 from querysmasher.planning.split import Block, Part, Term
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 from querysmasher.planning.strategies.strategy import CLOSE
@@ -212,7 +219,8 @@ def best_of_pairs(
     Columns have length one at most, and √L is that of these. Of few columns, only pairs of the same class
     count, if classes are given. Of many columns, the weights are those of cells,
     not of pairs: with both cells drawn independently by weights q, M is 2(R diag(q) Rᵀ − Rq qᵀRᵀ), and its
-    trace root at least √2 (tr (R diag(q) Rᵀ)^½ − ‖Rq‖).
+    trace root at least √2 (tr (R diag(q) Rᵀ)^½ − ‖Rq‖). Pairs drawn by groups of neighbouring cells may give
+    more.
     """
     if root.shape[1] <= limits().paired_cells:
         design = solve_pairs(root, tolerance, classes)
@@ -221,8 +229,18 @@ def best_of_pairs(
         return rows / longest, design.upper * longest, design.value * longest * (1 - ROUNDING)
     design = solve_design(root, np.ones(root.shape[1]), tolerance, enough=enough)
     rows, q = design.strategy(), design.weights / design.weights.sum()
-    value = math.sqrt(2 / Products.of(rows).farthest) * (design.value - float(np.linalg.norm(root @ q)))
+    value = design.value - float(np.linalg.norm(root @ q))
+    if classes is None and max(root.shape) <= limits().dense_values:
+        value = max(value, grouped_value(root))
+    value *= math.sqrt(2 / Products.of(rows).farthest)
     return rows, design.upper, max(0.0, value) * (1 - ROUNDING)
+
+
+def grouped_value(root: Array) -> float:
+    """Return a lower bound on √L, less √2, for pairs of cells drawn by groups of neighbouring cells."""
+    labels = np.arange(root.shape[1]) * GROUPS // root.shape[1]
+    means = root @ ((labels[:, None] == np.arange(GROUPS)) / np.bincount(labels))
+    return value_of_groups(root, labels, pairs_of_groups(means.T @ means))
 
 
 def axis_weights(block: Block) -> list[Array]:
