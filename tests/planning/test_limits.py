@@ -17,6 +17,7 @@ from querysmasher.planning.lattice import independent
 from querysmasher.planning.limits import PlanningLimits, limited, limits
 from querysmasher.planning.lines.splitting import large_attributes
 from querysmasher.planning.objectives.objective import as_measured, missed_by
+from querysmasher.planning.objectives.reallocation import Reallocation
 from querysmasher.planning.objectives.search import Search
 from querysmasher.planning.strategies import MirroredStrategy
 from querysmasher.privacy.factors import Reflection
@@ -275,9 +276,9 @@ def test_queries_without_targets_get_a_little_more_than_the_least_cost(monkeypat
 @pytest.mark.parametrize(
     ("name", "value", "seed"),
     [
-        ("reallocation.CLOSE", 0.0, 23),
-        ("reallocation.PRECISION", 1e-2, 23),
-        ("multipliers.MOST_STEP", 1e3, 88),
+        ("reallocation.CLOSE", 0.0, 106),
+        ("reallocation.PRECISION", 1e-2, 8),
+        ("multipliers.MOST_STEP", 1e3, 33),
         ("multipliers.MOST_STEP", 0.3, 88),
         ("search.FLOOR", 100.0, 3),
     ],
@@ -292,15 +293,20 @@ def test_queries_of_hardly_any_weight_leave_no_gap():
     assert qs.plan(*drawn(58), objective="worst").gap < 0.001
 
 
+def reallocated(monkeypatch):
+    """Return how often the budget is divided for the queries known yet, in a search for the largest error."""
+    solved, solve = [], Reallocation._solved
+    workload = qs.all_kway(qs.Schema.of(a=9, b=8, c=7), [2, 3], "prefix")
+    with monkeypatch.context() as patch:
+        patch.setattr(Reallocation, "_solved", lambda *given: solved.append(1) or solve(*given))
+        plan(workload, objective="worst", centering="uniform")
+    return len(solved)
+
+
 def test_several_queries_of_a_group_join_at_once(monkeypatch):
-    """Three predicates on all cells have hardly any weight beside targets that the budget cannot meet."""
-    schema = qs.Schema.of(a=3, b=2, c=2)
-    rows = ["110101000110", "010010010100", "010111000101"]
-    aimed = 0.1 * qs.queries(schema, c="range", a="prefix").within(1)
-    workload = qs.linear(schema, ["b", "c", "a"], [list(map(int, row)) for row in rows]) + aimed
-    before = plan(workload, insufficient="scale").rmse
+    before = reallocated(monkeypatch)
     changed("objectives.reallocation.MOST", 1, monkeypatch)
-    assert plan(workload, insufficient="scale").rmse > 1.003 * before
+    assert reallocated(monkeypatch) > 1.2 * before
 
 
 def searched(monkeypatch):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -47,30 +47,43 @@ def priced(
     prices = budget.unit.records_per_person**2 * prices
     roots = np.sqrt(prices)
     variances = roots / r * float(roots @ r) / budget.privacy_cost
-    noisy = [
-        Measured(m.attributes, m.blocks, variance, m.root_loss, m.whole, price)  # quicker than `replace`
-        for m, variance, price in zip(measured, variances.tolist(), prices.tolist(), strict=True)
-    ]
-    return within(noisy, strategies, schema, budget)
+    return _spending(measured, variances, prices, strategies, schema, budget)
 
 
 def within(
     measured: Sequence[Measured], strategies: Sequence[Strategy], schema: Schema, budget: Budget
 ) -> list[Measured]:
     """Return measurements with their noise scaled, and their prices, so that these spend a budget."""
-    spent = math.fsum(m.price / m.variance for m in measured)
-    factor = 1.0
+    variances, prices = (
+        np.array(each) for each in zip(*((m.variance, m.price) for m in measured), strict=True)
+    )
+    return _spending(measured, variances, prices, strategies, schema, budget)
+
+
+def _spending(
+    measured: Sequence[Measured],
+    variances: Array,
+    prices: Array,
+    strategies: Sequence[Strategy],
+    schema: Schema,
+    budget: Budget,
+) -> list[Measured]:
+    """Return measurements with multiples of noise variances and of prices, so that these spend a budget."""
     if budget.unit.total_is_public:
-        weights = np.array([1 / m.variance for m in measured])
-        largest, _ = _pairs(measured, strategies, schema, budget, weights).largest(weights)
-        factor = budget.unit.records_per_person**2 * largest / spent
-    scale = factor * spent / budget.privacy_cost
+        largest, _ = _pairs(measured, strategies, schema, budget, 1 / variances).largest(1 / variances)
+        prices = prices * (budget.unit.records_per_person**2 * largest / float((prices / variances).sum()))
+    spent = math.fsum((prices / variances).tolist())
     while True:
-        noisy = [replace(m, variance=m.variance * scale, price=m.price * factor) for m in measured]
-        spent = math.fsum(m.price / m.variance for m in noisy)
+        variances = variances * (spent / budget.privacy_cost)
+        spent = math.fsum((prices / variances).tolist())
         if spent <= budget.privacy_cost:
-            return noisy
-        scale *= max(spent / budget.privacy_cost, 1 + 1e-15)  # by rounding error
+            break
+        spent = max(spent, (1 + 1e-15) * budget.privacy_cost)  # by rounding error
+    noise = zip(variances.tolist(), prices.tolist(), strict=True)
+    return [
+        Measured(m.attributes, m.blocks, variance, m.root_loss, m.whole, price)  # quicker than `replace`
+        for m, (variance, price) in zip(measured, noise, strict=True)
+    ]
 
 
 def _pairs(

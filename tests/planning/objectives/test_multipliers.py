@@ -1,5 +1,7 @@
 """Queries given one by one are planned as one family, and families of products are merged into one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.multipliers import Joined, merged
+from querysmasher.planning.objectives.multipliers import Joined, Multipliers, Scopes, merged
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
 from tests.reference import query_rows, variances
@@ -75,3 +77,16 @@ def test_merging_keeps_the_queries_and_their_weights():
         assert sorted(map(tuple, np.atleast_2d(mine.T).T.tolist())) == sorted(
             map(tuple, np.atleast_2d(theirs.T).T.tolist())
         )
+
+
+def test_multipliers_are_added_in_the_same_group_if_they_vary_along_one_family():
+    """A copy would be measured by itself beside a group that is measured whole."""
+    schema = qs.Schema.of(a=3, b=2)
+    workload = 2 * qs.queries(schema, a="prefix", b="identity") + 3 * qs.queries(schema, b="identity")
+    scopes = Scopes.of(workload, added=True)
+    even = Multipliers.even(workload, scopes, np.array([6.0, 8.0]))
+    rows = tuple(np.arange(1, len(u) + 1) / 6 if len(u) == 3 else u for u in even.rows)
+    weighted = replace(even, rows=rows).weighted(np.array([4.0, 1.0]), added=True)
+    expected = np.concatenate([np.repeat(2 + 6 / 4 / 2 * np.array([1, 2, 3]) / 6, 2), [3 + 4, 3 + 4]])
+    assert len(weighted.groups) == 2
+    np.testing.assert_allclose(query_rows(weighted)[1], expected)

@@ -120,9 +120,9 @@ class Multipliers:
     def weighted(self, squares: Array, *, added: bool) -> Workload:
         """Return the workload in which every query has its multiplier / target² as weight.
 
-        If `added`, this adds to its own weight. A single family has a weight for every row. A group of
-        several families is repeated at the end, with the multipliers as weights: the sum of two products need
-        not be a product.
+        If `added`, this adds to its own weight, in the same group if weights differ along one family. Any
+        other group is repeated at the end, with the multipliers as weights: the sum of two products need not
+        be a product.
         """
         families = [
             scope.family
@@ -130,20 +130,28 @@ class Multipliers:
             else scope.family.reweighted(u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
-        groups, further = [], []
-        for group, numbers, weight in zip(
+        scopes, given, further = self.scopes.scopes, [], []
+        for group, numbers, total in zip(
             self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
         ):
-            plain = replace(group, target=None)
-            if added and len(group.families) == 1 and weight > 0:
-                (family,), u = group.families, self.rows[numbers[0]]
-                total = family.query_weights() + weight / group.weight / group.rows * u * len(u)
-                plain = replace(plain, families=(family.reweighted(total),))
-            elif not added or weight > 0:
-                parts = tuple(families[s] for s in numbers)
-                further.append(Group(group.attributes, parts, weight / group.rows))
-            groups.append(plain)
-        return Workload(self.workload.schema, (*(groups if added else ()), *further))
+            weight, parts = total / prod(len(self.rows[s]) for s in numbers), list(group.families)
+            varying = [
+                i
+                for i, (family, s) in enumerate(zip(parts, numbers, strict=True))
+                if not scopes[s].fixed or family.weights is not None
+            ]
+            if weight > 0 and added and len(varying) <= 1:
+                for i in varying:
+                    u = self.rows[numbers[i]]
+                    rows = parts[i].query_weights() + weight / group.weight * u * len(u)
+                    parts[i], weight = parts[i].reweighted(rows), 0.0
+                given.append(Group(group.attributes, tuple(parts), group.weight + weight))
+                continue
+            if added:
+                given.append(Group(group.attributes, group.families, group.weight))
+            if weight > 0 or not added:
+                further.append(Group(group.attributes, tuple(families[s] for s in numbers), weight))
+        return Workload(self.workload.schema, (*given, *further))
 
     def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
         """Return the derivatives of a total by the rows' multipliers, given those by expectations."""
@@ -207,11 +215,12 @@ class Multipliers:
 def _grown(u: Array, ratios: Array, rates: Array, last: Array, most: float) -> tuple[Array, Array, Array]:
     """Return multipliers that grow by powers of ratios; these powers; the logarithms of the ratios.
 
-    The powers double where a ratio stays on the same side of one, up to `most`, and halve where it changes
-    sides.
+    If a logarithm falls in proportion to the power, its fall in the last step tells the power that would have
+    made it zero. The next power is that one, but at least half of the last one and at most twice, and `most`.
     """
     logs = np.log(np.maximum(ratios, 1e-300))
-    rates = np.minimum(rates * 2 ** np.sign(logs * last), most)
+    left = np.divide(logs, last, out=np.zeros_like(logs), where=last != 0)
+    rates = np.minimum(rates / np.clip(1 - left, 0.5, 2.0), most)
     return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 

@@ -27,7 +27,6 @@ from querysmasher.arrays import Array, in_order
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import within
-from querysmasher.workload.workload import Workload
 
 CLOSE, MOST = 0.05, 4
 """Queries within the fraction `CLOSE` of the largest join, at most `MOST` of an entry at a time."""
@@ -198,8 +197,8 @@ class _InteriorPoint:
         self.price += 0.0 if self.free else part * float(step[-1])
 
 
-def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
-    """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
+def with_noise(plan: Plan, table: VarianceTable, losses: Array, x: Array) -> Plan:
+    """Return the plan with noise variances `x` and losses at σ² = 1 of the table's classes."""
     spent = float((table.spent / x).sum()) / plan.budget.privacy_cost
     x = x * max(1.0, spent * (1 + 1e-13))  # whatever the rounding error
     measured = list(plan.measured)
@@ -209,12 +208,12 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Arr
             measured[i] = replace(measured[i], variance=variance, root_loss=root)
     if plan.budget.unit.total_is_public:  # the worst pair may be another now
         strategies = [s.strategy for s in plan.solutions]
-        measured = within(measured, strategies, workload.schema, plan.budget)
+        measured = within(measured, strategies, plan.workload.schema, plan.budget)
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-    plan = replace(plan, workload=workload, measured=tuple(measured), weighted_loss=loss)
+    plan = replace(plan, measured=tuple(measured), weighted_loss=loss)
     if not plan.whole or len(plan.measured) == 1:
         return plan
-    each = (plan.estimator.variances(group).ravel() @ group.query_weights() for group in workload)
+    each = (plan.estimator.variances(group).ravel() @ group.query_weights() for group in plan.workload)
     combined = math.fsum(map(float, each))  # of combined answers
     root = math.sqrt(combined / loss)
     measured = [replace(m, root_loss=m.root_loss * root) for m in measured]

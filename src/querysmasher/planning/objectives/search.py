@@ -168,6 +168,7 @@ class Search:
         """Plan with some multipliers, and keep the bound that this proves; None if queries are lost."""
         weighted = multipliers.weighted(self.squares, added=self.mean)
         plan = self.replan(weighted, centres, precision / (1 + self._weight))
+        plan = replace(plan, workload=self.workload)
         total, estimator = float(multipliers.groups.sum()), plan.estimator
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])
@@ -181,8 +182,8 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            known, alike = self._table, replace(plan, workload=self.workload)
-            self._table = table = known.after(alike) if known else VarianceTable(alike, self.scopes.of_group)
+            known = self._table
+            self._table = table = known.after(plan) if known else VarianceTable(plan, self.scopes.of_group)
             return Trial(plan, 0.0, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -208,7 +209,7 @@ class Search:
                     x, value = reallocation.least_largest(most=min(best, most))
             if x is None or value >= best:
                 break
-            plan = with_noise(trial.plan, self.workload, table, trial.losses, x)
+            plan = with_noise(trial.plan, table, trial.losses, x)
             more = plan.measured[table.sets[0][0]].variance / float(x[0])
             meets = more <= 1 + 1e-9 or not self.mean
             if meets and value * more < best:
@@ -221,6 +222,7 @@ class Search:
 
     def reallocated(self, plan: Plan) -> Trial | None:
         """Return a plan with its budget reallocated, or None if its strategies do not meet the targets."""
+        plan = replace(plan, workload=self.workload)
         self._keep(self._tabulated(plan, Multipliers.even(self.workload, self.scopes, self.squares)))
         return self.best
 

@@ -188,7 +188,7 @@ def solve_dense(block: Block, tolerance: float, *, pairs: bool = False) -> Solut
     For `pairs` of cells, it is the optimum if a record is replaced.
     """
     root = block_root(block)
-    target = tolerance / 4 if block.cells > limits().light_cells else min(tolerance, 1e-3) / 100
+    target = tolerance / 4 if block.cells > limits().light_cells else tolerance / 100
     if len(root) * 2 <= root.shape[1]:  # cells that no query distinguishes share a column
         columns, back = equal_columns(root)
         root, start = root[:, columns], np.ones(len(columns))
