@@ -118,7 +118,7 @@ def test_intervals_from_bins_cover_the_records_own_figures(power):
     medians = np.array([np.quantile(g, 0.5, method="inverted_cdf") for g in groups])
     plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.05))
     hits = []
-    for release in simulations(plan, counts, range(250)):
+    for release in simulations(plan, counts, range(80)):
         mean, total = release.mean("pay", by="region"), release.total("pay", by="region")
         median = release.quantile("pay", 0.5, by="region")
         hits.append(
