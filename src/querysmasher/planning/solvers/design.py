@@ -293,7 +293,7 @@ def solve_pairs(R: Array, tolerance: float, classes: NDArray[np.int64] | None = 
     design = fixed_point(columns.at, np.ones(columns.shape[1]), tolerance, 80, patience=20)
     many = columns.shape[1] > limits().light_cells  # for which the interior point takes seconds
     if design.gap > (4 * limits().whole_nearness if many else 1) * tolerance:
-        closer = _on_active_cells(columns, columns.at, design, tolerance, True)
+        closer = _on_active_cells(columns, columns.at, design, (2 if many else 1) * tolerance, True)
         design = closer if isinstance(closer, Design) else columns.at(closer.weights)
     return design
 
@@ -486,9 +486,11 @@ def newton(
     lam = lam * (1.05 * evaluate(lam).leverages.max()) ** 2  # now v < 1: strictly inside
     design = evaluate(lam)
     z = np.maximum(1 - design.leverages, 1e-3)
-    best, best_gap = lam, design.gap
+    best, best_gap, closest = lam, design.gap, 0
     rough = True
     for number in range(40):
+        if number >= closest + 9:
+            break  # rounding errors lead the way: it comes no closer
         v = design.leverages
         mu = float(lam @ z) / len(lam)
         H = curvature(design, rough)
@@ -516,7 +518,7 @@ def newton(
         z = z + _length(z, slack_step) * slack_step
         design = evaluate(lam)
         if design.gap < best_gap:
-            best, best_gap = lam, design.gap
+            best, best_gap, closest = lam, design.gap, number
         if best_gap <= tolerance:
             break
     return best / best.sum()
