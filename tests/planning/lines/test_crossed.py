@@ -224,6 +224,10 @@ def test_thousands_of_values_in_counties_and_districts(refuses):
     plan = qs.plan(tables, COST)
     assert plan.gap < 0.01
     assert qs.plan(tables, qs.PrivacyCost(1.0, neighbours="replace_one")).gap < 0.02
+    rest = (
+        qs.queries(schema, block=first) + qs.queries(schema, block=second) + qs.where(schema, "block < 100")
+    )
+    assert qs.plan(rest, qs.PrivacyCost(1.0, neighbours="replace_one")).gap < 0.02
     table = pd.DataFrame({"block": rng.integers(0, n, 40_000), "sex": rng.integers(0, 2, 40_000)})
     answers = qs.measure(plan, table, seed=1).answer()
     counts = pd.crosstab(table["block"], table["sex"]).reindex(range(n), fill_value=0).to_numpy()

@@ -92,7 +92,7 @@ from querysmasher.planning.estimator.estimator import subsets
 from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.crossed import WeightedCrossing, overlapping
-from querysmasher.planning.lines.gram import LineGram, length_spectrum
+from querysmasher.planning.lines.gram import LineGram, is_implicit, length_spectrum
 from querysmasher.planning.lines.trees import WeightedTree, nested
 from querysmasher.planning.solvers.design import Design, Iterate, fixed_point
 from querysmasher.planning.solvers.optimum import (
@@ -108,6 +108,7 @@ from querysmasher.planning.solvers.optimum import (
 )
 from querysmasher.planning.split import Block, Part, Piece, Term, query_tensor, schema_order
 from querysmasher.privacy.factors import Reflection
+from querysmasher.workload.family import Structure
 from querysmasher.workload.workload import Workload
 
 STEP = 0.6
@@ -468,7 +469,11 @@ def pair_value(gram: LineGram, q: Array) -> float:
 
     With RᵀR = G and a centre w, the values have the second moments R(I − w1ᵀ)P(I − 1wᵀ)Rᵀ, which are at least
     R(P − qqᵀ)Rᵀ. Since tr (A + bbᵀ)^½ ≤ tr A^½ + ‖b‖, its trace root is at least that of RPRᵀ less ‖Rq‖.
+    Beside hierarchies, queries written as rows are left out, which only lowers it.
     """
+    if any(family.structure is Structure.TREE for family, _ in gram.families):
+        kept = [(f, weight) for f, weight in gram.families if is_implicit(f)]
+        gram = LineGram.of(gram.size, kept)
     mean = float(gram.times(q[None])[0] @ q)
     return max(0.0, line_value(gram, q) - math.sqrt(max(mean, 0.0)))
 
