@@ -215,6 +215,7 @@ def _alone(
     """Return the blocks of single attributes whose worst pairs are their own.
 
     No set has another attribute of which a replaced record may change the value, nor another block for it.
+    Those of few cells are solved for pairs; others are bounded for them.
     """
     shared, found = set[int](), defaultdict[int, set[Block]](set)
     for s, inside in zip(sets, blocks, strict=True):
@@ -306,7 +307,8 @@ def choose_products(sets: Sequence[Subworkload], options: Options) -> Chosen:
             for term in terms
         )
         scale, blocks = separate(terms)
-        bound = math.sqrt(scale) * math.prod(lower_bound(block) for _, block in blocks)
+        least = centre_value if options.replaced else lower_bound
+        bound = math.sqrt(scale) * math.prod(least(block) for _, block in blocks)
         chosen = tuple(((axis,), number[basis]) for axis, basis in enumerate(bases))
         return chosen, math.sqrt(total), min(bound, math.sqrt(total))
 
