@@ -37,6 +37,7 @@ SECTIONS = {
     "coverage": ["coverage.coverage"],
     "coverage_real": ["coverage_real.real"],
     "estimates": ["estimates.estimates", "estimates.records", "sums.sums"],
+    "national": ["national.scores"],
     "exploring": ["exploring.exploring"],
     "published": ["published.published"],
     "peers": ["peers.peers"],
@@ -88,9 +89,11 @@ def measure(name, builders, quick):
     tables = []
     for build in builders:
         with console.status(f"{build.__doc__}"):
-            tables.append(build(quick))
-        tables[-1].show()
-    if not quick:
+            table = build(quick)
+        if table is not None:  # a table that is not here keeps its figures
+            tables.append(table)
+            table.show()
+    if tables and not quick:
         PARTS.mkdir(parents=True, exist_ok=True)
         (PARTS / f"{name}.md").write_text("\n".join(t.markdown() for t in tables), encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")

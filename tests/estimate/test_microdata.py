@@ -185,6 +185,22 @@ def test_the_error_of_records_is_that_of_the_estimate_and_their_distance_from_it
         made.error("a", "b", "c")
 
 
+def test_records_of_integers_follow_the_integers(tmp_path):
+    estimate = estimated(2000, BUDGET)
+    integers = estimate.integers(seed=3)
+    made = integers.microdata(seed=1)
+    assert len(made) == integers.total
+    records = coded(made.to_frame())
+    for names in "abcde":
+        own = counted(estimate.schema, records, estimate.schema.positions(names))
+        np.testing.assert_array_equal(own, integers.marginal(names))
+    for error in made.errors().each:
+        place = estimate.schema.positions(error.tables[0])
+        away = np.abs(counted(estimate.schema, records, place) - estimate.model.table(place)).sum()
+        assert error.away >= away - 0.1
+    made.write(tmp_path / "r.csv")
+
+
 def test_the_interval_of_an_error_is_wider_by_the_distance():
     known = EstimateError((("a",),), 100.0, 10.0, 1000.0)
     low, high = known.interval()

@@ -192,14 +192,14 @@ class Estimate:
         return self
 
     @cached_property
-    def _tables(self) -> Model | IntegerModel:
+    def tables(self) -> Model | IntegerModel:
         """Computes the tables of this estimate: those of the model, or integers."""
         return self.model if self.seed is None else IntegerModel(self.model, self.seed)
 
     @property
     def total(self) -> float:
         """The estimated number of records."""
-        return self._tables.total
+        return self.tables.total
 
     @property
     def weights(self) -> dict[int, float]:
@@ -233,7 +233,7 @@ class Estimate:
         """
         positions = self.schema.positions(attributes)
         with one_core():
-            values = arranged(self._tables.table(tuple(sorted(positions))), positions)
+            values = arranged(self.tables.table(tuple(sorted(positions))), positions)
 
         def labelled() -> EstimatedAnswers:
             group = Group(attributes, tuple(Identity((size,)) for size in values.shape))
@@ -291,7 +291,7 @@ class Estimate:
         rest = [tuple(sorted(p)) for p, known in zip(positions, sums, strict=True) if known is None]
         public_total = self.release.public_total
         with one_core():
-            tables = self._tables.tables(rest) if rest else iter(())
+            tables = self.tables.tables(rest) if rest else iter(())
             for group, order, known in zip(groups, positions, sums, strict=True):
                 values = of_cells(group, order, next(tables)) if known is None else known
                 if public_total is not None and not group.is_marginal:
@@ -366,11 +366,12 @@ class Estimate:
         Their tables follow those that were measured or are in the workload, and those on one and two
         attributes; all other tables follow from the dependences in these. The records do not describe real
         people. They have the guarantee of the release, and contain no more information than the estimate. Do
-        not compute standard errors from them. `seed` makes them reproducible.
+        not compute standard errors from them. `seed` makes them reproducible. Records of an estimate in
+        integers follow these integers.
         """
         from querysmasher.estimate.microdata import MOST, Microdata  # noqa: PLC0415 - a view
 
-        records = round(self.model.total) if n is None else n
+        records = round(self.total) if n is None else n
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)

@@ -144,22 +144,26 @@ class Microdata:
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
         """Return the errors of tables of the records, by default of those in the workload that they follow.
 
-        The distance of a table of the records from the estimated one is known, so that its error is at most
-        that of the estimate plus this distance. If the number of records is not the estimated one, tables are
-        scaled to it. An interval for the error of the estimate gives one for the records, wider by the
-        distance on both sides.
+        The distance of a table of the records from the estimated one, before rounding, is known, so that its
+        error is at most that of the estimate plus this distance. If the number of records is not the
+        estimated one, tables are scaled to it. An interval for the error of the estimate gives one for the
+        records, wider by the distance on both sides.
         """
         schema, known = self.model.schema, self._distances
         tables = self.followed if tables is None else tables
-        scale = self.model.total / max(self.count, 1)
+        scale = self.estimate.total / max(self.count, 1)
+        unrounded = replace(self.estimate, seed=None).computed_by(self.model)
         each = []
-        for error in self.estimate.errors(tables).each:
+        for error in unrounded.errors(tables).each:
             subset = tuple(sorted(schema.positions(error.tables[0])))
             if subset not in known:
                 names = ", ".join(error.tables[0])
                 msg = f"tables: expected tables that records follow, got ({names}); ask for it when planning"
                 raise OutsideMeasuredSpaceError(msg)
-            each.append(replace(error, away=known[subset] * scale))
+            away = known[subset] * scale
+            if self.estimate.seed is not None:
+                away += float(np.abs(self.estimate.tables.table(subset) - self.model.table(subset)).sum())
+            each.append(replace(error, away=away))
         return EstimateErrors(tuple(each))
 
     def _following(self) -> Followed:
@@ -185,8 +189,8 @@ class Microdata:
                 chosen.append(subset)
                 cells, values = cells + size, values + moves
         full = max(1, min(BLOCK, self.count))
-        scale = full / max(self.model.total, 1e-300)
-        tables = (table * scale for table in self.model.tables(chosen))
+        scale = full / max(self.estimate.total, 1e-300)
+        tables = (table * scale for table in self.estimate.tables.tables(chosen))
         return Followed(self.model.zeros, sizes, full, chosen, tables, public)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
