@@ -219,6 +219,17 @@ STEEP = {
         + qs.queries(ONE, a="identity"),
         1.02,
     ),
+    "six queries with targets far apart, uniform centres": (
+        qs.linear(ONE, "a", [[3, -3, 1, -1, 0, 3]]).within(9.42)
+        + qs.linear(
+            ONE, "a", [[-2, -1, -1, 3, 3, -1], [-1, 1, -2, -1, 3, -3], [3, -3, -1, -1, -1, 0]]
+        ).within(0.47)
+        + qs.linear(ONE, "a", [[2, 3, 0, 2, 1, 3], [3, 3, -3, 2, -1, -3]]).within(3.18)
+        + 0.17 * qs.queries(ONE, a="range")
+        + 8.7 * qs.linear(ONE, "a", [[3, 0, -2, -1, 1, 3]])
+        + qs.marginals(ONE, 0),
+        "scale",
+    ),
 }
 
 

@@ -87,6 +87,8 @@ class Search:
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self._floor, self._weight, self._part, self._change = FLOOR, 0.0, 0.5, 0.0
+        self._spare = 0.0
+        """By how much the sum of multipliers aims below targets², as a logarithm: more while plans miss."""
         self._use(merged(workload, aimed=True) if self.mean else workload)
 
     def _use(self, workload: Workload) -> None:
@@ -102,6 +104,11 @@ class Search:
     def bound(self) -> float:
         """The best lower bound around the centres of the best plan."""
         return 0.0 if self.best is None else self.bounds[self.best.plan.centres]
+
+    @property
+    def _hair(self) -> float:
+        """The least fraction below targets² that multipliers aim at: it costs hardly any loss."""
+        return self.replan.options.tolerance / (2 + 2 * self._weight)
 
     def run(self, centres: Centres | None, start: Multipliers | None = None) -> Trial | None:
         """Return the best plan around given centres or the best ones, or None if none meets all targets.
@@ -203,8 +210,9 @@ class Search:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
                     self.missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    hair = self.replan.options.tolerance / (2 + 2 * self._weight)
-                    self.level = (1 - hair) / self.missed
+                    self.level = (1 - self._hair) / self.missed
+                    more = 2 * self._spare + math.log(self.missed) if self.missed > 1 else self._spare / 2
+                    self._spare = min(more, PROMISED / (1 + self._weight))
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
             if x is None or value >= best:
@@ -261,7 +269,7 @@ class Search:
         self.highest, steep = max(highest, trial, key=lambda tried: tried.bound), 1 + self._weight
         total = float(multipliers.groups.sum())
         mean = float(multipliers.groups @ by_group) / total
-        level = 1 - self.replan.options.tolerance / (2 * steep)
+        level = 1 - self._hair
         level *= min(1.0, mean / self.missed) if self.missed > 1 else 1.0
         level = max(level, 1 - max(PROMISED, goal) / steep)
         return multipliers.stepped(by_group / mean, by_row, floor, steep=steep).summed(total, mean / level)
@@ -270,7 +278,9 @@ class Search:
         """Scale multipliers: to the sum 1 for the largest ratio, to the sum of the highest bound for targets.
 
         With sum s, the bound is (Σ_k √(c_k (ℓ_k + s b_k)))² / budget - s if strategies stay the same, with
-        ℓ_k the loss of class k and s·b_k, the `added` one, that of the multipliers: concave in s.
+        ℓ_k the loss of class k and s·b_k, the `added` one, that of the multipliers: concave in s. For targets
+        that are tighter by a hair, s counts a little less: plans at the highest bound miss about as often as
+        they meet.
         """
         table, groups, losses = trial.table, multipliers.groups, trial.losses
         total, last = float(groups.sum()), float(trial.multipliers.groups.sum())
@@ -282,11 +292,12 @@ class Search:
         added = np.bincount(table.entry_of, groups / self.squares) @ coefficients / total
         loss = math.log(float(losses @ table.variances))
         low, high = loss - 14.0, loss + 14.0
+        aim = (1 - self._hair) * math.exp(-self._spare) * trial.plan.budget.privacy_cost
         for _ in range(40):
             middle = (low + high) / 2
             roots = np.sqrt(np.maximum(table.spent * (losses + math.exp(middle) * added), 1e-300))
             slope = float(roots.sum() * (table.spent * added / roots).sum())
-            low, high = (middle, high) if slope > trial.plan.budget.privacy_cost else (low, middle)
+            low, high = (middle, high) if slope > aim else (low, middle)
         change = self._part * (low - math.log(last))
         if change * self._change < 0:  # strategies follow the sum: it must not jump back and forth
             self._part, change = self._part / 2, change / 2
