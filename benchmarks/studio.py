@@ -105,7 +105,7 @@ class Server:
         """Return the page with the errors, once they are known."""
         text = self.ask("GET", path)[1]
         while 'aria-busy="true"' in text:
-            text = self.ask("GET", "/figures?wait=yes")[1]
+            text = self.ask("GET", "/figures?wait=yes")[1] or text  # nothing is new
         assert "Expected error" in text, text[:2000]
         assert 'class="stale"' not in text
         return text

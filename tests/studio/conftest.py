@@ -121,7 +121,7 @@ class Studio:
         assert found == status, (found, text)
         return text
 
-    def planned(self, path="/figures?wait=yes"):
+    def planned(self, path="/figures"):
         """Return the panel once its figures are those of the current setting."""
         deadline = time.monotonic() + 120
         while True:

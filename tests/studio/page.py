@@ -13,6 +13,8 @@ class Page:
 
     def __init__(self, browser, studio, **options):
         self.browser, self.studio = browser, studio
+        browser.send("Page.navigate", url="about:blank")  # the page before is gone, with what it waits for
+        browser.until("location.href === 'about:blank'")
         browser.events.clear()
         browser.resize(options.get("width", 1200), options.get("height", 900))
         browser.scheme("dark" if options.get("dark") else "light")

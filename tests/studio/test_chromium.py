@@ -3,7 +3,7 @@
 import pytest
 
 import querysmasher as qs
-from tests.studio.conftest import SPEC
+from tests.studio.conftest import MANY, SPEC
 from tests.studio.page import SETTLED, Page
 
 
@@ -104,6 +104,16 @@ def test_what_is_typed_while_an_answer_is_on_its_way_stays(browser, fresh):
     page.enter()
     browser.until("[...document.querySelectorAll('code')].some((e) => e.textContent === 'age < 3')")
     assert browser.run("document.querySelector('#predicate').value") == "", "what was sent does not"
+
+
+def test_a_long_plan_tells_its_progress_and_is_cancelled(browser, opened):
+    page = Page(browser, opened(MANY))
+    browser.until("document.querySelector('#figures .progress')?.textContent.includes('solving')")
+    page.go("Choose", "/choose")
+    page.go("Decide", "/decide")
+    page.click("Cancel")
+    page.until("Planning was cancelled")
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize("path", ["decide", "choose", "describe", "see", "publish", "text"])

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from querysmasher.studio.document import Document, Location, location_of
-from querysmasher.studio.session import PATIENCE, SOON, Problems, Session
+from querysmasher.studio.session import PATIENCE, Problems, Session
 
 STEPS = {
     "/describe": "Describe",
@@ -85,7 +85,7 @@ async def shown(
     **more: Any,
 ) -> Response:
     """Return a page; with problems, the form that has them keeps what was given."""
-    figures = await session.soon(more.pop("patience", SOON)) if session.known else None
+    figures = await session.soon() if session.known else None
     document = session.document if session.text and session.known else None
     defined = "least" if document is None else definition(document)
     amount = None if document is None else document.get(("budget", defined))
@@ -206,8 +206,11 @@ async def text(request: Request, session: Session) -> Response:
 
 @handler
 async def figures(request: Request, session: Session) -> Response:
-    """Return the panel of figures, once they are known if it can wait."""
-    return await shown(request, session, "figures", patience=PATIENCE if request.query_params else SOON)
+    """Return the panel of figures; if it waits for them, once there is something new."""
+    waits = "wait" in request.query_params and session.known is not None
+    if waits and not await session.soon(PATIENCE) and session.cancelled != session.digest:
+        return Response(status_code=204)
+    return await shown(request, session, "figures")
 
 
 @handler

@@ -21,8 +21,8 @@ Problems = dict[str, str]
 SOON = 0.25
 """Seconds to wait for a plan before an answer goes out without it."""
 
-PATIENCE = 15.0
-"""Seconds that a panel of figures waits for a plan until it asks again."""
+PATIENCE = 2.0
+"""Seconds that a panel of figures waits for a plan until it asks again: a browser has few connections."""
 
 KEPT = 200
 """Maximum number of settings that can be undone, and of plans that are remembered."""

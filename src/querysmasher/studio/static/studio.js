@@ -11,8 +11,6 @@ document.addEventListener("htmx:sendError", () => {
 document.addEventListener("htmx:responseError", (event) => {
   warn(`Studio could not do this (${event.detail.xhr.status}). What you changed before is saved; load the page again.`);
 });
-// What is replaced waits for no answer any more: a browser has few connections.
-document.addEventListener("htmx:beforeCleanupElement", (event) => htmx.trigger(event.target, "htmx:abort"));
 // What a person types while an answer is on its way stays, unless the answer changes that very field.
 let typed = [];
 document.addEventListener("htmx:beforeSwap", (event) => {
