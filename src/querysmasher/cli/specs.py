@@ -24,6 +24,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.privacy.factors.matrix import FEW_ROWS
 from querysmasher.progress import Bar
 from querysmasher.release.reconstruction import MEMORY_BYTES
 from querysmasher.report.expectations import (
@@ -36,6 +37,7 @@ from querysmasher.report.expectations import (
 )
 from querysmasher.report.words import family_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
+from querysmasher.workload.workload import Group
 
 KEYS = {
     'weighing("tables")': '[[workload]] weighting = "tables"',
@@ -304,17 +306,23 @@ def _up(amount: float) -> str:
     return f"{readable(amount, digits=4):.4g}"
 
 
+def _counted_cells(group: Group) -> int:
+    """Return how many counts a group needs: sums of many values are added up without their table."""
+    parts = ((family.rows, family.cells) for _, family in group.parts())
+    return math.prod(rows if rows <= FEW_ROWS * cells else cells for rows, cells in parts)
+
+
 def measuring_cost(planned: Plan) -> dict[str, float]:
     """Return the seconds and bytes of measuring, without reading the table; print a note if large."""
-    sizes = planned.workload.schema.shape
-    cells = max(math.prod(sizes(group.attributes)) for group in planned.workload)
+    cells = max(map(_counted_cells, planned.workload))
     seconds = planned.measurements * NOISE_SECONDS
     memory = BASE_BYTES + min(8 * planned.measurements, MEMORY_BYTES) + 40 * cells
     if seconds > LONG or memory > LARGE:
         units = ((1, 90, "seconds"), (60, 5400, "minutes"), (3600, math.inf, "hours"))
         size, _, unit = next(unit for unit in units if seconds < unit[1])
+        long = f"about {seconds / size:.3g} {unit}" if seconds >= 1 else "less than a second"
         note(
-            f"This is a large task: measuring may take about {seconds / size:.3g} {unit} in addition to "
-            f"reading the table, with about {memory / 1e9:.1f} GB of memory."
+            f"This is a large task: measuring may take {long} in addition to reading the table, with about "
+            f"{memory / 1e9:.1f} GB of memory."
         )
     return {"measuring_seconds": round(seconds, 1), "memory_bytes": memory}

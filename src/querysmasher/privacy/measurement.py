@@ -7,9 +7,9 @@ Answers are exact. The table's counts are non-negative integers that sum to at m
 so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in absolute
 value, and each factor answers exactly within this bound (`factors`).
 
-A factor of one row need not wait for the counts: each record adds the entry of its value to its cell of the
-other axes (`Sums`). This is the same integer as the row times the counts, because addition is associative: so
-the numbers of a million values by a thousand groups are added up in a thousand cells.
+A factor of few rows need not wait for the counts: for each row, every record adds the entry of its value to
+its cell of the other axes (`Sums`). These are the same integers as the rows times the counts, because
+addition is associative: so a number of a million values by a thousand groups is added up in a thousand cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,10 @@ def measure_table(
     records = _checked_records(counter, plan.max_records, progress)
     tables = chain(
         _counted(plan.schema, whole, counter, records, "Measuring", progress),
-        _summed(plan.schema, summed, counter, records, progress),
+        _summed(plan, summed, counter, records, progress),
     )
     for number, counts in tables:
-        rows = summed[number].rows if number in summed else {}
+        rows = summed.get(number, {})
         exact = exact_answers(plan, plan.measured[number], counts, rows)
         yield number, _with_noise(plan, plan.measured[number], exact, noise)
 
@@ -192,8 +192,12 @@ COUNTED_CELLS = 2**20
 """Maximum number of cells that are counted where sums suffice: more are summed record by record."""
 
 
-def foldable(plan: IntegerPlan) -> dict[int, Sums]:
-    """Return the measurements that need sums only, by their index: some factors are one row of integers.
+Rows = Mapping[str, Integers]
+"""By the name of an attribute, the few rows of the factor on it."""
+
+
+def foldable(plan: IntegerPlan) -> dict[int, Rows]:
+    """Return the measurements that need sums only, by their index, with the rows of some of their factors.
 
     Those whose tables are small, or needed for others anyway, are not among them.
     """
@@ -201,16 +205,22 @@ def foldable(plan: IntegerPlan) -> dict[int, Sums]:
     for number, measured in enumerate(plan.measured):
         names = plan.names(measured)
         rows = {
-            names[block[axes[0]]]: factor.only_row
+            names[block[axes[0]]]: factor.few_rows
             for block, strategy in measured.blocks
             for axes, factor in plan.strategies[strategy].factors
-            if len(axes) == 1 and factor.only_row is not None
+            if len(axes) == 1 and factor.few_rows is not None
         }
         if rows and math.prod(plan.schema.shape(names)) > COUNTED_CELLS:
-            found[number] = Sums(tuple(name for name in names if name not in rows), rows)
+            found[number] = rows
     rest = [set(plan.names(m)) for number, m in enumerate(plan.measured) if number not in found]
     needed = {n for n in found for other in rest if other.issuperset(plan.names(plan.measured[n]))}
-    return {number: sums for number, sums in found.items() if number not in needed}
+    return {number: rows for number, rows in found.items() if number not in needed}
+
+
+def added_up(rows: Rows, names: Sequence[str]) -> list[Sums]:
+    """Return the sums on the other attributes of `names`, for each choice of a row per factor."""
+    by = tuple(name for name in names if name not in rows)
+    return [Sums(by, dict(zip(rows, chosen, strict=True))) for chosen in product(*rows.values())]
 
 
 def _checked_records(counter: Counter, max_records: int, progress: bool | None) -> int:
@@ -250,19 +260,28 @@ def _counted(
 
 
 def _summed(
-    schema: Schema, asked: Mapping[int, Sums], counter: Counter, records: int, progress: bool | None
+    plan: IntegerPlan, summed: Mapping[int, Rows], counter: Counter, records: int, progress: bool | None
 ) -> Iterator[tuple[int, Counts]]:
-    """Iterate over tables of sums, checked: no record adds more than the largest entry."""
-    if not asked:
+    """Iterate over tables of sums, checked: no record adds more than the largest entry.
+
+    Each has an axis of rows per factor that is added up, then one per other attribute.
+    """
+    if not summed:
         return
+    asked = {number: added_up(rows, plan.names(plan.measured[number])) for number, rows in summed.items()}
+    tables = counter.sums([sums for each in asked.values() for sums in each])
     with Bar("Adding up", len(asked), progress) as bar:
-        for (number, sums), table in zip(asked.items(), counter.sums([*asked.values()]), strict=True):
-            whole = type(table) is np.ndarray and table.dtype == np.int64
-            if not whole or table.shape != schema.shape(sums.by) or records * sums.largest >= WORD:
-                raise DataError(CHANGED)
-            if max(int(table.max()), -int(table.min())) > records * sums.largest:
-                raise DataError(CHANGED)
-            yield number, table
+        for number, each in asked.items():
+            shape = plan.schema.shape(each[0].by)
+            made = np.empty((len(each), *shape), dtype=np.int64)
+            for row, sums, table in zip(range(len(each)), each, tables, strict=False):
+                whole = type(table) is np.ndarray and table.dtype == np.int64
+                if not whole or table.shape != shape or records * sums.largest >= WORD:
+                    raise DataError(CHANGED)
+                if max(int(table.max()), -int(table.min())) > records * sums.largest:
+                    raise DataError(CHANGED)
+                made[row] = table
+            yield number, made.reshape(*map(len, summed[number].values()), *shape)
             bar.advance()
 
 
@@ -274,17 +293,20 @@ def exact_answers(
 ) -> Integers:
     """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors.
 
-    The factors on the attributes `folded`, of one row each, are in the sums that are given as counts.
+    Of the factors on the attributes `folded`, the given counts have the answers, with an axis each, first.
     """
     factors = [
         (tuple(block[a] for a in axes), factor)
         for block, number in measured.blocks
         for axes, factor in plan.strategies[number].factors
     ]
-    done = [axis for axis, name in enumerate(plan.names(measured)) if name in folded]
+    names = plan.names(measured)
+    of_axis = {axes[0]: i for i, (axes, _) in enumerate(factors) if len(axes) == 1}
+    done = [of_axis[names.index(name)] for name in folded]
     order = sorted(range(len(factors)), key=lambda i: factors[i][1].largest)
-    order = [i for i in order if not set(factors[i][0]) & set(done)]
-    labels = [("cell", axis) for axis in range(len(measured.attributes)) if axis not in done]
+    order = [i for i in order if i not in done]
+    labels = [("row", i) for i in done]
+    labels += [("cell", axis) for axis, name in enumerate(names) if name not in folded]
     tensor: Numbers = counts
     if plan.max_records * math.prod(factor.largest for _, factor in factors) >= WORD:
         raise PrivacyError("plan: its answers exceed 64 bits for this many records")
@@ -294,13 +316,12 @@ def exact_answers(
         first = [labels.index(("cell", a)) for a in axes]
         rest = [axis for axis in range(len(labels)) if axis not in first]
         flat = tensor.transpose(first + rest).reshape(factor.cells, -1)
-        product = factor.exact_answers(flat, bound)
+        answers = factor.exact_answers(flat, bound)
         bound *= factor.largest
-        tensor = product.reshape(len(product), *(tensor.shape[axis] for axis in rest))
+        tensor = answers.reshape(len(answers), *(tensor.shape[axis] for axis in rest))
         labels = [("row", i), *(labels[axis] for axis in rest)]
-    rows = [labels.index(("row", i)) for i in sorted(order)]
-    answers = np.asarray(tensor).transpose(rows).astype(np.int64)
-    return np.expand_dims(answers, [i for i in range(len(factors)) if i not in order])
+    rows = [labels.index(("row", i)) for i in range(len(factors))]
+    return np.asarray(tensor).transpose(rows).astype(np.int64)
 
 
 def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource) -> Numbers:

@@ -79,8 +79,8 @@ class Factor(Stored, ABC):
         return Products.of(self.written_out(), float(self.squared_column()))
 
     @property
-    def only_row(self) -> Integers | None:
-        """The entries, if there is one row and they are stored, else None."""
+    def few_rows(self) -> Integers | None:
+        """The rows, if there is one, or few beside the cells, and they are stored; else None."""
         return None
 
     @abstractmethod

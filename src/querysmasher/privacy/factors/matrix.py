@@ -32,6 +32,9 @@ from querysmasher.privacy.pairs import Products
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
 
+FEW_ROWS = 1e-3
+"""Maximum ratio of rows to cells of few rows."""
+
 Tables = NDArray[Any]
 """Tables of 64-bit integers or doubles; sums have the same type."""
 
@@ -58,8 +61,8 @@ class Matrix(Factor):
         return self.entries.shape[1]
 
     @property
-    def only_row(self) -> Integers | None:
-        return self.entries[0] if self.rows == 1 else None
+    def few_rows(self) -> Integers | None:
+        return self.entries if self.rows == 1 or self.rows <= FEW_ROWS * self.cells else None
 
     @cached_property
     def largest(self) -> int:  # cached, as every attribute set needs it
