@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import Centres
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
     Multipliers,
@@ -158,6 +158,13 @@ class Search:
                     goal, highest, narrowest = tolerance, 0.0, math.inf
         if self.best is None and trial is not None:
             self._keep(trial)
+        plain = uniform(self.workload.schema)
+        public = trial is not None and trial.plan.budget.unit.total_is_public
+        if public and self.best and self.gap > PROMISED and centres not in {None, plain} and not self.mean:
+            if other := self._tried(self.best.multipliers, plain, 1.0):  # centres are not made for pairs
+                self._keep(other)
+            if self.best.plan.centres == plain:
+                return self.run(plain, self.best.multipliers)
         return self.best
 
     def _first(self, centres: Centres | None, start: Multipliers | None) -> Multipliers:
