@@ -17,7 +17,7 @@ WORKLOADS = {
     "many": '{kind = "linear", attributes = ["a"], rows = [[1, 0, 2, 0, 0, 0], [0, 1, 1, 1, 1, 1]]}, '
     '{kind = "all_kway", k = 3}',
 }
-UNITS = ["", ', neighbours = "replace_one"', ", records_per_person = 3"]
+IN_WORDS = ["", ', neighbours = "replace_one"', ", records_per_person = 3"]
 
 
 def expectations(workload, budget, more=""):
@@ -34,7 +34,7 @@ def spec_of(workload, budget, more=""):
     return read_spec(Path("release.toml"), text)
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", IN_WORDS)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_plan_at_another_budget(name, unit):
     first = expectations(WORKLOADS[name], f"rho = 0.5{unit}", 'measure = {noise = "discrete"}')
