@@ -55,7 +55,7 @@ def within(
 ) -> list[Measured]:
     """Return measurements with their noise scaled, and their prices, so that these spend a budget."""
     variances, prices = (
-        np.array(each) for each in zip(*((m.variance, m.price) for m in measured), strict=True)
+        np.array(each, float) for each in zip(*((m.variance, m.price) for m in measured), strict=True)
     )
     return _spending(measured, variances, prices, strategies, schema, budget)
 
