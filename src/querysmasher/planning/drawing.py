@@ -47,7 +47,7 @@ def raised(
     Given are those for independent draws, attributes on which all pairs agree, and attributes that are
     always drawn independently where they do not agree.
     """
-    kept = [i for i, bound in enumerate(bounds) if bound > 0]
+    kept = [i for i, bound in enumerate(bounds) if bound * sets[i].quality > 0]
     if not kept:
         return list(bounds)
     r = np.array([bounds[i] * sets[i].quality for i in kept])

@@ -238,8 +238,9 @@ def best_of_pairs(
 
 def grouped_value(root: Array) -> float:
     """Return a lower bound on √L, less √2, for pairs of cells drawn by groups of neighbouring cells."""
-    labels = np.arange(root.shape[1]) * GROUPS // root.shape[1]
-    means = root @ ((labels[:, None] == np.arange(GROUPS)) / np.bincount(labels))
+    groups = min(GROUPS, root.shape[1])
+    labels = np.arange(root.shape[1]) * groups // root.shape[1]
+    means = root @ ((labels[:, None] == np.arange(groups)) / np.bincount(labels))
     return value_of_groups(root, labels, pairs_of_groups(means.T @ means))
 
 
