@@ -81,12 +81,20 @@ def search_centres(workload: Workload, unit: Unit) -> CentreSearch:
     return CentreSearch(tuple(model.axes[role] for role in model.role_of), model.is_exact)
 
 
+def _asked(workload: Workload) -> dict[int, list[tuple[tuple[str, ...], Family]]]:
+    """Return the families on each attribute of many values that is asked for, with their attributes."""
+    found: dict[str, list[tuple[tuple[str, ...], Family]]] = {
+        attribute.name: [] for attribute in workload.schema if attribute.size > limits().light_cells
+    }
+    for part in (part for group in (workload if found else ()) for part in group.parts()):
+        for name in found.keys() & part[0]:
+            found[name].append(part)
+    return {workload.schema.position(name): parts for name, parts in found.items() if parts}
+
+
 def _even(workload: Workload) -> tuple[int, ...]:
     """Return the attributes of many values for which the uniform centre is best: all families are even."""
-    parts = [part for group in workload for part in group.parts()]
-    many = [a for a, size in enumerate(workload.schema.sizes) if size > limits().light_cells]
-    on = {a: [f for names, f in parts if workload.schema.names[a] in names] for a in many}
-    return tuple(a for a, families in on.items() if families and all(f.is_even for f in families))
+    return tuple(a for a, parts in _asked(workload).items() if all(family.is_even for _, family in parts))
 
 
 def _corners(workload: Workload) -> dict[int, Indexes]:
@@ -95,13 +103,11 @@ def _corners(workload: Workload) -> dict[int, Indexes]:
     The columns of all other values lie in the middle of others: the best centre gives them no weight.
     """
     found = {}
-    for a, name in enumerate(workload.schema.names):
+    for a, parts in _asked(workload).items():
         size = workload.schema.sizes[a]
-        parts = [part for group in workload for part in group.parts() if name in part[0]]
         families = {family.key: family for _, family in parts}.values()
         rows = sum(family.rows for family in families)
-        alone = all(len(names) == 1 for names, _ in parts)
-        if size <= limits().light_cells or not rows or not alone or not is_few(rows, size, 1):
+        if any(len(names) > 1 for names, _ in parts) or not rows or not is_few(rows, size, 1):
             continue
         bent = np.ones(size, dtype=bool)
         bent[1:-1] = False

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
@@ -85,7 +86,7 @@ class Expectation:
         """The families of the group, whatever attributes they are on."""
         return kind_words(self.group)
 
-    @property
+    @cached_property
     def queries(self) -> int:
         """Number of queries."""
         return sum(group.rows for group in self.groups)

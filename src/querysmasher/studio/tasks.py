@@ -236,15 +236,12 @@ def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
     )
     made = Expectations(scaled, spec)
     larger, times = math.sqrt(ratio), made.factor / before.factor
-    if planned.extremes is not None:
-        found = [_larger(extreme, larger) for extreme in planned.extremes]
-        vars(scaled)["extremes"] = tuple(found)  # known without searching again
+    extremes = [_larger(extreme, larger) for extreme in planned.extremes or ()]
+    if extremes:
+        vars(scaled)["extremes"] = tuple(extremes)  # known without searching again
     vars(made)["groups"] = [
-        replace(
-            row.scaled(larger * times),
-            extreme=None if row.extreme is None else _larger(row.extreme, larger),
-        )
-        for row in before.groups
+        replace(row.scaled(larger * times), extreme=row.extreme and extremes[index])
+        for index, row in enumerate(before.groups)
     ]
     return made
 
