@@ -77,6 +77,16 @@ def test_plans_that_rounding_spoils_are_refused():
         plan(workload, {"most_bits": 4, "most_loss": 1.0})
 
 
+def test_fine_rounding_leaves_more_for_others_close_to_the_least_budget():
+    schema = qs.Schema.of(a=4, b=3)
+    aimed = qs.queries(schema, a="prefix").within(3)
+    budget = qs.PrivacyCost(1.005 * qs.least_budget(aimed).privacy_cost)
+    workload = aimed + qs.queries(schema, a="range", b="prefix")
+    assert qs.plan(workload, budget).gap <= 0.01
+    with limited(most_bits=14):
+        assert qs.plan(workload, budget).gap > 0.02
+
+
 @pytest.mark.parametrize("limit", ["merged_values", "merged_work", "merged_numbers"])
 def test_merged_families_bring_the_largest_error_closer_to_its_bound(limit):
     schema = qs.Schema.of(a=6, b=5)
@@ -211,7 +221,7 @@ def test_rows_in_whole_numbers_keep_the_planned_errors(monkeypatch):
 
 
 def test_combinations_of_whole_rows_keep_the_planned_errors(monkeypatch):
-    on_many_cells = partial(rounded, dense_cells=0)
+    on_many_cells = partial(rounded, dense_cells=0, most_bits=14)
     before = on_many_cells(115)
     changed("strategies.dense.LATTICE_BITS", 0, monkeypatch)
     assert before < 1.0025
