@@ -122,11 +122,20 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     if public:  # both cells of a pair are drawn independently
         least *= math.sqrt(2)
     least *= budget.unit.records_per_person
-    plan = allocated(workload, budget, centres, solutions, measured, least, options)
-    if public and options.alone and plan.certificate.gap > limits().coupled_gap:
-        closer = (
-            budget.unit.records_per_person * coupled_bound(sets, known.agreed)
-        ) ** 2 / budget.privacy_cost
-        if closer > plan.certificate.bound:
-            plan = replace(plan, certificate=replace(plan.certificate, bound=closer))
-    return plan
+    return allocated(workload, budget, centres, solutions, measured, least, options)
+
+
+def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
+    """Return a plan that splits all queries with the closest bound known, if it is far from a looser one.
+
+    That bound takes longer than many plans. It is known where a record is replaced.
+    """
+    budget, schema = plan.budget, plan.workload.schema
+    if not budget.unit.total_is_public or plan.whole or plan.certificate.gap <= limits().coupled_gap:
+        return plan
+    known = budget.unit.known(schema)
+    every = split_sets(plan.workload, plan.centres, lines, public_total=True)
+    root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)
+    bound = (budget.unit.records_per_person * root) ** 2 / budget.privacy_cost
+    best = max(bound, plan.certificate.bound)
+    return replace(plan, certificate=replace(plan.certificate, bound=best))

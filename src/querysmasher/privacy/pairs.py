@@ -164,9 +164,9 @@ class Pairs:
         self.sizes = {a: sizes[a] for a in self.attributes}
         cells, values = math.prod(self.sizes.values()), math.prod(sizes[a] for a in common)
         known = all(products.gram is not None for parts in measured for _, products in parts)
-        self._changes: Array | None = None
+        self._changes: list[Array] | None = None
         if known and len(measured) * cells * (cells // values - 1) <= 2 * WRITTEN_OUT:
-            self._changes = self._written_out(cells // values, values)
+            self._changes = self._written_out(common)
         else:
             self.measured, self._like = self._differing(sizes, frozenset(common))
             self._classify(self._summed(np.ones(len(measured)) if weights is None else weights))
@@ -176,38 +176,43 @@ class Pairs:
 
         The changes may be the means over several pairs, or bounds where these are all that is known.
         """
-        if self._changes is not None and not self._changes.size:  # there is only one cell
-            value, changes = 0.0, np.zeros(len(self.measured))
-        elif self._changes is not None:
-            costs = weights @ self._changes
-            worst = int(np.argmax(costs))
-            value, changes = float(costs[worst]), self._changes[:, worst]
+        if self._changes is not None:
+            costs = np.zeros(np.broadcast_shapes(*(each.shape for each in self._changes)))
+            for weight, each in zip(weights.tolist(), self._changes, strict=True):
+                costs += weight * each
+            worst = np.unravel_index(int(np.argmax(costs)), costs.shape)
+            value = float(costs[worst])
+            changes = np.array([np.broadcast_to(each, costs.shape)[worst] for each in self._changes])
         else:
             value, changes = self._over_states(self._summed(weights))
             changes = changes[self._like]
         return value + MARGIN * float(weights.sum()), changes
 
-    def _written_out(self, cells: int, values: int) -> Array:
-        """Return the changes of all pairs: measurements × pairs; both cells have one of the same values."""
-        first, second = (
-            (np.arange(values)[:, None] * cells + cell).ravel() for cell in np.triu_indices(cells, 1)
-        )
-        shape = tuple(self.sizes.values())
-        axis = {a: i for i, a in enumerate(self.attributes)}
-        none = np.zeros(len(first), dtype=np.int64)
-        left, right = (np.unravel_index(cell, shape) for cell in (first, second))
-        changes = np.empty((len(self.measured), len(first)))
-        for row, parts in zip(changes, self.measured, strict=True):
-            products = [np.ones(len(first)) for _ in range(3)]
-            for on, part in parts:
-                dims = [self.sizes[a] for a in on]
-                one, other = (
-                    np.ravel_multi_index([cell[axis[a]] for a in on], dims) if on else none
-                    for cell in (left, right)
-                )
-                for i, factor in enumerate(part.over(one, other)):
-                    products[i] *= factor
-            row[:] = products[0] + products[1] - 2 * products[2]
+    def _written_out(self, common: Collection[int]) -> list[Array]:
+        """Return the changes of all measurements, with one axis per attribute: of the pairs of its values.
+
+        An axis on which all pairs are alike has the length one. Exchanging both cells changes nothing, so
+        that pairs of values of the last attribute are written out in one order only.
+        """
+        ends = [
+            (np.arange(n),) * 2
+            if a in common
+            else (np.triu_indices(n) if a == self.attributes[-1] else np.indices((n, n)).reshape(2, -1))
+            for a, n in self.sizes.items()
+        ]
+        axis, changes = {a: i for i, a in enumerate(self.attributes)}, []
+        for parts in self.measured:
+            one, other, product = (np.ones([1] * len(ends)) for _ in range(3))
+            for on, products in parts:
+                number = np.arange(math.prod(self.sizes[a] for a in on))
+                order = np.argsort([axis[a] for a in on])
+                cells = number.reshape([self.sizes[a] for a in on]).transpose(order)
+                kept = [axis[on[i]] for i in order]
+                pairs = (cells[np.ix_(*(ends[i][which] for i in kept))] for which in (0, 1))
+                outside = [i for i in range(len(ends)) if i not in kept]
+                x, y, z = (np.expand_dims(factor, outside) for factor in products.over(*pairs))
+                one, other, product = one * x, other * y, product * z
+            changes.append(one + other - 2 * product)
         return changes
 
     def _summed(self, weights: Array) -> Array:

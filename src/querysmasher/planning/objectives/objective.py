@@ -198,11 +198,11 @@ def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
 def plan_within(workload: Workload, replan: Replan) -> Plan:
     """Return the plan of least mean error that meets all targets, if there are any, also as measured."""
     if not workload.has_targets:
-        return replan.first(workload)
+        return replan.certified(replan.first(workload))
     budget, free = replan.budget, replan(workload)
     missed = [e for e in free.extremes or () if e.group.target is not None and e.ratio > MET]
     if not missed and missed_by(as_measured(free, replan.max_records)) <= MET:
-        return free
+        return replan.certified(free)
     if free.estimator.is_single:  # all queries whole: a plan takes long, and targets may be met better
         replan = replace(replan, whole=None)
     aimed, least = workload, None
@@ -247,6 +247,7 @@ def _within(
         known = at_cost(least.plan, replan.budget.privacy_cost * (1 - 1e-12))
         if plan is None or known.weighted_loss < plan.weighted_loss:
             plan, free = replace(known, budget=replan.budget), replan(workload, known.centres)
+            free = replan.certified(free)
             bound = max(search.bounds[known.centres], free.weighted_loss / (1 + free.gap) ** 2)
     return None if plan is None else Bounded(replace(plan, workload=workload), bound)
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.allocation import plan_around_best, plan_at
+from querysmasher.planning.allocation import closely_bounded, plan_around_best, plan_at
 from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.checks import nothing_in
@@ -67,6 +67,10 @@ class Replan:
         split = self._split(self._rest(workload, unsplit), centres, tolerance, alone=not unsplit)
         plan = beside(split, unsplit, workload, self.budget, self.options)
         return replace(plan, tolerance=self.options.tolerance)
+
+    def certified(self, plan: Plan) -> Plan:
+        """Return a plan with its closest certificate."""
+        return closely_bounded(plan, self.options.lines)
 
     def _rest(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
         """Return the groups to split: None if there are none, or all follow from what is public."""

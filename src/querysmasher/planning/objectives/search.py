@@ -65,6 +65,8 @@ class Trial(Bounded):
     multipliers: Multipliers
     table: VarianceTable
     losses: Array
+    gap: float = 0.0
+    """How far its plan may be from the best one: as solved, if a record is replaced, not as certified."""
     value: float = math.inf
     """The value to minimise, after the budget is reallocated."""
 
@@ -86,6 +88,10 @@ class Search:
         """The plan of the highest bound, if one measurement answers all queries within targets."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
+        self.reached: defaultdict[Centres, float] = defaultdict(float)
+        """The same if plans are as good as they are solved: the search ends when it cannot rise further."""
+        self.proofs: dict[Centres, tuple[Plan, float]] = {}
+        """The plan of the best lower bound around each choice of centres, and what is subtracted from it."""
         self._floor, self._weight, self._part, self._change = FLOOR, 0.0, 0.5, 0.0
         self._spare = 0.0
         """By how much the sum of multipliers aims below targets², as a logarithm: more while plans miss."""
@@ -97,8 +103,13 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
-        return math.inf if self.best is None else Certificate(self.best.value, self.bound).gap
+        """How far the best plan seems from the optimum around its centres, as a fraction of standard errors.
+
+        If a record is replaced, bounds are loose: the search compares plans with one another.
+        """
+        if self.best is None:
+            return math.inf
+        return Certificate(self.best.value, self.reached[self.best.plan.centres]).gap
 
     @property
     def bound(self) -> float:
@@ -143,12 +154,12 @@ class Search:
             far = rise > PROMISED * highest > 0 and not self.mean  # the next plan is much better
             highest = max(trial.bound, highest)
             if not far:
-                goal = max(goal, 0.0 if rough else min(4 * trial.plan.gap, PROMISED / 2))  # what it proves
-                self._keep(trial, highest * (1 + goal + trial.plan.gap) ** 4)
+                goal = max(goal, 0.0 if rough else min(4 * trial.gap, PROMISED / 2))  # what it proves
+                self._keep(trial, highest * (1 + goal + trial.gap) ** 4)
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
-                highest, self.highest = self.bounds[centres], None
+                highest, self.highest = self.reached[centres], None
             elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
@@ -158,14 +169,28 @@ class Search:
                     goal, highest, narrowest = tolerance, 0.0, math.inf
         if self.best is None and trial is not None:
             self._keep(trial)
+        self._prove()
         plain = uniform(self.workload.schema)
         public = trial is not None and trial.plan.budget.unit.total_is_public
-        if public and self.best and self.gap > PROMISED and centres not in {None, plain} and not self.mean:
+        if (
+            public
+            and self.best
+            and Certificate(self.best.value, self.bound).gap > PROMISED
+            and centres not in {None, plain}
+            and not self.mean
+        ):
             if other := self._tried(self.best.multipliers, plain, 1.0):  # centres are not made for pairs
                 self._keep(other)
             if self.best.plan.centres == plain:
                 return self.run(plain, self.best.multipliers)
         return self.best
+
+    def _prove(self) -> None:
+        """Find the closest lower bound around the centres of the best plan."""
+        if self.best and self.best.plan.centres in self.proofs:
+            plan, subtracted = self.proofs[self.best.plan.centres]
+            closest = self.replan.certified(plan).certificate.bound - subtracted
+            self.bounds[plan.centres] = max(closest, self.bounds[plan.centres])
 
     def _first(self, centres: Centres | None, start: Multipliers | None) -> Multipliers:
         """Return the multipliers to begin with: even ones, or those of groups with targets."""
@@ -182,13 +207,20 @@ class Search:
         """Plan with some multipliers, and keep the bound that this proves; None if queries are lost."""
         weighted = multipliers.weighted(self.squares, added=self.mean)
         plan = self.replan(weighted, centres, precision / (1 + self._weight))
+        total = float(multipliers.groups.sum())
+        subtracted = total if self.mean else 0.0
+        proven = plan.certificate.bound - subtracted
+        if proven > self.bounds[plan.centres]:
+            self.bounds[plan.centres], self.proofs[plan.centres] = proven, (plan, subtracted)
+        solved = self.replan.options.tolerance * precision / (1 + self._weight)
+        gap = min(plan.gap, solved) if plan.budget.unit.total_is_public else plan.gap
+        bound = plan.weighted_loss / (1 + gap) ** 2 - subtracted
+        self.reached[plan.centres] = max(bound, self.reached[plan.centres])
         plan = replace(plan, workload=self.workload)
-        total, estimator = float(multipliers.groups.sum()), plan.estimator
-        bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
-        self.bounds[plan.centres] = max(bound, self.bounds[plan.centres])
+        estimator = plan.estimator
         if self._table and estimator.is_single and not all(map(estimator.contains, self.workload)):
             return None
-        trial = replace(self._tabulated(plan, multipliers), bound=bound)
+        trial = replace(self._tabulated(plan, multipliers), bound=bound, gap=gap)
         if self.mean:
             self._weight = total / float(trial.losses @ trial.table.variances)
         return trial
@@ -247,7 +279,7 @@ class Search:
         Where the bound falls, they have grown too fast: some queries are then neglected in turn.
         """
         table, multipliers, tolerance = trial.table, trial.multipliers, self.replan.options.tolerance
-        falls = trial.bound < self.bounds[trial.plan.centres] * (1 - tolerance)
+        falls = trial.bound < self.reached[trial.plan.centres] * (1 - tolerance)
         by_column = expectations(table, multipliers.rows)
         by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
