@@ -106,7 +106,7 @@ class PlanningLimits:
 
     # --- the bits of strategies in integers ---
 
-    most_bits: int = 18
+    most_bits: int = 15
     """Maximum number of bits per block; more would bring no visible gain."""
     least_bits: int = 4
     """Minimum number of bits per block; with fewer, rounding would be coarse."""
