@@ -86,7 +86,7 @@ def _rounded_patterns(
             return PlanError(f"plan: {allowed}, got {m.variance}")
         noisiest[m.blocks] = max(noisiest.get(m.blocks, m), m, key=attrgetter("variance"))
     rounder, patterns = _Rounder(plan, max_records), {}
-    for blocks, m in noisiest.items():
+    for blocks, m in sorted(noisiest.items(), key=lambda item: -len(item[0])):  # the fewest bits first
         rounded = rounder.blocks(m, LARGEST_VARIANCE / (m.variance * stretch))
         if isinstance(rounded, PlanError):
             return rounded
@@ -128,6 +128,8 @@ class _Rounder:
         self.room = WORD.bit_length() - 1 - max_records.bit_length()
         """Number of bits that the strategies of a set have together."""
         self._known: dict[tuple[int, int], _Rounded] = {}
+        self._lines: dict[int, int] = {}
+        """The fewest bits of a set so far, by the solution that is a line: other sets need no more."""
 
     def blocks(self, measured: Measured, most: float) -> list[_Rounded] | PlanError:
         """Return integer strategies of a set whose rows multiply variances by at most `most`, or an error."""
@@ -140,17 +142,19 @@ class _Rounder:
             bits = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
             multiple = 2 ** max(0, bits)  # for noise as fine as planned
             return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
-        for _, number in measured.blocks:
+        solutions = [number for _, number in measured.blocks]
+        for number in solutions:
             if obstacle := self.plan.solutions[number].strategy.obstacle():
                 return PlanError(obstacle)
         why = "too few"
-        for start in range(
-            min(limits().most_bits, self.room // len(measured.blocks)), limits().least_bits - 1, -1
-        ):
-            rounded = [self._rounded(measured, block, start) for block in range(len(measured.blocks))]
+        for start in range(min(limits().most_bits, self.room // len(solutions)), limits().least_bits - 1, -1):
+            bits = [min(start, self._lines.get(number, start)) for number in solutions]
+            rounded = [self._rounded(measured, block, bits[block]) for block in range(len(solutions))]
             if self._fit(rounded, most):
-                self._refine(measured, rounded, start, most)
+                self._refine(measured, rounded, dict(enumerate(bits)), most)
                 if all(block.loss <= limits().most_loss for block in rounded):
+                    lines = [b for b, block in enumerate(rounded) if block.planned and is_line(block.planned)]
+                    self._lines |= {solutions[b]: bits[b] for b in lines}
                     return rounded
                 why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
@@ -160,12 +164,12 @@ class _Rounder:
             "of fewer digits"
         )
 
-    def _refine(self, measured: Measured, rounded: list[_Rounded], start: int, most: float) -> None:
+    def _refine(self, measured: Measured, rounded: list[_Rounded], bits: dict[int, int], most: float) -> None:
         """Give more bits to the block that loses most, while they fit, and keep what loses least.
 
         More bits may lose more: how well nearly dependent rows are rounded is a matter of chance.
         """
-        bits, tried = dict.fromkeys(range(len(rounded)), start), [[block] for block in rounded]
+        tried = [[block] for block in rounded]
         while losing := [block for block in bits if rounded[block].loss > limits().good_loss]:
             worst = max(losing, key=lambda block: rounded[block].loss)
             before, more = rounded[worst], 4 if rounded[worst].loss > limits().most_loss else 1
