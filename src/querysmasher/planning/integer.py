@@ -139,8 +139,8 @@ class _Rounder:
                 "or smaller targets"
             )
         if not measured.attributes:
-            bits = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
-            multiple = 2 ** max(0, bits)  # for noise as fine as planned
+            finest = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
+            multiple = 2 ** max(0, finest)  # for noise as fine as planned
             return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
         solutions = [number for _, number in measured.blocks]
         for number in solutions:

@@ -68,15 +68,17 @@ def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float
     rounded = np.round(target).astype(np.int64)
     members = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes > 0]).tolist()}
     steps, left = _repairs(tuple(members)), rounded @ centre
-    while len(rows := np.flatnonzero(left)):  # one unit at an entry k of the centre moves the sum by k
-        moves = np.array([steps.get(n) or int(math.copysign(max(members), n)) for n in left[rows].tolist()])
+    while len(unsolved := np.flatnonzero(left)):  # one unit at an entry k of the centre moves the sum by k
+        moves = np.array(
+            [steps.get(n) or int(math.copysign(max(members), n)) for n in left[unsolved].tolist()]
+        )
         for move in np.unique(moves).tolist():
-            those, entries = rows[moves == move], members[abs(move)]
+            those, entries = unsolved[moves == move], members[abs(move)]
             signs = np.sign(centre[entries]) * (1 if move > 0 else -1)
             cells = np.ix_(those, entries)
             best = np.argmin(signs * (target[cells] - rounded[cells]), axis=1)
             rounded[those, entries[best]] -= signs[best]
-        left[rows] -= moves
+        left[unsolved] -= moves
     return reduced(rounded, bits)
 
 
