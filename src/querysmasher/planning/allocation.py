@@ -130,11 +130,14 @@ def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
 
     That bound takes longer than many plans. It is known where a record is replaced.
     """
-    budget, schema = plan.budget, plan.workload.schema
-    if not budget.unit.total_is_public or plan.whole or plan.certificate.gap <= limits().coupled_gap:
+    budget, schema, most = plan.budget, plan.workload.schema, limits()
+    if not budget.unit.total_is_public or lines or plan.whole or plan.certificate.gap <= most.coupled_gap:
         return plan
     known = budget.unit.known(schema)
-    every = split_sets(plan.workload, plan.centres, lines, public_total=True)
+    free = {a for m in plan.measured for a in m.attributes}.difference(known.agreed)
+    if len(plan.measured) * (1 + len(free)) > most.coupled_sets:
+        return plan
+    every = split_sets(plan.workload, plan.centres, (), public_total=True)
     root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)
     bound = (budget.unit.records_per_person * root) ** 2 / budget.privacy_cost
     best = max(bound, plan.certificate.bound)

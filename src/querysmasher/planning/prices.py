@@ -40,14 +40,12 @@ def priced(
     r = np.array([m.root_loss for m in measured], dtype=float)
     if not (np.all(np.isfinite(r)) and np.all(r > 0)):
         raise PlanError("allocation: expected positive losses; a zero would leave no noise")
-    if budget.unit.total_is_public:
-        prices = prices_of_pairs(_pairs(measured, strategies, schema, budget, r), r)
-    else:
-        prices = np.ones(len(r))
+    pairs = _pairs(measured, strategies, schema, budget, r)
+    prices = np.ones(len(r)) if pairs is None else prices_of_pairs(pairs, r)
     prices = budget.unit.records_per_person**2 * prices
     roots = np.sqrt(prices)
     variances = roots / r * float(roots @ r) / budget.privacy_cost
-    return _spending(measured, variances, prices, strategies, schema, budget)
+    return _spending(measured, variances, prices, pairs, budget)
 
 
 def within(
@@ -57,20 +55,16 @@ def within(
     variances, prices = (
         np.array(each, float) for each in zip(*((m.variance, m.price) for m in measured), strict=True)
     )
-    return _spending(measured, variances, prices, strategies, schema, budget)
+    pairs = _pairs(measured, strategies, schema, budget, 1 / variances)
+    return _spending(measured, variances, prices, pairs, budget)
 
 
 def _spending(
-    measured: Sequence[Measured],
-    variances: Array,
-    prices: Array,
-    strategies: Sequence[Strategy],
-    schema: Schema,
-    budget: Budget,
+    measured: Sequence[Measured], variances: Array, prices: Array, pairs: Pairs | None, budget: Budget
 ) -> list[Measured]:
     """Return measurements with multiples of noise variances and of prices, so that these spend a budget."""
-    if budget.unit.total_is_public:
-        largest, _ = _pairs(measured, strategies, schema, budget, 1 / variances).largest(1 / variances)
+    if pairs is not None:
+        largest, _ = pairs.largest(1 / variances)
         prices = prices * (budget.unit.records_per_person**2 * largest / float((prices / variances).sum()))
     spent = math.fsum((prices / variances).tolist())
     while True:
@@ -92,7 +86,10 @@ def _pairs(
     schema: Schema,
     budget: Budget,
     weights: Array,
-) -> Pairs:
+) -> Pairs | None:
+    """Return what pairs of cells cost, or None if records are added or removed."""
+    if not budget.unit.total_is_public:
+        return None
     parts = [
         tuple((tuple(m.attributes[a] for a in axes), strategies[n].column_products()) for axes, n in m.blocks)
         for m in measured

@@ -226,6 +226,8 @@ class Pairs:
 
         Its products are bounded over all values of the others.
         """
+        if not common:
+            return list(self.measured), np.arange(len(self.measured))
         bounds: dict[tuple[int, tuple[bool, ...]], Products] = {}
 
         def differing(on: tuple[int, ...], products: Products) -> Products:
@@ -245,7 +247,7 @@ class Pairs:
                 for on, products in parts
                 if not on or not common.issuperset(on)
             )
-            key = frozenset((on, id(products)) for on, products in left) if common else len(like)
+            key = frozenset((on, id(products)) for on, products in left)
             like.append(distinct.setdefault(key, len(distinct)))
             kept += [left] * (len(distinct) - len(kept))
         return kept, np.array(like, dtype=np.intp)

@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, cached_property, reduce
 
 import numpy as np
 
@@ -35,11 +35,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.optimum import block_root
 from querysmasher.planning.split import Block, Subworkload, separate
 
-STEPS, POWER = 12, 2.5
+STEPS, POWER = 8, 3.0
 """Number of steps, and the power of the derivative by which each multiplies weights."""
-
-Key = tuple[tuple[int, ...], int]
-"""The attributes of a block, and the number of its root."""
 
 
 def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float:
@@ -50,8 +47,6 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
     most = limits()
     free = {a for s in sets for a in s.attributes}.difference(agreed)
     patterns = [frozenset(agreed), *(frozenset((*agreed, a)) for a in sorted(free) if len(free) > 1)]
-    if any(s.strategies for s in sets) or len(sets) * len(patterns) > most.coupled_sets:
-        return 0.0
     if any(len(c) > most.paired_cells for s in sets for p in s.terms[0].pieces for c in p.part.centres):
         return 0.0
     numbers: dict[Block, int] = {}
@@ -69,16 +64,11 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
         work = sum(math.prod(len(roots[n]) for _, n in keys) for keys, _ in factored)
         if work * len(patterns) > most.coupled_work:
             return 0.0
-        distinct = dict.fromkeys(key for keys, _ in factored for key in keys)
-        mixture, best = _Mixture.of(sets, patterns), 0.0
-        for step in range(STEPS + 1):
-            each = {key: _Coupled(key[0], roots[key[1]], mixture) for key in distinct}
-            coupled = [([each[key] for key in keys], scale) for keys, scale in factored]
-            if step in {STEPS // 2, STEPS}:
-                best = max(best, math.fsum(scale * _trace_root(on, mixture.q) for on, scale in coupled))
-            if step < STEPS:
-                mixture = mixture.improved(coupled)
-    return best
+        mixture = _Mixture.of(sets, patterns)
+        for _ in range(STEPS):
+            mixture = mixture.improved(_coupled(factored, roots, mixture))
+        coupled = _coupled(factored, roots, mixture)
+        return math.fsum(scale * _trace_root(blocks, mixture.q) for blocks, scale in coupled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +99,7 @@ class _Mixture:
         sums: dict[_Coupled, tuple[Array, Array]] = {}
         for blocks, scale in sets:
             ends, both = [block.a for block in blocks], [block.b for block in blocks]
-            spectrum = np.tensordot(self.q, 2 * (_outer(ends) - _outer(both)), 1)
+            spectrum = 2 * (_mean(self.q, ends) - _mean(self.q, both))
             h = scale / np.sqrt(np.maximum(spectrum, ROUNDING * spectrum.max()))
             here = np.zeros(len(self.q))
             for place, block in enumerate(blocks):
@@ -147,8 +137,7 @@ class _Coupled:
     @staticmethod
     def _ends(attributes: Sequence[int], mixture: _Mixture) -> Array:
         """Return the distribution of one cell of a pair, restricted to some attributes."""
-        kept = [np.ones((len(mixture.q), 1)), *(mixture.pairs[a].sum(axis=2) for a in attributes)]
-        return reduce(lambda x, y: (x[:, :, None] * y[:, None, :]).reshape(len(x), -1), kept)
+        return _outer(np.ones(len(mixture.q)), (mixture.pairs[a].sum(axis=2) for a in attributes))
 
     @staticmethod
     def _mixed(tensor: Array, attributes: Sequence[int], mixture: _Mixture) -> Array:
@@ -185,8 +174,9 @@ class _Coupled:
             for X in (self.A, self.B)
         )
 
+    @cached_property
     def roots(self) -> tuple[Array, Array]:
-        """Return the diagonals of (A + B)^½ and (A - B)^½ in the basis."""
+        """The diagonals of (A + B)^½ and (A - B)^½ in the basis."""
         found = []
         for X in (self.A + self.B, self.A - self.B):
             values, vectors = np.linalg.eigh(X)
@@ -194,19 +184,31 @@ class _Coupled:
         return found[0][:, :, 0], found[1][:, :, 0]
 
 
-def _outer(vectors: Iterable[Array]) -> Array:
-    """Return the outer products of vectors, for every product of a mixture."""
-    return reduce(lambda x, y: x[..., None] * y.reshape(len(y), *(1,) * (x.ndim - 1), -1), vectors)
+def _coupled(
+    factored: Sequence[tuple[Sequence[tuple[tuple[int, ...], int]], float]],
+    roots: Sequence[Array],
+    mixture: _Mixture,
+) -> list[tuple[list[_Coupled], float]]:
+    """Return the blocks of all sets, given by their attributes and the numbers of their roots, and scales."""
+    made = cache(lambda attributes, number: _Coupled(attributes, roots[number], mixture))
+    return [([made(*key) for key in keys], scale) for keys, scale in factored]
+
+
+def _outer(q: Array, vectors: Iterable[Array]) -> Array:
+    """Return q times the outer products of vectors, written in rows, for every product of a mixture."""
+    return reduce(lambda x, y: (x[:, :, None] * y[:, None, :]).reshape(len(q), -1), vectors, q[:, None])
+
+
+def _mean(q: Array, vectors: Sequence[Array]) -> Array:
+    """Return the mean outer product of vectors over a mixture."""
+    *others, last = vectors
+    return (_outer(q, others).T @ last).reshape([v.shape[1] for v in vectors])
 
 
 def _on_axis(tensor: Array, vectors: Sequence[Array], place: int) -> Array:
     """Return the sums of a tensor times vectors on all axes but one, for every product of a mixture."""
-    result = tensor[None]
-    for axis in reversed(range(len(vectors))):
-        if axis != place:
-            vector = vectors[axis].reshape(len(vectors[axis]), *(1,) * (result.ndim - 3), -1, 1)
-            result = (np.moveaxis(result, axis + 1, -1) @ vector)[..., 0]
-    return np.broadcast_to(result, (len(vectors[0]), tensor.shape[place]))
+    others = _outer(np.ones(len(vectors[0])), (v for axis, v in enumerate(vectors) if axis != place))
+    return np.asarray(others @ np.moveaxis(tensor, place, -1).reshape(-1, tensor.shape[place]))
 
 
 def _trace_root(blocks: Sequence[_Coupled], q: Array) -> float:
@@ -229,10 +231,10 @@ def _trace_root(blocks: Sequence[_Coupled], q: Array) -> float:
             )
         values = np.linalg.eigvalsh(M)
         return copies * float(np.sqrt(values[values > ROUNDING * values[-1]]).sum())
-    pairs = [block.roots() for block in blocks]
+    pairs = [block.roots for block in blocks]
     total = np.zeros(())
     for choice in itertools.product((0, 1), repeat=len(blocks)):
         if sum(choice) % 2:
-            squares = _outer(pair[which] ** 2 for pair, which in zip(pairs, choice, strict=True))
-            total = total + np.tensordot(q, squares, 1)
+            squares = [pair[which] ** 2 for pair, which in zip(pairs, choice, strict=True)]
+            total = total + _mean(q, squares)
     return float(np.sqrt(2.0 ** (2 - len(blocks)) * total).sum())
