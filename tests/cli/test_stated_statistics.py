@@ -250,7 +250,7 @@ WRONG = {
     "digits, - and _, for the name of a file, got 'a/b'",
     '{kind = "table", attributes = ["sex"], title = " "}': "statistics[0].title: expected a non-empty string, "
     "got ' '",
-    '{kind = "share", predicate = "agee > 3"}': "statistics[0]: unknown attribute 'agee'; did you mean 'age'? "
+    '{kind = "share", predicate = "agee > 3"}': "statistics[0].predicate: unknown attribute 'agee'; did you mean 'age'? "
     "(the schema has 'sex', 'age', 'hour', 'income')",
     '{kind = "ratio", a = {kind = "mean", attribute = "sex"}, b = "age > 3"}': "statistics[0].a: attribute: "
     "expected a number, a binned attribute, or an ordinal one with numbers as values; 'sex' is categorical with "

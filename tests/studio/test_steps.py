@@ -12,6 +12,8 @@ import pytest
 import querysmasher as qs
 from querysmasher.release.verify import verify
 from querysmasher.spec import read_spec
+from querysmasher.statistics.statistic import KINDS
+from querysmasher.studio.describing import MEASURES
 from tests.builders import PRIVATE
 from tests.cli.conftest import names
 from tests.studio.conftest import SPEC, error_of
@@ -100,10 +102,10 @@ def test_an_attribute_is_added_changed_and_removed(fresh):
     schema = read_spec(studio.folder / "release.toml").schema
     assert schema.names == ("sex", "age", "hour", "income", "region")
     assert schema["age"].size == 21
-    studio.post("/attribute/remove", name="region")
+    studio.post("/set?back=/describe", drop="schema[4]")
     assert "region" not in studio.spec
     assert "# The tables of the yearbook." in studio.spec
-    text = studio.post("/attribute/remove", 422, name="age")
+    text = studio.post("/set?back=/describe", 422, drop="schema[1]")
     assert "unknown attribute &#39;age&#39;" in text, "the predicate needs it"
     assert frozenset({"age"}) in tables(studio)
 
@@ -237,29 +239,31 @@ def test_a_codebook_that_another_program_changes_is_read_again(fresh):
 def test_combinations_that_no_record_has(fresh):
     studio = fresh
     before = error_of(studio.planned())
-    studio.post("/impossible?back=/describe", **{"t:predicate": "age < 8 and sex == 'F'"})
+    studio.post("/set?back=/describe", **{"t:impossible[0]": "age < 8 and sex == 'F'"})
     assert stated(studio)["impossible"] == ["age < 8 and sex == 'F'"]
     assert error_of(studio.planned()) < before
-    text = studio.post("/impossible", 422, **{"t:predicate": "agee < 8"})
+    text = studio.post("/set?back=/describe", 422, **{"t:impossible[1]": "agee < 8"})
     assert re.search(r'id="predicate-problem" role="alert">[^<]*did you mean &#39;age&#39;', text)
     assert "No record has" in text, "the same page"
-    studio.post("/impossible", place="0")
+    studio.post("/set?back=/describe", drop="impossible[0]")
     assert studio.spec == SPEC
 
 
 def test_counts_that_are_public(fresh):
     studio = fresh
-    studio.post("/exact", **{"t:plan.exact": "sex"})
-    studio.post("/exact", **{"t:plan.exact": "sex, hour"})
+    studio.post("/set?back=/choose", **{"c:plan.exact[0]": "sex"})
+    studio.post("/set?back=/choose", **{"c:plan.exact[1]": "sex, hour"})
     assert stated(studio)["plan"]["exact"] == ["sex", ["sex", "hour"]]
     panel = studio.planned()
     assert "the same exact counts by hour × sex" in panel
-    text = studio.post("/exact", 422, **{"t:plan.exact": "sexx"})
+    text = studio.post("/set?back=/choose", 422, **{"c:plan.exact[2]": "sexx"})
     assert re.search(r'id="exact-problem" role="alert">[^<]*did you mean &#39;sex&#39;', text)
     assert "File with the counts that are public" in studio.get("/publish")
-    assert "outside the folder" not in studio.post("/publish", 422, **{"t:measure.public": "../x.csv"})
-    studio.post("/exact", place="1")
-    studio.post("/exact", place="0")
+    assert "outside the folder" not in studio.post(
+        "/set?back=/publish", 422, **{"t:measure.public": "../x.csv"}
+    )
+    studio.post("/set?back=/choose", drop="plan.exact[1]")
+    studio.post("/set?back=/choose", drop="plan.exact[0]")
     assert "exact" not in stated(studio)["plan"]
     assert "File with the counts that are public" not in studio.get("/publish")
 
@@ -267,15 +271,18 @@ def test_counts_that_are_public(fresh):
 def test_sums_and_means_by_groups(fresh):
     studio = fresh
     at = "workload[2]"
-    studio.post("/sums", **{f"t:{at}.kind": "means", f"t:{at}.attribute": "age", f"l:{at}.by": "sex, hour"})
+    studio.post(
+        "/set?back=/choose",
+        **{f"t:{at}.kind": "means", f"t:{at}.attribute": "age", f"l:{at}.by": "sex, hour"},
+    )
     assert stated(studio)["workload"][2] == {"kind": "means", "attribute": "age", "by": ["sex", "hour"]}
     assert "Expected error" in studio.planned()
     text = studio.post(
-        "/sums",
+        "/set?back=/choose",
         422,
         **{"t:workload[3].kind": "sums", "t:workload[3].attribute": "sex", "l:workload[3].by": ""},
     )
-    assert re.search(r'id="w-attribute-problem" role="alert">[^<]*sex', text)
+    assert re.search(r'id="sums-attribute-problem" role="alert">[^<]*sex', text)
 
 
 def test_values_that_nobody_has_a_list_of(fresh):
@@ -311,7 +318,9 @@ def test_values_that_nobody_has_a_list_of(fresh):
     people = (studio.folder / "people.csv").read_text().splitlines()
     more = [f"{line},{'dest' if not n else 'AB'[n % 2]}" for n, line in enumerate(people)]
     (studio.folder / "people.csv").write_text("\n".join(more))
-    studio.post("/publish", **LEDGER | {"n:budget.ledger.rho": "5", "n:budget.ledger.delta": "1e-5"})
+    studio.post(
+        "/set?back=/publish", **LEDGER | {"n:budget.ledger.rho": "5", "n:budget.ledger.delta": "1e-5"}
+    )
     release(studio)
     text = finished(studio)
     assert "Released: out may be published" in text
@@ -369,13 +378,13 @@ def test_names_of_columns_are_looked_up_and_nothing_else(fresh):
 def test_chips_add_and_remove_tables(fresh):
     studio = fresh
     everything = tables(studio)
-    studio.post("/table", name=["hour", "sex"])
+    studio.post("/table?back=/choose", table="hour\nsex")
     assert tables(studio) == everything - {frozenset({"sex", "hour"})}
     assert stated(studio)["workload"][0]["kind"] == "tables"
     assert "# all of them" in studio.spec
     assert 'id="chip-sex-hour" aria-pressed="false"' in studio.get("/choose")
-    studio.post("/table", name=["sex", "hour"])
-    studio.post("/table", name=["age", "sex", "hour"])
+    studio.post("/table?back=/choose", table="sex\nhour")
+    studio.post("/table?back=/choose", table="age\nsex\nhour")
     assert tables(studio) == everything | {frozenset({"sex", "age", "hour"})}
     assert 'id="chip-sex-hour" aria-pressed="true"' in studio.get("/choose")
     assert error_of(studio.planned()) > 0
@@ -384,14 +393,14 @@ def test_chips_add_and_remove_tables(fresh):
 def test_tables_by_pattern(fresh):
     studio = fresh
     everything = tables(studio)
-    studio.post("/tables", pattern1="*", pattern2="h*", pattern3="inc", action="add")
+    studio.post("/tables?back=/choose", pattern1="*", pattern2="h*", pattern3="inc", action="add")
     assert tables(studio) == everything | {
         frozenset(t) for t in (("sex", "hour", "income"), ("age", "hour", "income"))
     }
-    studio.post("/tables", pattern1="*", pattern2="*", action="remove")
+    studio.post("/tables?back=/choose", pattern1="*", pattern2="*", action="remove")
     assert {len(t) for t in tables(studio)} == {1, 2, 3}, "the predicate is on two attributes"
-    studio.post("/tables", pattern1="*", action="remove")
-    studio.post("/tables", pattern1="*", pattern2="*", pattern3="*", action="remove")
+    studio.post("/tables?back=/choose", pattern1="*", action="remove")
+    studio.post("/tables?back=/choose", pattern1="*", pattern2="*", pattern3="*", action="remove")
     assert [entry["kind"] for entry in stated(studio)["workload"]] == ["where"]
     text = studio.get("/choose?search=e")
     assert ">hour<" not in text.partition('id="names"')[0]
@@ -399,19 +408,19 @@ def test_tables_by_pattern(fresh):
 
 def test_what_is_counted_of_an_attribute(fresh):
     studio = fresh
-    studio.post("/family", name="age", family="range")
+    studio.post("/family?back=/choose", **{"family:age": "range"})
     assert stated(studio)["workload"][0]["family"] == {"age": "range"}
-    studio.post("/family", name="sex", family="identity")
+    studio.post("/family?back=/choose", **{"family:sex": "identity"})
     assert stated(studio)["workload"][0]["family"] == {"age": "range", "sex": "identity"}
-    studio.post("/family", name="age", family="")
-    studio.post("/family", name="sex", family="")
+    studio.post("/family?back=/choose", **{"family:age": ""})
+    studio.post("/family?back=/choose", **{"family:sex": ""})
     assert "family" not in stated(studio)["workload"][0]
     (studio.folder / "levels.csv").write_text("sex,all\nF,x\nM,x\n")
-    studio.post("/family", name="sex", family="hierarchy", levels="levels.csv")
+    studio.post("/family?back=/choose", name="sex", levels="levels.csv")
     assert stated(studio)["workload"][0]["family"] == {"sex": {"hierarchy": "levels.csv"}}
     before = studio.spec
     assert "in the folder of the spec" in studio.post(
-        "/family", 422, name="sex", family="hierarchy", levels="../x.csv"
+        "/family?back=/choose", 422, name="sex", levels="../x.csv"
     )
     assert studio.spec == before
 
@@ -422,17 +431,17 @@ def test_predicates_are_checked_while_they_are_written(fresh):
         "/predicate?t%3Apredicate=age+%3E+3+and+sex+%3D%3D+%27F%27"
     )
     assert "did you mean" in studio.get("/predicate?t%3Apredicate=agee+%3E+3")
-    text = studio.post("/predicate", 422, **{"t:predicate": "agee > 3"})
+    text = studio.post("/set?back=/choose", 422, **{"t:workload[1].predicate[1]": "agee > 3"})
     assert (
         "did you mean &#39;age&#39;"
         in re.search(r'id="predicate-problem" role="alert">(.*?)</p>', text, re.DOTALL)[1]
     )
     assert 'value="agee &gt; 3"' in text
-    studio.post("/predicate", **{"t:predicate": "age > 3"})
+    studio.post("/set?back=/choose", **{"t:workload[1].predicate[1]": "age > 3"})
     assert stated(studio)["workload"][1]["predicate"] == ["age >= 5 and sex == 'F'", "age > 3"]
-    studio.post("/predicate/remove", entry="1", place="0")
+    studio.post("/set?back=/choose", drop="workload[1].predicate[0]")
     assert stated(studio)["workload"][1]["predicate"] == ["age > 3"]
-    studio.post("/predicate/remove", entry="1", place="0")
+    studio.post("/set?back=/choose", drop="workload[1].predicate[0]")
     assert len(stated(studio)["workload"]) == 1
     assert "# Single counts that the press asks for." in studio.spec
 
@@ -440,15 +449,48 @@ def test_predicates_are_checked_while_they_are_written(fresh):
 def test_statistics(fresh):
     studio = fresh
     at = "statistics[0]"
-    text = studio.post("/statistic", 422, **{f"t:{at}.kind": "mean", f"t:{at}.attribute": "agee"})
-    assert re.search(r'class="problem" role="alert">[^<]*did you mean', text)
+    text = studio.post("/set?back=/choose", 422, **{f"t:{at}.kind": "mean", f"t:{at}.attribute": "agee"})
+    assert re.search(r'id="mean-attribute-problem" role="alert">[^<]*did you mean', text)
     studio.post(
-        "/statistic",
+        "/set?back=/choose",
         **{f"t:{at}.kind": "mean", f"t:{at}.attribute": "age", f"l:{at}.by": "sex", f"t:{at}.where": ""},
     )
     assert stated(studio)["statistics"] == [{"kind": "mean", "attribute": "age", "by": ["sex"]}]
-    studio.post("/entry/remove", section="statistics", entry="0")
+    studio.post("/set?back=/choose", drop="statistics[0]")
     assert "statistics" not in stated(studio)
+
+
+FORMS = {
+    "table": ({"l:attributes": "sex, age", "t:percent": "row", "b:totals": "false"}, "attributes"),
+    "mean": ({"t:attribute": "age", "l:by": "sex", "t:where": "hour < 6", "t:assume": ""}, "where"),
+    "total": ({"t:attribute": "age", "l:by": "sex"}, "by"),
+    "quantile": ({"t:attribute": "age", "l:probabilities": "0.25, 0.5"}, "probabilities"),
+    "share": ({"t:predicate": "age > 3", "t:of": "sex == 'F'", "l:by": ""}, "of"),
+    "difference": ({"t:a": "age > 3", "t:b": "age < 3", "l:by": "sex"}, "b"),
+    "ratio": ({"t:a": "age > 3", "t:b": "age < 3", "t:title": "Old by young"}, "a"),
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_every_statistic_has_a_form_of_its_own_arguments(fresh, kind):
+    given, wrong = FORMS[kind]
+    form = {f"{name[:2]}statistics[0].{name[2:]}": text for name, text in given.items()}
+    start = fresh.get("/choose").split(f'kind" value="{kind}"')[1].partition("</form>")[0]
+    needed, more = KINDS[kind]
+    assert re.findall(r'name="\w:statistics\[0\]\.(\w+)"', start) == [*needed, *more, "title"]
+    assert all(f'name="{name}"' in start for name in form)
+    named = {name: text for name, text in form.items() if name.endswith("." + wrong)}
+    broken = form | {"t:statistics[0].kind": kind} | dict.fromkeys(named, "wrong")
+    text = fresh.post("/set?back=/choose", 422, **broken)
+    assert re.search(rf'id="{kind}-{wrong}-problem" role="alert">[^<]*wrong', text)
+    assert text.count('class="problem"') == 1, "in no other form"
+    assert f"<details open><summary>{MEASURES[kind]}" in text, "what was typed stays"
+    fresh.post("/set?back=/choose", **form | {"t:statistics[0].kind": kind})
+    (table,) = stated(fresh)["statistics"]
+    assert read_spec(fresh.folder / "release.toml").statistics
+    assert set(table) == {"kind", *(name.split(".")[1] for name, text in form.items() if text)}
+    fresh.post("/set?back=/choose", drop="statistics[0]")
+    assert fresh.spec == SPEC
 
 
 def test_made_up_tables_are_marked_and_have_the_errors_of_the_plan(fresh):
@@ -491,7 +533,7 @@ def test_what_an_accuracy_costs(fresh):
     found = float(re.search(r"ε = ([\d.]+)", text)[1])
     assert "certified" in text
     before = studio.spec
-    studio.post("/take", epsilon=str(found), delta="1e-6")
+    studio.post("/set", **{"n:budget.epsilon": str(found), "n:budget.delta": "1e-6"})
     assert stated(studio)["budget"]["epsilon"] == found
     assert before.count("#") == studio.spec.count("#")
     studio.post("/set", **{"n:workload[0].target": "10", "n:workload[1].target": "10"})
@@ -529,7 +571,7 @@ def release(studio):
 
 def test_a_release_is_asked_twice_recorded_once_and_verified(fresh):
     studio = fresh
-    studio.post("/publish", **LEDGER | {"t:output.answers": "csv", "t:about.title": "Members"})
+    studio.post("/set?back=/publish", **LEDGER | {"t:output.answers": "csv", "t:about.title": "Members"})
     token, asked = release(studio)
     for words in ("zCDP with rho = ", "epsilon = 1.0", "people.csv", "new, with the limit"):
         assert words in asked or words in studio.get("/release")
@@ -599,7 +641,7 @@ def test_no_release_without_both_questions_or_after_a_change(fresh):
     assert "was changed in the meantime" in studio.post("/release", 422, token=token)
     assert not (studio.folder / "out").exists()
     qs.Ledger(studio.folder / "people.ledger", limit=qs.zCDP(1), label="members")
-    studio.post("/publish", **{"t:budget.ledger.path": "people.ledger"})
+    studio.post("/set?back=/publish", **{"t:budget.ledger.path": "people.ledger"})
     studio.planned()
     token = re.search(r'name="token" value="([^"]+)"', studio.get("/release/again"))[1]
     people = qs.Schema.of(sex=2)
@@ -626,7 +668,7 @@ def test_only_check_shows_records_and_says_so(fresh):
 
 def test_a_release_goes_on_if_studio_is_killed_and_is_spent_once(opened):
     studio = opened()
-    studio.post("/publish", **LEDGER)
+    studio.post("/set?back=/publish", **LEDGER)
     release(studio)
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait()
@@ -644,7 +686,7 @@ def test_a_release_goes_on_if_studio_is_killed_and_is_spent_once(opened):
 
 def test_what_was_measured_is_completed_without_spending_again(fresh):
     studio = fresh
-    studio.post("/publish", **LEDGER)
+    studio.post("/set?back=/publish", **LEDGER)
     release(studio)
     finished(studio)
     (studio.folder / "out").rename(studio.folder / "out.unfinished-3fa2b1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from querysmasher.errors import QuerySmasherError, SpecError
 from querysmasher.planning.plan import Plan
 from querysmasher.release.answers import Answers
 from querysmasher.schema import Schema
-from querysmasher.spec.findings import Findings, within, written
+from querysmasher.spec.findings import Findings, LocatedError, within, written
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.statistic import KINDS, Statistic, read_statistics
 from querysmasher.workload.builders import as_workload
@@ -66,7 +67,25 @@ def _try(statistic: Statistic, source: Expected) -> None:
         if isinstance(operand, Statistic):
             with within(key):
                 _try(operand, source)
-    statistic.of(source)
+    try:
+        statistic.of(source)
+    except QuerySmasherError as error:
+        problem = error.for_spec()
+        is_named = problem.partition(": ")[0] in statistic.arguments
+        found = None if is_named else _quoted(statistic.arguments, problem)
+        if found is None:
+            raise
+        raise LocatedError((found,), problem) from None
+
+
+def _quoted(arguments: Mapping[str, object], problem: str) -> str | None:
+    """Return the argument with the word that a problem quotes first: most know only what was in it."""
+    word = next(iter(re.findall("'(.*?)'", problem)), "")
+    for key, value in arguments.items():
+        given = value if isinstance(value, list) else [value]
+        if word and any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", str(each)) for each in given):
+            return key
+    return None
 
 
 def check_planned(statistics: Sequence[Statistic], plan: Plan, file: str) -> None:

@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from querysmasher.errors import FileError
-from querysmasher.studio import describing, pages, publishing, seeing
+from querysmasher.studio import describing, pages, publishing, seeing  # noqa: F401 - they add addresses
 from querysmasher.studio.security import HOST, Guard
 from querysmasher.studio.session import Session
 from querysmasher.studio.worker import Worker
@@ -59,17 +59,10 @@ def application(session: Session) -> Starlette:
         warming.cancel()
         session.close()
 
-    app = Starlette(
-        routes=[
-            *pages.ROUTES,
-            *describing.ROUTES,
-            *seeing.ROUTES,
-            *publishing.ROUTES,
-            Route("/static/{name}", static),
-        ],
-        lifespan=lifespan,
-    )
+    app = Starlette(routes=[*pages.ROUTES, Route("/static/{name}", static)], lifespan=lifespan)
     app.state.session = session
+    app.state.run = app.state.kept = app.state.asked = None
+    app.state.token = ""
     return app
 
 

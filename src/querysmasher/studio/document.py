@@ -130,7 +130,8 @@ class Document:
         before, _, rest = self.text.partition(BEGINS)
         _, _, after = rest.partition(ENDS + "\n")
         header = before.rstrip().rfind("\n") + 1
-        self._read = tomlkit.parse(before[:header].rstrip("\n") + "\n\n" * bool(header) + after.lstrip("\n"))
+        kept, after = before[:header].rstrip("\n"), after.lstrip("\n")
+        self._read = tomlkit.parse(kept + (bool(header) + bool(after and header)) * "\n" + after)
 
 
 def _end(table: Table) -> None:

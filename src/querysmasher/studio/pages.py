@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import FormData
@@ -13,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from querysmasher.studio.document import Document, Location, location_of
-from querysmasher.studio.session import PATIENCE, Problems, Session
+from querysmasher.studio.document import Document, Location, location_of, written
+from querysmasher.studio.session import PATIENCE, SLID, Problems, Session
 
 STEPS = {
     "/describe": "Describe",
@@ -27,12 +29,12 @@ STEPS = {
 """The pages in the order of the work."""
 
 BUDGETS = {
-    "epsilon": ("ε, with δ", 0.01, 100.0),
-    "rho": ("ρ (zero-concentrated)", 0.0001, 10.0),
-    "mu": ("μ (Gaussian)", 0.01, 10.0),
-    "cost": ("privacy cost", 0.0001, 100.0),
+    "epsilon": ("ε, with δ", "ε", 0.01, 100.0),
+    "rho": ("ρ (zero-concentrated)", "ρ", 0.0001, 10.0),
+    "mu": ("μ (Gaussian)", "μ", 0.01, 10.0),
+    "cost": ("privacy cost", "privacy cost", 0.0001, 100.0),
 }
-"""The definitions of a budget: their names, and the ends of their sliders."""
+"""The definitions of a budget: their names, long and short, and the ends of their sliders."""
 
 SLIDES = 200
 """Number of positions of a slider."""
@@ -49,31 +51,119 @@ DEFAULTS = {
 }
 """What forms show for keys that are not stated; that alone is no reason to state them."""
 
+CODEBOOKS = (".csv", ".json", ".sav", ".zsav", ".por", ".dta")
 
-def templates() -> Environment:
-    """Return the templates; everything that they insert is escaped."""
-    return Environment(
-        loader=PackageLoader("querysmasher.studio"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+Page = Callable[..., Awaitable[Response]]
+Edit = Callable[[Document, Session, FormData], str | Problems | None]
+"""A change of the spec that a form states; it returns what it has changed, or what is wrong with the form."""
 
+ROUTES: list[Route] = []
+"""Every address, and what answers there."""
 
-TEMPLATES = templates()
+VIEWS: dict[str, Page] = {}
+"""The pages that need a valid spec, by their addresses."""
 
 
-def handler(method: Callable[[Request, Session], Awaitable[Response]]) -> Callable[[Request], Any]:
-    """Give a function the session, after a look at the file."""
+def route(method: str, path: str) -> Callable[[Page], Page]:
+    """Give a function an address, and the session after a look at the file."""
 
-    @wraps(method)
-    async def answer(request: Request) -> Response:
-        session: Session = request.app.state.session
-        await session.look()
-        return await method(request, session)
+    def register(page: Page) -> Page:
+        @wraps(page)
+        async def answer(request: Request) -> Response:
+            session: Session = request.app.state.session
+            await session.look()
+            return await page(request, session)
 
-    return answer
+        ROUTES.append(Route(path, answer, methods=[method]))
+        return page
+
+    return register
+
+
+get, post = partial(route, "GET"), partial(route, "POST")
+
+
+def view(path: str) -> Callable[[Page], Page]:
+    """Give a page its address; without a valid spec, that leads to what is wrong."""
+
+    def register(page: Page) -> Page:
+        async def answer(request: Request, session: Session) -> Response:
+            if session.known is None:
+                return RedirectResponse("/" if session.text is None else "/text", 303)
+            return await page(request, session)
+
+        get(path)(answer)
+        VIEWS[path] = page
+        return page
+
+    return register
+
+
+def change(path: str, what: str = "") -> Callable[[Edit], Edit]:
+    """Give a change its address: it leads back to the page of its form, or shows that with the problems."""
+
+    def register(edit: Edit) -> Edit:
+        async def apply(request: Request, session: Session) -> Response:
+            form, where = await request.form(), request.query_params.get("back", "/decide")
+            if session.known is None:
+                return RedirectResponse("/", 303)
+            problems = await session.change(what, lambda document: edit(document, session, form))
+            page = VIEWS.get(urlsplit(where).path)
+            if problems:
+                return await (page or VIEWS["/decide"])(request, session, problems, form)
+            return RedirectResponse(where if page and where.startswith("/") else "/decide", 303)
+
+        post(path)(apply)
+        return edit
+
+    return register
+
+
+def concerns(problem: str, key: str) -> bool:
+    """Return whether the key of a problem is a key, or in it; a further entry of a list is all of it.
+
+    >>> concerns("impossible[2]", "impossible[3]"), concerns("plan", "plan.exact")
+    (True, False)
+    """
+    key = re.sub(r"\[\d+\]$", "", key)
+    return problem == key or problem.startswith((f"{key}.", f"{key}["))
+
+
+def problem_of(problems: Problems, key: str) -> str | None:
+    """Return what is wrong with a key, or with what is in it."""
+    return next((said for name, said in problems.items() if concerns(name, key)), None)
+
+
+def beside(problem: str, given: dict[str, str]) -> bool:
+    """Return whether a form has a field beside which a problem is shown."""
+    return any(concerns(problem, name.rpartition(":")[2]) for name in given)
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("querysmasher.studio"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+"""The templates; everything that they insert is escaped."""
+
+
+def stated(document: Document | None, key: str) -> Any:
+    """Return what a field shows for a key of the spec."""
+    location = location_of(key)
+    found = None if document is None else document.get(location)
+    found = DEFAULTS.get(str(location[-1]), "") if found is None else found
+    return ", ".join(map(str, found)) if isinstance(found, list) else found
+
+
+TEMPLATES.globals |= {
+    "problem_of": problem_of,
+    "beside": beside,
+    "stated": stated,
+    "steps": STEPS,
+    "frozenset": frozenset,
+}
 
 
 async def shown(
@@ -81,26 +171,16 @@ async def shown(
     session: Session,
     name: str,
     problems: Problems | None = None,
-    given: FormData | None = None,
+    given: FormData | dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
     """Return a page; with problems, the form that has them keeps what was given."""
-    figures = await session.soon() if session.known else None
-    document = session.document if session.text and session.known else None
-    defined = "least" if document is None else definition(document)
-    amount = None if document is None else document.get(("budget", defined))
     context = {
-        "steps": STEPS,
-        "budgets": BUDGETS,
-        "slides": SLIDES,
-        "defined": defined,
-        "amount": amount,
-        "position": position_of(defined, amount),
-        "here": request.url.path,
+        "here": urlsplit(request.query_params.get("back", "")).path or request.url.path,
         "session": session,
         "known": session.known,
-        "document": document,
-        "figures": figures,
+        "document": session.document if session.text and session.known else None,
+        "figures": await session.soon() if session.known else None,
         "latest": session.latest,
         "problems": problems or {},
         "given": {name: value for name, value in (given or {}).items() if isinstance(value, str)},
@@ -111,30 +191,19 @@ async def shown(
     return HTMLResponse(html, 422, {"HX-Push-Url": "false"}) if problems else HTMLResponse(html)
 
 
-def problem_of(problems: Problems, key: str) -> str | None:
-    """Return what is wrong with a key, or with what is in it."""
-    found = (p for name, p in problems.items() if name == key or name.startswith((f"{key}.", f"{key}[")))
-    return next(found, None)
-
-
-def beside(key: str, given: dict[str, str]) -> bool:
-    """Return whether a form has a field beside which the problem of a key is shown."""
-    names = (name.partition(":")[2] for name in given if ":" in name)
-    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in names)
-
-
-TEMPLATES.globals |= {"problem_of": problem_of, "beside": beside, "frozenset": frozenset}
-
-
 def value_of(kind: str, text: str) -> Any:
     """Return what a field of a form states, in the type of its key; text that does not fit stays text.
 
     >>> value_of("n", "1,000"), value_of("n", "0.5"), value_of("n", "many"), value_of("l", "1, 2")
     (1000, 0.5, 'many', [1, 2])
+    >>> value_of("c", "state"), value_of("c", "sex, race")
+    ('state', ['sex', 'race'])
     """
     text = text.strip()
     if kind == "l":
         return [value_of("n", part) for part in text.split(",") if part.strip()] or None
+    if kind == "c" and "," in text:
+        return [part.strip() for part in text.split(",")]
     if kind == "b":
         return text == "true" if text else None
     if kind == "n":
@@ -147,56 +216,46 @@ def value_of(kind: str, text: str) -> Any:
     return text or None
 
 
-def stated(form: FormData) -> dict[Location, Any]:
-    """Return the keys of the spec that a form states: its fields are named like n:workload[0].target."""
-    fields = ((name.split(":", 1), text) for name, text in form.multi_items() if ":" in name)
-    return {location_of(name): value_of(kind, text) for (kind, name), text in fields if isinstance(text, str)}
-
-
-def back(request: Request, default: str = "/decide") -> Response:
-    """Return to the page that a form is on, which its field `back` names."""
-    where = request.query_params.get("back", default)
-    local = where.startswith("/") and not where.startswith("//")
-    return RedirectResponse(where if local else default, 303)
-
-
 # --- pages ---
 
 
-@handler
+async def begin(request: Request, session: Session, problems: Problems | None = None, **_: Any) -> Response:
+    """Show where to start."""
+    return await shown(request, session, "start", problems, files=session.files(CODEBOOKS))
+
+
+@get("/")
 async def home(request: Request, session: Session) -> Response:
     """Show where to start, or what is wrong with the file, or the errors."""
     if session.text is None:
-        return await shown(request, session, "start", files=session.files((".csv", ".json")))
+        return await begin(request, session)
     return RedirectResponse("/text" if session.problems else "/decide", 303)
 
 
-@handler
+@post("/start")
 async def start(request: Request, session: Session) -> Response:
     """Write a first spec file."""
     if session.text is None:
-        form = await request.form()
         answer = await session.reader.ask("template")
         problems = {"": answer["error"]} if "error" in answer else {}
         problems = problems or await session.replace(answer["text"], "a first file")
         if problems:
-            return await shown(request, session, "start", problems, form, files=[])
+            return await begin(request, session, problems)
     return RedirectResponse("/decide", 303)
 
 
-def page(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Any]:
-    """Return a page that needs a valid spec; without one, it leads to what is wrong."""
+@view("/decide")
+async def decide(
+    request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
+) -> Response:
+    """Return the page of budget and targets."""
+    name = definition(session.document)
+    amount = session.document.get(("budget", name))
+    about = {"defined": name, "amount": amount, "position": position_of(name, amount), "slides": SLIDES}
+    return await shown(request, session, "decide", problems, given, budgets=BUDGETS, **about)
 
-    @handler
-    async def answer(request: Request, session: Session) -> Response:
-        if session.known is None:
-            return RedirectResponse("/" if session.text is None else "/text", 303)
-        return await show(request, session)
 
-    return answer
-
-
-@handler
+@get("/text")
 async def text(request: Request, session: Session) -> Response:
     """Show the spec file itself, with what is wrong in it."""
     if session.text is None:
@@ -204,7 +263,7 @@ async def text(request: Request, session: Session) -> Response:
     return await shown(request, session, "text", wrong=session.problems)
 
 
-@handler
+@get("/figures")
 async def figures(request: Request, session: Session) -> Response:
     """Return the panel of figures; if it waits for them, once there is something new."""
     waits = "wait" in request.query_params and session.known is not None
@@ -213,7 +272,7 @@ async def figures(request: Request, session: Session) -> Response:
     return await shown(request, session, "figures")
 
 
-@handler
+@get("/progress")
 async def progress(request: Request, session: Session) -> Response:  # noqa: ARG001
     """Say how far planning is."""
     return PlainTextResponse(session.said or "Planning")
@@ -222,26 +281,60 @@ async def progress(request: Request, session: Session) -> Response:  # noqa: ARG
 # --- changes ---
 
 
-def change(what: str, page: str, edit: Callable[[Document, FormData], None]) -> Callable[[Request], Any]:
-    """Return a handler that changes the spec as a form states, or shows the form with its problems."""
+@change("/set")
+def set_keys(document: Document, session: Session, form: FormData) -> str:  # noqa: ARG001
+    """Set the keys that a form states with fields like n:workload[0].target, or remove what it drops.
 
-    @handler
-    async def apply(request: Request, session: Session) -> Response:
-        form = await request.form()
-        problems = await session.change(what, lambda document: edit(document, form))
-        if problems:
-            return await shown(request, session, page, problems, form)
-        return back(request, f"/{page}")
-
-    return apply
-
-
-def set_keys(document: Document, form: FormData) -> None:
-    """Set every key that a form states; an empty field removes its key."""
-    for location, value in stated(form).items():
+    An empty field removes its key. The place after the last entry of a list is a further entry.
+    """
+    if "drop" in form:
+        drop(document, location := location_of(str(form["drop"])))
+        return f"without {written(location)}"
+    changed: list[str] = []
+    further: dict[str, dict[str, Any]] = {}
+    for name, given in form.multi_items():
+        kind, _, key = name.partition(":")
+        location, value = location_of(key), value_of(kind, str(given))
         before = document.get(location)
-        if before != value and not (before is None and value == DEFAULTS.get(str(location[-1]))):
+        if not key or before == value or (before is None and value == DEFAULTS.get(str(location[-1]))):
+            continue
+        changed.append(key)
+        if len(location) == 3 and isinstance(location[1], int) and document.get(location[:2]) is None:
+            further.setdefault(str(location[0]), {})[str(location[2])] = value
+        elif isinstance(location[-1], int):
+            document.set(location[:-1], [*entries_of(document, location[:-1]), value])
+        else:
             document.set(location, value)
+    for section, table in further.items():
+        document.add(section, table)
+    for key in BUDGETS:  # what is stated now replaces what was stated
+        if f"budget.{key}" in changed:
+            define(document, {}, key)
+    ledger = document.get(("budget", "ledger"))
+    if isinstance(ledger, dict) and "path" not in ledger:
+        document.set(("budget", "ledger"), None)
+    return ", ".join(changed)
+
+
+def entries_of(document: Document, location: Location) -> list[Any]:
+    """Return the entries of a list, which may be missing, or a single one."""
+    found = document.get(location)
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def drop(document: Document, location: Location) -> None:
+    """Remove a table of a section, or an entry of a list; the last entry is removed with its key."""
+    *path, place = location
+    before = entries_of(document, tuple(path))
+    if not isinstance(place, int) or place >= len(before):
+        return
+    kept = [entry for number, entry in enumerate(before) if number != place]
+    if isinstance(before[place], dict):
+        document.remove(str(path[0]), place)
+    elif not kept and path[-1] == "predicate":
+        document.remove(str(path[0]), int(path[1]))
+    else:
+        document.set(tuple(path), kept or None)
 
 
 def definition(document: Document) -> str:
@@ -255,7 +348,7 @@ def amount_at(name: str, position: float) -> float:
     >>> amount_at("epsilon", 0), amount_at("epsilon", 100), amount_at("epsilon", 103)
     (0.01, 1.0, 1.1)
     """
-    _, low, high = BUDGETS[name]
+    *_, low, high = BUDGETS[name]
     return float(f"{low * (high / low) ** (position / SLIDES):.2g}")
 
 
@@ -267,11 +360,12 @@ def position_of(name: str, amount: Any) -> int:
     """
     if name not in BUDGETS or not isinstance(amount, int | float):
         return 0
-    _, low, high = BUDGETS[name]
+    *_, low, high = BUDGETS[name]
     return round(SLIDES * min(max(math.log(amount / low) / math.log(high / low), 0), 1))
 
 
-def slide(document: Document, form: FormData) -> None:
+@change("/slide", SLID)
+def slide(document: Document, _: Session, form: FormData) -> None:
     """Set the budget to a position of its slider."""
     name = definition(document)
     position = value_of("n", str(form.get("position", "")))
@@ -279,30 +373,28 @@ def slide(document: Document, form: FormData) -> None:
         document.set(("budget", name), amount_at(name, position))
 
 
-def define(document: Document, known: dict[str, Any], name: str) -> None:
-    """State the budget in another definition, at least as large."""
+@change("/definition", "definition of the budget")
+def redefine(document: Document, session: Session, form: FormData) -> None:
+    """State the budget in another definition of privacy."""
+    known = session.known or {}
+    best = session.latest if known.get("least") and session.latest else known
+    define(document, best["amounts"], str(form.get("definition", "")))
+
+
+def define(document: Document, amounts: dict[str, Any], name: str) -> None:
+    """State the budget in one definition alone, at least as large as the amounts are."""
     for key in (*BUDGETS, "delta", "least"):
         if key != name and not (key == "delta" and name == "epsilon"):
             document.set(("budget", key), None)
     if name == "least":
         document.set(("budget", "least"), True)
-    elif name in BUDGETS:
-        document.set(("budget", name), known["amounts"][name])
+    elif name in amounts:
+        document.set(("budget", name), amounts[name])
         if name == "epsilon" and document.get(("budget", "delta")) is None:
-            document.set(("budget", "delta"), known["amounts"]["delta"])
+            document.set(("budget", "delta"), amounts["delta"])
 
 
-@handler
-async def redefine(request: Request, session: Session) -> Response:
-    """State the budget in another definition of privacy."""
-    form, known = await request.form(), session.known or {}
-    name = str(form.get("definition", ""))
-    best = session.latest if known.get("least") and session.latest else known
-    problems = await session.change("definition", lambda document: define(document, best, name))
-    return await shown(request, session, "decide", problems, form) if problems else back(request)
-
-
-@handler
+@post("/text")
 async def retext(request: Request, session: Session) -> Response:
     """Replace the text of the spec file."""
     form = await request.form()
@@ -313,14 +405,14 @@ async def retext(request: Request, session: Session) -> Response:
     return RedirectResponse("/text", 303)
 
 
-@handler
 async def step(request: Request, session: Session) -> Response:
     """Undo the last change, or do it again."""
     problems = await session.step(1 if request.url.path == "/redo" else -1)
-    return await shown(request, session, "decide", problems) if problems else back(request)
+    where = request.query_params.get("back", "")
+    where = where if where in (*VIEWS, "/text") else "/decide"
+    return await VIEWS["/decide"](request, session, problems) if problems else RedirectResponse(where, 303)
 
 
-@handler
 async def cancel(request: Request, session: Session) -> Response:
     """Stop planning, or plan again."""
     if request.url.path == "/cancel":
@@ -330,30 +422,5 @@ async def cancel(request: Request, session: Session) -> Response:
     return await shown(request, session, "figures")
 
 
-def get(path: str, endpoint: Callable[[Request], Any]) -> Route:
-    """Return a route for reading."""
-    return Route(path, endpoint, methods=["GET"])
-
-
-def post(path: str, endpoint: Callable[[Request], Any]) -> Route:
-    """Return a route for a change."""
-    return Route(path, endpoint, methods=["POST"])
-
-
-ROUTES = [
-    get("/", home),
-    post("/start", start),
-    get("/decide", page(partial(shown, name="decide"))),
-    get("/text", text),
-    get("/figures", figures),
-    get("/progress", progress),
-    post("/set", change("", "decide", set_keys)),
-    post("/slide", change("the budget", "decide", slide)),
-    post("/definition", redefine),
-    post("/text", retext),
-    post("/undo", step),
-    post("/redo", step),
-    post("/cancel", cancel),
-    post("/resume", cancel),
-]
-"""Every address, and what answers there."""
+for path, answer in {"/undo": step, "/redo": step, "/cancel": cancel, "/resume": cancel}.items():
+    post(path)(answer)

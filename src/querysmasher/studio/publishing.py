@@ -24,8 +24,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 
-from querysmasher.studio.document import Document
-from querysmasher.studio.pages import back, get, handler, page, post, set_keys, shown
+from querysmasher.studio.pages import get, post, shown, view
 from querysmasher.studio.security import confined
 from querysmasher.studio.session import Problems, Session
 
@@ -86,15 +85,6 @@ class Run:
         return {"error": {"message": f"the command ended with code {self.process.returncode}"}}
 
 
-def runs(request: Request) -> dict[str, Run]:
-    """Return the run of this Studio, under "run", if there was one."""
-    state = request.app.state
-    if not hasattr(state, "runs"):
-        state.runs = {}
-    known: dict[str, Run] = state.runs
-    return known
-
-
 def output(session: Session) -> Path | None:
     """Return the release folder, or None if it is not in the folder of the spec."""
     return confined(session.folder, session.document.get(("output", "folder")) or "out")
@@ -113,6 +103,7 @@ def contents(folder: Path | None) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and FILE.fullmatch(path.name))
 
 
+@view("/publish")
 async def published(
     request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
 ) -> Response:
@@ -129,16 +120,8 @@ async def published(
         folder=folder,
         files=contents(folder),
         drafts=[] if folder is None else drafts(folder),
-        run=runs(request).get("run"),
+        run=request.app.state.run,
     )
-
-
-def settle(document: Document, form: FormData) -> None:
-    """Set what is read and written; without a file there is no ledger."""
-    set_keys(document, form)
-    ledger = document.get(("budget", "ledger"))
-    if isinstance(ledger, dict) and "path" not in ledger:
-        document.set(("budget", "ledger"), None)
 
 
 def _spending(facts: list[list[str]]) -> list[list[str]]:
@@ -147,15 +130,9 @@ def _spending(facts: list[list[str]]) -> list[list[str]]:
     ]
 
 
-@handler
-async def save(request: Request, session: Session) -> Response:
-    """Save what is read and written."""
-    form = await request.form()
-    problems = await session.change("what is read and written", lambda document: settle(document, form))
-    return await published(request, session, problems, form) if problems else back(request, "/publish")
-
-
-async def ask(request: Request, session: Session) -> Response:
+@view("/release")
+@view("/release/again")
+async def ask(request: Request, session: Session, *_: object) -> Response:
     """Ask whether to release, first and a second time: what is spent, what is left, what is written."""
     figures = await session.soon()
     again = request.url.path == "/release/again"
@@ -177,11 +154,11 @@ async def ask(request: Request, session: Session) -> Response:
     )
 
 
-@handler
+@post("/release")
 async def release(request: Request, session: Session) -> Response:
     """Measure the table, once for each time that was asked twice."""
     given, state = str((await request.form()).get("token", "")), request.app.state
-    expected, state.token = getattr(state, "token", ""), ""  # no answer counts twice
+    expected, state.token = state.token, ""  # no answer counts twice
     if not expected or not secrets.compare_digest(given.encode(), expected.encode()):
         return RedirectResponse("/run", 303)  # a form that is sent again leads to what it has done
     if state.asked != session.seen:
@@ -189,7 +166,7 @@ async def release(request: Request, session: Session) -> Response:
     return await _start(request, session, "Release", "release", session.path.name)
 
 
-@handler
+@post("/complete")
 async def complete(request: Request, session: Session) -> Response:
     """Complete what an unfinished run has measured; this spends nothing."""
     folder, name = output(session), str((await request.form()).get("draft", ""))
@@ -199,13 +176,15 @@ async def complete(request: Request, session: Session) -> Response:
     return await _start(request, session, "Release", "release", session.path.name, "--resume", str(draft))
 
 
-@handler
+@post("/check")
 async def inspect(request: Request, session: Session) -> Response:
     """Check the table for its custodian."""
     return await _start(request, session, "Check", "check", session.path.name)
 
 
-@handler
+@post("/report")
+@post("/microdata")
+@post("/verify")
 async def review(request: Request, session: Session) -> Response:
     """Write the page of a release, or synthetic records, or verify it."""
     folder = output(session)
@@ -223,34 +202,34 @@ async def review(request: Request, session: Session) -> Response:
 
 async def _start(request: Request, session: Session, title: str, *arguments: str) -> Response:
     """Start a command, unless one is running or the spec is invalid."""
-    known = runs(request)
+    state = request.app.state
     if session.known is None:
         return RedirectResponse("/", 303)
-    if "run" in known and known["run"].is_running:
+    if state.run is not None and state.run.is_running:
         return await published(request, session, {"": BUSY})
-    known["run"] = Run.start(title, session.folder, *arguments)
+    state.run = Run.start(title, session.folder, *arguments)
     return RedirectResponse("/run", 303)
 
 
-@handler
+@get("/run")
 async def running(request: Request, session: Session) -> Response:
     """Show how far a command is, and then what it has said."""
-    run = runs(request).get("run")
+    run = request.app.state.run
     if run is None:
         return RedirectResponse("/publish", 303)
     return await shown(request, session, "run", run=run, files=contents(output(session)))
 
 
-@handler
+@post("/stop")
 async def stop(request: Request, session: Session) -> Response:  # noqa: ARG001
     """Interrupt a command, as Ctrl-C does."""
-    run = runs(request).get("run")
+    run = request.app.state.run
     if run is not None and run.is_running:
         run.process.send_signal(signal.SIGINT)
     return RedirectResponse("/run", 303)
 
 
-@handler
+@get("/files/{name}")
 async def file(request: Request, session: Session) -> Response:
     """Return a file of the release folder, which may be published."""
     folder, name = output(session), request.path_params["name"]
@@ -260,21 +239,3 @@ async def file(request: Request, session: Session) -> Response:
         return FileResponse(folder / name, headers={"Content-Security-Policy": SANDBOX})
     about = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
     return FileResponse(folder / name, media_type="application/octet-stream", headers=about)
-
-
-ROUTES = [
-    get("/publish", page(published)),
-    post("/publish", save),
-    post("/check", inspect),
-    get("/release", page(ask)),
-    get("/release/again", page(ask)),
-    post("/release", release),
-    post("/complete", complete),
-    post("/report", review),
-    post("/microdata", review),
-    post("/verify", review),
-    get("/run", running),
-    post("/stop", stop),
-    get("/files/{name}", file),
-]
-"""The addresses of these pages, and what answers there."""

@@ -2,82 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from querysmasher.studio.document import Document
-from querysmasher.studio.pages import BUDGETS, back, define, get, handler, page, post, shown, value_of
-from querysmasher.studio.session import Session, digest
-
-WIDTH, HEIGHT = 640, 240
-"""The size of a drawing, of which the browser shows as much as fits."""
-
-MOST_BARS = 40
-"""Maximum number of cells that are drawn; the table beside the drawing has them all."""
+from querysmasher.studio.pages import define, post, shown, value_of, view
+from querysmasher.studio.session import Problems, Session, digest
 
 
-def bars(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return where the bars and the intervals of a made-up table stand in a drawing."""
-    some = rows[:MOST_BARS]
-    top = max((row["count"] + 2 * row["std"] for row in some), default=1.0) or 1.0
-    step = WIDTH / max(len(some), 1)
-
-    def height(count: float) -> float:
-        return round(HEIGHT * (1 - max(count, 0.0) / top), 1)
-
-    return {
-        "width": WIDTH,
-        "height": HEIGHT,
-        "bars": [
-            {
-                "x": round(step * (number + 0.15), 1),
-                "middle": round(step * (number + 0.5), 1),
-                "width": round(step * 0.7, 1),
-                "y": height(row["count"]),
-                "high": height(row["count"] + 1.96 * row["std"]),
-                "low": height(row["count"] - 1.96 * row["std"]),
-                "said": f"{row['label']}: {row['said']}",
-            }
-            for number, row in enumerate(some)
-        ],
-    }
-
-
-def curve(points: Sequence[Sequence[float]], epsilon: float) -> dict[str, Any]:
-    """Return a curve of errors against ε on logarithmic axes, and the place of the plan."""
-    logs = [(math.log(at), math.log(error)) for at, error in points]
-    (left, high), (right, low) = logs[0], logs[-1]
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return round(WIDTH * (x - left) / (right - left), 1), round(HEIGHT * (high - y) / (high - low), 1)
-
-    here = min(max(math.log(epsilon), left), right)
-    before, after = next(pair for pair in pairwise(logs) if here <= pair[1][0])
-    between = before[1] + (after[1] - before[1]) * (here - before[0]) / (after[0] - before[0])
-    shown = [(at, error) for at, error in points if f"{at:e}"[:3] in ("1.0", "2.0", "5.0")]
-    return {
-        "width": WIDTH,
-        "height": HEIGHT,
-        "line": " ".join("{},{}".format(*place(x, y)) for x, y in logs),
-        "here": place(here, between),
-        "ticks": [{"x": place(math.log(at), 0.0)[0], "said": f"{at:g}"} for at, _ in shown],
-        "table": [(f"{at:g}", f"{error:.3g}") for at, error in shown],
-    }
-
-
-async def see(request: Request, session: Session) -> Response:
+@view("/see")
+async def see(request: Request, session: Session, *_: object) -> Response:
     """Show a made-up table with its errors, error against ε, and where the budget goes."""
     names = {attribute["name"]: attribute["size"] for attribute in (session.known or {})["attributes"]}
     query = request.query_params
     first = query.get("first") or min(names, key=lambda name: abs(names[name] - 8))
     wanted = [name for name in dict.fromkeys((first, query.get("second", ""))) if name in names]
-    records = value_of("n", query.get("records", "1000"))
-    problems, made = {}, None
+    given = {"first": first, "second": query.get("second", ""), "records": query.get("records", "1000")}
+    records, made = value_of("n", given["records"]), None
+    problems: Problems = {}
     if not (type(records) is int and 1 <= records <= 10**12):
         problems["records"] = "expected an integer from 1 to 10^12"
     figures = await session.soon()
@@ -87,65 +31,54 @@ async def see(request: Request, session: Session) -> Response:
         )
         if "error" in made:
             problems, made = {"first": made["error"]}, None
-    ready = bool(figures and figures.get("curve"))
-    return await shown(
-        request,
-        session,
-        "see",
-        problems,
-        names=names,
-        wanted=wanted,
-        records=query.get("records", "1000"),
-        made=made,
-        drawing=bars(made["rows"]) if made else None,
-        line=curve(figures["curve"], figures["amounts"]["epsilon"]) if figures and ready else None,
-    )
+    return await shown(request, session, "see", problems, given, names=names, records=records, made=made)
 
 
-async def compare(request: Request, session: Session) -> Response:
+@view("/compare")
+async def compare(request: Request, session: Session, *_: object) -> Response:
     """Show two settings side by side."""
-    names = [digest(text) for _, text in session.settings]
-    kept = getattr(request.app.state, "kept", None)
-    sides = []
-    for key, default in (("a", kept or (names[-2] if len(names) > 1 else names[-1])), ("b", session.digest)):
-        name = request.query_params.get(key, default)
-        text = session.text_of(name)
-        sides.append(await _side(session, name, text))
-    return await shown(request, session, "compare", sides=sides, settings=_settings(session), all_names=names)
+    settings = {digest(text): f"{number}. {what}" for number, (what, text) in enumerate(session.settings, 1)}
+    before = request.app.state.kept or [digest(text) for _, text in session.settings][-2:][0]
+    names = [request.query_params.get("a", before), request.query_params.get("b", session.digest)]
+    sides = [_compared(await _figures(session, name)) for name in names]
+    rows = dict.fromkeys(words for side in sides for words in side)
+    chosen = dict(zip(("a", "b"), names, strict=True))
+    return await shown(request, session, "compare", sides=sides, rows=rows, chosen=chosen, settings=settings)
 
 
-def _settings(session: Session) -> dict[str, str]:
-    """Return the settings so far, each by its name and the change that made it."""
-    return {digest(text): f"{number}. {what}" for number, (what, text) in enumerate(session.settings, 1)}
-
-
-async def _side(session: Session, name: str, text: str | None) -> dict[str, Any]:
-    """Return what is known about a setting, planned now if it was not before."""
-    if text is None:
-        return {"name": name, "error": "this setting is not remembered any more"}
-    known, problems = (session.known, {}) if name == session.digest else await session.check(text)
-    if known is None:
-        return {"name": name, "error": "; ".join(problems.values())}
-    if name not in session.plans and name != session.digest:
-        session.plans[name] = await session.planner.ask("plan", path=str(session.path), text=text)
-    figures = await session.soon() if name == session.digest else session.plans[name]
-    if figures is None:
-        return {"name": name, "error": "the plan is not finished yet"}
+def _compared(figures: dict[str, Any]) -> dict[str, str]:
+    """Return what is compared of a setting, in words."""
     if "error" in figures:
-        return {"name": name, "error": figures["error"]}
-    document = Document(text)
-    budget = next(
-        ((key, document.get(("budget", key))) for key in BUDGETS if document.get(("budget", key))), None
-    )
-    stated = f"{budget[0]} = {budget[1]}" if budget else "the least that meets all targets"
-    return {"name": name, "known": known, "figures": figures, "budget": stated}
+        return {"Problem": figures["error"]}
+    said = {"Guarantee": dict(figures["facts"])["Guarantee"], "Expected error": f"± {figures['rmse']}"}
+    said |= {"Largest error": f"± {figures['largest']}"} if figures["largest"] else {}
+    for entry in figures["entries"]:
+        most = f", at most ± {entry['largest']}" if entry["largest"] else ""
+        target = f" (target {entry['target']}{'' if entry['met'] else ' missed'})" if entry["target"] else ""
+        said[entry["words"]] = f"± {entry['rmse'] or '?'}{most}{target}"
+    return said
 
 
-@handler
+async def _figures(session: Session, name: str) -> dict[str, Any]:
+    """Return what the plan of a setting promises; it is planned now if it was not before."""
+    text = session.text_of(name)
+    if text is None:
+        return {"error": "this setting is not remembered any more"}
+    if name == session.digest:
+        return await session.soon() or {"error": "the plan is not finished yet"}
+    if name not in session.plans:
+        known, problems = await session.check(text)
+        if known is None:
+            return {"error": "; ".join(problems.values())}
+        session.plans[name] = await session.planner.ask("plan", path=str(session.path), text=text)
+    return session.plans[name]
+
+
+@post("/keep")
 async def keep(request: Request, session: Session) -> Response:
     """Keep the current setting as the one that others are compared with."""
     request.app.state.kept = session.digest
-    return back(request)
+    return RedirectResponse("/decide", 303)
 
 
 def least_text(text: str, target: float | None, level: float | None) -> str:
@@ -160,15 +93,15 @@ def least_text(text: str, target: float | None, level: float | None) -> str:
     return document.text
 
 
-async def price(request: Request, session: Session) -> Response:
+@view("/price")
+async def price(request: Request, session: Session, *_: object) -> Response:
     """Say what an accuracy would cost, certified."""
-    query = request.query_params
-    target, level = (value_of("n", query.get(key, "")) for key in ("target", "level"))
-    answer = None
-    problems: dict[str, str] = {}
+    given = {key: request.query_params.get(key, "") for key in ("target", "level")}
+    target, level = (value_of("n", text) for text in given.values())
+    answer, problems = None, Problems()
     if target is None and level is not None:
         problems["level"] = "allowed only together with target"
-    elif "target" in query:
+    elif "target" in request.query_params:
         text = least_text(session.text or "", target, level)
         known, found = await session.check(text)
         problems = {key.rpartition(".")[2]: problem for key, problem in found.items()}
@@ -176,37 +109,4 @@ async def price(request: Request, session: Session) -> Response:
             answer = await session.planner.ask("least", path=str(session.path), text=text)
         if answer and "error" in answer:
             problems, answer = {"": answer["error"]}, None
-    return await shown(
-        request,
-        session,
-        "price",
-        problems,
-        answer=answer,
-        target=query.get("target", ""),
-        level=query.get("level", ""),
-    )
-
-
-@handler
-async def take(request: Request, session: Session) -> Response:
-    """Take over a budget that was found."""
-    form = await request.form()
-    amount, delta = (value_of("n", str(form.get(key, ""))) for key in ("epsilon", "delta"))
-    amounts = {"amounts": {"epsilon": amount, "delta": delta}}
-
-    def edit(document: Document) -> None:
-        define(document, amounts, "epsilon")
-        document.set(("budget", "delta"), delta)
-
-    problems = await session.change("the price of a target", edit)
-    return await shown(request, session, "decide", problems) if problems else back(request)
-
-
-ROUTES = [
-    get("/see", page(see)),
-    get("/compare", page(compare)),
-    post("/keep", keep),
-    get("/price", page(price)),
-    post("/take", take),
-]
-"""The addresses of these pages, and what answers there."""
+    return await shown(request, session, "price", problems, given, answer=answer)

@@ -27,6 +27,9 @@ PATIENCE = 2.0
 KEPT = 200
 """Maximum number of settings that can be undone, and of plans that are remembered."""
 
+SLID = "the budget, moved"
+"""The change that is undone as a whole, however many positions of the slider it went through."""
+
 CHANGED = "the file was changed by another program in the meantime; look at it again, then repeat your change"
 
 
@@ -80,6 +83,11 @@ class Session:
         if self._parsed is None or self._parsed[0] != self.text:
             self._parsed = (self.text or "", Document(self.text or ""))
         return self._parsed[1]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the attributes."""
+        return [attribute["name"] for attribute in self.known["attributes"]] if self.known else []
 
     @property
     def seen(self) -> tuple[str, list[Any]]:
@@ -142,13 +150,17 @@ class Session:
         found = (path.name for path in self.folder.iterdir() if path.name.lower().endswith(endings))
         return sorted(name for name in found if name[0] != "." and confined(self.folder, name))[:KEPT]
 
-    async def change(self, what: str, edit: Callable[[Document], None]) -> Problems:
-        """Change the file, if what it becomes is valid; return its problems otherwise."""
+    async def change(self, what: str, edit: Callable[[Document], str | Problems | None]) -> Problems:
+        """Change the file, if what it becomes is valid; return its problems otherwise.
+
+        The edit may return what it has changed, in words, or why it has not.
+        """
         async with self._changing:
             document, self._parsed = self.document, None
-            edit(document)
+            found = edit(document)
             text = document.text
-            problems = await self._write(text, what)
+            said = found if isinstance(found, str) else what
+            problems = (isinstance(found, dict) and found) or await self._write(text, said)
             if not problems:
                 self._parsed = (text, document)
             return problems
@@ -175,9 +187,9 @@ class Session:
         return {}
 
     def _remember(self, text: str, what: str) -> None:
-        """Add a setting; several changes of the same kind in a row are undone together."""
+        """Add a setting; a slider that moves is undone as a whole."""
         del self.settings[self.position + 1 :]
-        if what and len(self.settings) > 1 and self.settings[-1][0] == what:
+        if what == SLID and len(self.settings) > 1 and self.settings[-1][0] == SLID:
             self.settings.pop()
         self.settings = [*self.settings, (what, text)][-KEPT:]
         self.position = len(self.settings) - 1

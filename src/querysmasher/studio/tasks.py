@@ -32,6 +32,7 @@ from querysmasher.spec import Spec, read_spec, template
 from querysmasher.spec.discoveries import Shares
 from querysmasher.spec.spec import Source
 from querysmasher.spec.workloads import SpecEntry
+from querysmasher.statistics.statistic import KINDS as STATISTICS
 from querysmasher.studio.codebooks import attributes_of, form_of, parsed, table_of
 from querysmasher.workload.builders import queries, where
 
@@ -100,6 +101,7 @@ def read(path: str, text: str) -> dict[str, Any]:
         "queries": spec.workload.size_in_words,
         "remarks": spec.remarks,
         "amounts": _amounts(spec.budget, delta_of(spec.budget)),
+        "statistics": {kind: [*needed, *more] for kind, (needed, more) in STATISTICS.items()},
         "least": spec.least,
         "learn": "" if spec.least else _learn(spec.budget),
         "ledger": None if ledger is None else ledger[1],
@@ -175,7 +177,7 @@ def plan(path: str, text: str) -> dict[str, Any]:
             {"label": label, "share": shortened(part, 6), "said": said}
             for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
         ],
-        "curve": [] if spec.discovered else _curve(planned.budget, rmse, amounts["delta"]),
+        "curve": None if spec.discovered else _curve(planned.budget, rmse, amounts),
         "amounts": amounts,
         "learn": _learn(planned.budget),
     }
@@ -259,10 +261,15 @@ def least(path: str, text: str) -> dict[str, Any]:
     return {"amounts": amounts, "learn": _learn(planned.budget), "facts": facts(planned)}
 
 
-def _curve(budget: Budget, rmse: float, delta: float) -> list[tuple[float, float]]:
-    """Return errors at values of ε, with the noise of a plan scaled as a whole."""
-    cost = budget.privacy_cost
-    return [(e, shortened(rmse * math.sqrt(cost / _cost(e, delta)), 5)) for e in EPSILONS]
+def _curve(budget: Budget, rmse: float, amounts: dict[str, float]) -> dict[str, Any]:
+    """Return errors at values of ε, with all noise of a plan scaled, and the logarithms of both."""
+    here = min(max(amounts["epsilon"], EPSILONS[0]), EPSILONS[-1])
+    errors = {
+        e: rmse * math.sqrt(budget.privacy_cost / _cost(e, amounts["delta"])) for e in (*EPSILONS, here)
+    }
+    logs = {e: [round(math.log10(e), 4), round(math.log10(error), 4)] for e, error in errors.items()}
+    table = [(f"{e:g}", f"{errors[e]:.3g}") for e in EPSILONS if f"{e:e}"[:3] in ("1.0", "2.0", "5.0")]
+    return {"points": [logs[e] for e in EPSILONS], "here": logs[here], "table": table}
 
 
 @cache
@@ -271,7 +278,7 @@ def _cost(epsilon: float, delta: float) -> float:
 
 
 def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str, Any]]:
-    """Return the errors of every [[workload]] table, beside its target."""
+    """Return the errors of every [[workload]] table, with its words and beside its target."""
     groups = expected.groups
     if planned.asked is not None:  # the groups that are measured are not those of the spec
         return []
@@ -285,7 +292,8 @@ def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str
             if row.extreme is not None and row.extreme.group.target is not None
         ]
         reached.append(
-            {
+            {key: said for key, said in _entry(entry).items() if key in ("words", "target")}
+            | {
                 "rmse": None if row.rmse is None else number(row.rmse),
                 "largest": None if row.largest is None else number(row.largest),
                 "query": None if row.extreme is None else row.extreme.query(planned.workload.schema),
@@ -356,8 +364,9 @@ def made_up(path: str, text: str, names: list[str], records: int) -> dict[str, A
         "rows": [
             {
                 "label": label,
-                "count": float(amount),
-                "std": float(std),
+                "count": amount,
+                "low": max(amount - 1.96 * std, 0.0),
+                "high": amount + 1.96 * std,
                 "said": f"{figure(amount, std)} ± {number(std)}",
                 "cv": "" if not amount else f"{min(std / amount, 9.99):.0%}",
             }
