@@ -7,6 +7,12 @@ READY = "document.documentElement?.dataset.ready === 'yes'"
 SETTLED = "!document.querySelector('#figures[aria-busy]') && !document.querySelector('.htmx-request')"
 NUMBER = "Number(document.querySelector('#figures dd').textContent.replace(/[± ,]/g, ''))"
 
+FOCUS = """(() => {
+    const it = document.activeElement;
+    const label = it.ariaLabel || it.labels?.[0]?.textContent;
+    return it === document.body ? '' : (label || it.textContent).trim();
+})()"""
+
 
 class Page:
     """The page of a Studio in the browser."""
@@ -65,3 +71,41 @@ class Page:
 
     def enter(self):
         self.key("Enter", 13, "\r")
+
+    @property
+    def focus(self):
+        """What has the focus, in the words that a screen reader says first."""
+        return self.browser.run(FOCUS)
+
+    def tab(self, words, most=150):
+        """Go to the link, button or field with these words by the tab key alone."""
+        for _ in range(most):
+            self.key("Tab", 9)
+            if self.focus.startswith(words):
+                return
+        raise AssertionError(f"no way by the tab key to {words!r}")
+
+    def write(self, text):
+        """Type a text in place of what the field with the focus has."""
+        self.browser.send(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            commands=["selectAll"],
+            key="a",
+            code="KeyA",
+            modifiers=2,
+        )
+        self.browser.send("Input.insertText", text=text)
+
+    def tree(self):
+        """What a screen reader is given: the role, the name and the properties of all nodes, in order."""
+        nodes = {node["nodeId"]: node for node in self.browser.send("Accessibility.getFullAXTree")["nodes"]}
+        root = next(node for node in nodes.values() if "parentId" not in node)
+        found, todo = [], [root]
+        while todo:
+            node = todo.pop()
+            todo += [nodes[each] for each in reversed(node.get("childIds", ())) if each in nodes]
+            if not node.get("ignored"):
+                values = {each["name"]: each["value"].get("value") for each in node.get("properties", ())}
+                found.append((node["role"]["value"], node.get("name", {}).get("value", ""), values))
+        return found

@@ -1,4 +1,4 @@
-// What htmx and forms cannot do alone: say that the server is gone, and keep what is typed meanwhile.
+// What htmx and forms cannot do alone: say that the server is gone, keep what is typed meanwhile, and the focus.
 "use strict";
 const warn = (text) => {
   const said = document.getElementById("said");
@@ -27,5 +27,20 @@ document.addEventListener("htmx:afterSettle", () => {
       now.dispatchEvent(new Event("input", { bubbles: true }));
     }
   }
+});
+// The focus stays where it was, or goes to what is wrong, or to the beginning of another page.
+let [path, focused] = [location.pathname, null];
+const kind = (it) => [it.tagName, it.id, it.name, it.value].join("|");
+const name = (it) => it.ariaLabel || it.textContent;
+document.addEventListener("htmx:beforeSwap", () => { focused = document.activeElement; });
+document.addEventListener("htmx:afterSettle", (event) => {
+  const main = document.getElementById("main");
+  const wrong = event.detail.xhr?.status === 422 && main.querySelector("[aria-invalid], [role=alert]");
+  if (location.pathname === path && !wrong && focused?.isConnected) return;
+  const alike = [...document.querySelectorAll("a, button, input, select, textarea, summary")]
+    .filter((it) => focused && kind(it) === kind(focused));
+  const same = location.pathname === path && (alike.find((it) => name(it) === name(focused)) || alike[0]);
+  path = location.pathname;
+  (wrong || same || main).focus();
 });
 document.addEventListener("DOMContentLoaded", () => { document.documentElement.dataset.ready = "yes"; });
