@@ -5,6 +5,7 @@ import re
 import signal
 import time
 import tomllib
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -199,25 +200,41 @@ def test_attributes_come_from_codebooks(studio, name, content, sizes, missing, u
         assert f'href="/attribute?name={lacking}"' in text
 
 
-@pytest.mark.parametrize("ending", ["sav", "dta"])
+def write_por(table, path, column_labels, variable_value_labels):
+    """Write a portable file of SPSS; the package writes no labels of values there."""
+    pyreadstat = pytest.importorskip("pyreadstat")
+    pyreadstat.write_por(table, path, column_labels=column_labels)
+    text = Path(path).read_bytes().replace(b"\r\n", b"").rstrip(b"Z")
+    records = text.index(b"GradeF") + len("Grade")
+    labels = b""
+    for name, said in variable_value_labels.items():
+        each = "".join(f"{value}/{len(label)}/{label}" for value, label in said.items())
+        labels += f"D1/{len(name)}/{name}{len(said)}/{each}".encode()
+    text = text[:records] + labels + text[records:]
+    text += b"Z" * (80 - len(text) % 80)
+    Path(path).write_bytes(b"".join(text[at : at + 80] + b"\r\n" for at in range(0, len(text), 80)))
+
+
+@pytest.mark.parametrize("ending", ["sav", "dta", "por"])
 def test_labels_of_spss_and_stata_are_read_and_no_record(fresh, ending):
     pyreadstat = pytest.importorskip("pyreadstat")
-    table = pd.DataFrame({"zone": [1.0, 2.0], "wage": [51_234.5, 1.0], "grade": [1.0, 3.0]})
+    zone, wage, grade = [name.upper() if ending == "por" else name for name in ("zone", "wage", "grade")]
+    table = pd.DataFrame({zone: [1.0, 2.0], wage: [51_234.5, 1.0], grade: [1.0, 3.0]})
     about = {
-        "column_labels": {"zone": "Where they live", "wage": "Wage", "grade": "Grade"},
-        "variable_value_labels": {"zone": {1: "north", 2: "south"}, "grade": {1: "low", 2: "mid", 3: "high"}},
+        "column_labels": {zone: "Where they live", wage: "Wage", grade: "Grade"},
+        "variable_value_labels": {zone: {1: "north", 2: "south"}, grade: {1: "low", 2: "mid", 3: "high"}},
     }
-    write = {"sav": pyreadstat.write_sav, "dta": pyreadstat.write_dta}[ending]
-    measures = {"variable_measure": {"grade": "ordinal", "zone": "nominal"}} if ending == "sav" else {}
+    write = {"sav": pyreadstat.write_sav, "dta": pyreadstat.write_dta, "por": write_por}[ending]
+    measures = {"variable_measure": {grade: "ordinal", zone: "nominal"}} if ending == "sav" else {}
     write(table, str(fresh.folder / f"survey.{ending}"), **about, **measures)
     text = fresh.post("/codebook", 200, file=f"survey.{ending}")
     assert f"survey.{ending} labels none of its values" in text
     assert "51" not in text.replace("51 </", "").partition("survey")[2]
     schema = read_spec(fresh.folder / "release.toml").schema
-    assert schema["zone"].values == (1, 2)
-    assert schema["zone"].shown == ("north", "south")
-    assert schema["zone"].heading == "Where they live"
-    assert schema["grade"].ordered == (ending == "sav")
+    assert schema[zone].values == (1, 2)
+    assert schema[zone].shown == ("north", "south")
+    assert schema[zone].heading == "Where they live"
+    assert schema[grade].ordered == (ending == "sav")
     (fresh.folder / f"wrong.{ending}").write_text("no such file")
     assert f"wrong.{ending} is not a file of SPSS or Stata" in fresh.post(
         "/codebook", 422, file=f"wrong.{ending}"
