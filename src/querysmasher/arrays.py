@@ -30,6 +30,9 @@ TAME = 1e3
 SMALL_PIVOTS = 200_000
 """Maximum number of entries of a matrix that is decomposed here: loading scipy takes longer."""
 
+FEW_ROWS = 16
+"""Matrices of at most so many rows are decomposed here: scipy is slower."""
+
 ROUNDING = 1e-12
 """Numbers below this fraction of the largest are rounding error."""
 
@@ -150,7 +153,7 @@ def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:
     An entry of the diagonal is the length of a column after its projection onto the columns before it is
     subtracted. The column for which this is longest comes next.
     """
-    if matrix.size > SMALL_PIVOTS:
+    if matrix.size > SMALL_PIVOTS and len(matrix) > FEW_ROWS:
         import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
         triangle, pivots = scipy.linalg.qr(matrix, mode="r", pivoting=True, check_finite=False)

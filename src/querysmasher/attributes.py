@@ -52,8 +52,8 @@ def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
 
     Messages quote it if `quoted`.
     """
-    if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
-        return value
+    if type(value) is int or type(value) is str or (type(value) is float and value == value):  # noqa: PLR0124 - NaN
+        return value  # nearly all values, of which there may be a million
     no_day = "expected dates without time or time zone"
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")

@@ -49,7 +49,7 @@ from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root, weighed_value
 from querysmasher.planning.solvers.design import equal_columns
 from querysmasher.planning.solvers.optimum import independent_root, root_diagonal, terms_rows
-from querysmasher.planning.split import Decomposer
+from querysmasher.planning.split import Block, Decomposer, separate
 from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
@@ -332,7 +332,7 @@ class RowGroups:
         self.tables = [group for i, group in enumerate(workload) if i not in whole]
         centred = len(members) > 1 and (centred or not self.tables)
         self.clusters = self._clusters(workload, members, centred)
-        self.split = cache(self._split)
+        self.split, self.block_root = cache(self._split), cache(self._block_root)
 
     def _clusters(self, workload: Workload, members: Sequence[list[int]], centred: bool) -> list[Cluster]:
         """Return the clusters that are measured whole: none if combining them with tables takes long."""
@@ -362,11 +362,16 @@ class RowGroups:
         for s in Decomposer(self.schema, centres).decompose(self.groups):
             root = math.sqrt(sum(term.coefficient for term in s.terms))  # of the total
             if s.attributes:
-                rows = terms_rows(s.terms)
-                columns, _ = equal_columns(rows)  # without repeated columns, the bound is higher
-                root = least_root(independent_root(rows[:, columns]))
+                scale, blocks = separate(s.terms)
+                root = math.prod((self.block_root(block) for _, block in blocks), start=math.sqrt(scale))
             bounds[s.attributes] = root * self._change(s.attributes)
         return bounds
+
+    def _block_root(self, block: Block) -> float:
+        """Return a lower bound on the root loss of a block."""
+        rows = terms_rows(block.terms)
+        columns, _ = equal_columns(rows)  # without repeated columns, the bound is higher
+        return least_root(independent_root(rows[:, columns]))
 
     def _tables(self, best: Plan | None) -> dict[AttributeSet, float]:
         """Return the root loss of the tables on every set, under the best plan so far."""
@@ -386,9 +391,14 @@ class RowGroups:
         """Return a lower bound on the root loss of all queries, if all are split.
 
         It is infinite if planning would take long: then they are split only if nothing else can be measured.
+        Products of light families with long rows are split family by family, but not bounded before.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
-        if self.clusters and (entries > CHUNK or self._common_cells() > limits().threaded_cells):
+        if self.clusters and entries > CHUNK:
+            families = [family for group in self.groups for family in group.families]
+            heavy = (len(f.shape) > 1 or work_of(f.rows, f.cells) > limits().light_work for f in families)
+            return math.inf if any(heavy) else math.fsum(self._tables(best).values())
+        if self.clusters and self._common_cells() > limits().threaded_cells:
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)
         if self.has_lines:  # their centres depend on all queries, and with these the tables' loss on each set

@@ -201,7 +201,8 @@ def _classes(
             if (family.key, axis) not in sides[index]:
                 labels = np.moveaxis(columns[family.key].labels, axis, -1)
                 sides[index][family.key, axis] = labels.reshape(-1, family.shape[axis])
-    classes = [_numbered(_column_digest(np.concatenate([*side.values()]))) for side in sides]
+    rows = (np.concatenate([*side.values()][len(side) > 1 :]) for side in sides)
+    classes = [_numbered(_column_digest(labels)) for labels in rows]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
@@ -294,9 +295,20 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
 
 def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
     """Number distinct columns by first appearance; return every column's number, and the first of each."""
-    keys = np.zeros(digest.shape[1], dtype=np.int64)
-    for row in digest:  # at most two
-        keys = np.unique(row, return_inverse=True)[1] + keys.size * keys
-    _, firsts, labels = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(firsts)
-    return np.argsort(order)[labels], firsts[order]
+    order = np.argsort(digest[0])
+    alone, new = (_differ(rows[:, order]) for rows in (digest[:1], digest))
+    if not np.array_equal(alone, new):  # different columns have equal first words
+        order = np.lexsort(digest[::-1])
+        new = _differ(digest[:, order])
+    firsts = np.minimum.reduceat(order, np.flatnonzero(new))
+    place = np.argsort(firsts)
+    number = np.empty_like(place)
+    number[place] = np.arange(len(place))
+    labels = np.empty_like(order)
+    labels[order] = number[np.cumsum(new) - 1]
+    return labels, firsts[place]
+
+
+def _differ(rows: Words | Array | Integers) -> NDArray[np.bool_]:
+    """Return whether every column differs from the one before it."""
+    return np.append(True, (rows[:, 1:] != rows[:, :-1]).any(axis=0))[: rows.shape[1]]

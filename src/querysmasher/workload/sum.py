@@ -28,7 +28,8 @@ def numbers(attribute: Attribute) -> Array:
             )
         return (low + high) / 2
     listed = attribute.values[: attribute.listed]
-    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in listed)
+    kinds = set(map(type, listed))
+    numeric = all(issubclass(kind, int | float) and kind is not bool for kind in kinds)
     if attribute.natural_family != "prefix" or not numeric:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
         raise WorkloadError(

@@ -178,6 +178,21 @@ def test_cells_left_out_at_first_join_later():
     assert found.upper <= 1.0011 * found.value
 
 
+@fewer(30)
+@given(integer_arrays((3, 4), -3, 3), st.sampled_from([1.0, 1e5]))
+def test_the_ends_of_straight_lines_carry_all_weight(corners, scale):
+    """Columns between others change nothing: the optimum is that of the ends of the lines alone."""
+    corners = (corners * scale ** np.arange(3)[:, None])[corners.any(axis=1)]
+    assume(len(corners))
+    places = np.linspace(0, 3, 3_001)
+    R = independent_root(np.stack([np.interp(places, np.arange(4), row) for row in corners]))
+    own = R[:, ::1_000]
+    best = interior_point(own, np.ones(4), 1e-7)
+    design = solve_design(R, np.ones(3_001), 1e-4)
+    assert design.value == pytest.approx(Design.at(own, best).value, rel=1e-3)
+    assert design.gap <= 1e-4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [60, 100])
 def test_mixed_predicates_reach_the_tolerance(count):

@@ -329,10 +329,17 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
 
     Few queries on many cells continue with the fixed point, on the cells with the largest weights. The
     interior point follows if the gap is still too large. If its steps take long, a gap of `enough` is
-    accepted, and few queries on many cells omit it.
+    accepted, and few queries on many cells omit it. Very few queries start with the interior point on a few
+    extreme cells: if columns lie on straight lines, as those of sums, only the ends have weight.
     """
     rank, cells = R.shape
     evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
+    if cells > limits().light_cells * rank:
+        ends = np.zeros(cells)
+        ends[pivoted(R)[1][:rank]] = 1 / rank
+        design = _on_active_cells(R, evaluate, evaluate(ends), tolerance, True)
+        if design.gap <= tolerance:
+            return design if isinstance(design, Design) else Design.at(R, design.weights)
     start = _graded_start(R, start, tolerance) if is_graded(R) else start
     design = fixed_point(evaluate, start, tolerance, 6 if wide and cells > 30 * rank else 60)
     if wide and design.gap > tolerance:
