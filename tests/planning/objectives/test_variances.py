@@ -57,6 +57,40 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
     assert one.query(workload.schema) == list(group.labels(workload.schema))[place]
 
 
+@settings(max_examples=30)
+@given(small, st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_peaks_are_the_largest_variances_of_the_rows_of_one_cluster(workload, most, seed):
+    """At any noise: of entries one by one, and of those that are compared at once."""
+    if not np.abs(query_rows(workload)[0]).any():
+        return
+    table = VarianceTable(plan_uniform(workload, COST), Scopes.of(workload).of_group)
+    noise = table.variances * np.exp(np.random.default_rng(seed).normal(size=len(table.variances)))
+
+    def check(number, values, queries):
+        sizes = [1] * (queries.shape[1] - 1)
+        for cluster, column in enumerate(table.entries[number].terms[0][1]):
+            sizes[cluster] = len(table.columns[column])
+        each = np.stack(np.meshgrid([number], *map(np.arange, sizes), indexing="ij"), axis=-1)
+        found, every = (
+            table.terms(q) @ np.append(noise, 0.0)[table.classes[number]]
+            for q in (queries, each.reshape(-1, queries.shape[1]))
+        )
+        np.testing.assert_allclose(values, found, rtol=1e-9)
+        assert values[0] == pytest.approx(every.max(), rel=1e-9)
+
+    for number, entry in enumerate(table.entries):
+        if not entry.clusters:
+            continue
+        values, queries = table.peaks(number, noise, 0.0, most)
+        check(number, values, queries)
+        fewer, _ = table.peaks(number, noise, float(values[-1]) * (1 - 1e-9), most)
+        np.testing.assert_allclose(fewer, values, rtol=1e-9)
+        assert not len(table.peaks(number, noise, float(values[0]) * (1 + 1e-6) + 1e-300, most)[0])
+    for numbers, values, queries in table.small_peaks(noise, most):
+        for number, own, rows in zip(numbers, values, np.split(queries, len(numbers)), strict=True):
+            check(number, own, rows)
+
+
 def test_reallocating_lowers_the_largest_variance_within_the_budget():
     workload = qs.all_kway(cps(), [1, 2])
     plan = plan_uniform(workload, COST)

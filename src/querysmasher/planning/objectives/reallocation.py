@@ -23,7 +23,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from querysmasher.arrays import Array, in_order
+from querysmasher.arrays import Array
 from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import within
@@ -102,10 +102,9 @@ class Reallocation:
             least = best * (1 - CLOSE)
             if bounds[number] < least:
                 break
-            values, queries = self.table.peaks(number, x)
-            best = max(best, float(values.max()) / self.squares[number])
-            index = np.flatnonzero(values >= least * self.squares[number])
-            self._join(queries[index[in_order(-values[index])[:MOST]]])
+            values, queries = self.table.peaks(number, x, least * self.squares[number], MOST)
+            best = max(best, float(values.max(initial=0.0)) / self.squares[number])
+            self._join(queries)
         return best
 
     def _join(self, queries: Integers) -> None:
@@ -144,6 +143,9 @@ class _InteriorPoint:
         total = (1.0 if self.free else 0.1) * self.price * budget
         self.multipliers = total / self.slack / (1 / self.slack).sum()
         self.bound = 0.0
+        self.upper = np.triu_indices(classes.shape[1])
+        first, second = self.upper
+        self.pairs = (classes[:, first] * (len(x) + 1) + classes[:, second]).ravel()
 
     def _each(self) -> Array:
         return np.asarray(self.rows * np.append(self.x, 0.0)[self.classes])
@@ -167,9 +169,10 @@ class _InteriorPoint:
         """Take one step of predictor and corrector towards the optimum."""
         count, slack, multipliers = len(self.x) + 1, self.slack, self.multipliers
         each, cost, weights = self._each(), self.spent / self.x, multipliers / slack
-        pairs = self.classes[:, :, None] * count + self.classes[:, None, :]
-        products = (weights[:, None] * each)[:, :, None] * each[:, None, :]
-        H = np.bincount(pairs.ravel(), products.ravel(), count**2).astype(float).reshape(count, count)
+        first, second = self.upper
+        products = (weights[:, None] * each)[:, first] * each[:, second] / (1 + (first == second))
+        H = np.bincount(self.pairs, products.ravel(), count**2).astype(float).reshape(count, count)
+        H += H.T
         H.flat[: -1 : count + 1] += 2 * self.price * cost
         H[:-1, -1] = H[-1, :-1] = -(self._summed(weights) if self.free else cost)
         H[-1, -1] = weights.sum() if self.free else 0.0

@@ -156,6 +156,8 @@ class Search:
             if not far:
                 goal = max(goal, 0.0 if rough else min(4 * trial.gap, PROMISED / 2))  # what it proves
                 self._keep(trial, highest * (1 + goal + trial.gap) ** 4)
+                if rise < 0 and narrowest <= self.gap < PROMISED and not self.mean:
+                    goal = max(goal, PROMISED / 2)  # the plan proved nothing, and was no better
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres

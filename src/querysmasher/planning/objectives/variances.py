@@ -153,6 +153,7 @@ class VarianceTable:
         self._plan = plan
         self.columns: list[Array] = []
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
+        self._alike: list[tuple[Integers, Array, Array, Integers, Integers]] | None = None
         self._whole = {index: m for m in plan.measured for index in m.whole}
         split = [m for m in plan.measured if not m.whole]
         self.estimator = self._of(split) if self._whole else plan.estimator
@@ -289,72 +290,103 @@ class VarianceTable:
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        entry, (values, rows) = self.entries[number], self.peaks(number, variances)
-        sizes, first = self._plan.workload.groups[entry.members[0]].shape, first_largest(values)
+        entry, (values, queries) = self.entries[number], self.peaks(number, variances, 0.0, 1)
+        sizes = self._plan.workload.groups[entry.members[0]].shape
         query = np.zeros(len(sizes), dtype=np.intp)
-        for cluster, index in zip(entry.clusters, rows[first, 1:], strict=False):
+        for cluster, index in zip(entry.clusters, queries[0, 1:], strict=False):
             query[list(cluster)] = np.unravel_index(index, [sizes[family] for family in cluster])
-        return float(values.max()), tuple(query.tolist())
+        return float(values[0]), tuple(query.tolist())
 
-    def peaks(self, number: int, variances: Array) -> tuple[Array, Integers]:
-        """Return the largest variance with each row of an entry's first cluster, and its queries.
+    def peaks(self, number: int, variances: Array, least: float, most: int) -> tuple[Array, Integers]:
+        """Return the largest variances of an entry, at most one per row of its first cluster, and queries.
 
-        A query is the entry and its row of every cluster: the first of those equal within the fraction `TIE`.
-        These lie on the fronts, which are computed unless comparing all products is quicker.
+        They are the `most` largest ones of at least `least`, in decreasing order. A query is the entry and
+        its row of every cluster: the first of those on the fronts that are equal within the fraction `TIE`.
         """
-        count = len(self.entries[number].terms)
+        fronts = self._fronts_of(number)
+        noise = variances[self.classes[number, : len(self.entries[number].terms)]]
+        first, *others = [matrix for _, matrix in fronts] or [np.ones((1, len(noise)))]
+        first = first * noise
+        bounds = first @ math.prod((matrix.max(axis=0) for matrix in others), start=np.ones(len(noise)))
+        left = np.flatnonzero(bounds >= least * (1 - TIE))
+        rest = np.ones((1, len(noise)))
+        for matrix in others if left.size else ():
+            rest = (rest[:, None] * matrix).reshape(-1, len(noise))
+        step = max(1, CHUNK // len(rest))
+        chunks = (left[start : start + step] for start in range(0, len(left), step))
+        values = np.concatenate([np.zeros(0), *((first[chunk] @ rest.T).max(axis=1) for chunk in chunks)])
+        chosen = in_order(-values)[:most]
+        chosen = chosen[values[chosen] >= least]
+        queries = self._queries(np.full(len(chosen), number))
+        for query, row, value in zip(queries, left[chosen], values[chosen], strict=True):
+            best = int((rest @ first[row] >= value * (1 - TIE)).argmax())
+            each = (row, *np.unravel_index(best, [len(matrix) for matrix in others]))
+            query[1 : len(fronts) + 1] = [index[i] for (index, _), i in zip(fronts, each, strict=False)]
+        return values[chosen], queries
+
+    def _fronts_of(self, number: int) -> list[tuple[Integers, Array]]:
+        """Return the front of every cluster of an entry, or all its rows if comparing them is quicker."""
         columns = list(zip(*(columns for _, columns in self.entries[number].terms), strict=True))
         sizes = [len(self.columns[numbers[0]]) for numbers in columns]
-        pruned = math.prod(sizes) > limits().light_cells * max(sizes, default=1)
-        fronts = [self._rows(numbers, pruned=pruned) for numbers in columns]
-        noise = np.append(variances, 0.0)[self.classes[number, :count]]
-        first, *others = [matrix for _, matrix in fronts] or [np.ones((1, count))]
-        rest = np.ones((1, count))
-        for matrix in others:
-            rest = (rest[:, None] * matrix).reshape(-1, count)
-        values, where, step = [], [], max(1, CHUNK // len(rest))
-        for start in range(0, len(first), step):
-            sums = (first[start : start + step] * noise) @ rest.T
-            values.append(sums.max(axis=1))
-            best = (sums >= values[-1][:, None] * (1 - TIE)).argmax(axis=1)
-            where.append((start + np.arange(len(sums))) * len(rest) + best)
-        chosen = np.unravel_index(np.concatenate(where), [len(matrix) for matrix in (first, *others)])
-        queries = self._queries(np.full(len(first), number))
-        for cluster, ((index, _), i) in enumerate(zip(fronts, chosen, strict=False), 1):
-            queries[:, cluster] = index[i]
-        return np.concatenate(values), queries
+        light, several = limits().light_cells, len(sizes) > 1
+        many = math.prod(sizes) > light * max(sizes, default=1)
+        pruned = [many or (several and size <= light) for size in sizes]
+        return [self._rows(each, pruned=p) for each, p in zip(columns, pruned, strict=True)]
 
     def _queries(self, numbers: Integers) -> Integers:
         """Return the first query of each entry: its number, and its row of every cluster."""
-        return np.pad(numbers[:, None], ((0, 0), (0, self._column_of.shape[1])))
+        queries = np.zeros((len(numbers), 1 + self._column_of.shape[1]), dtype=np.intp)
+        queries[:, 0] = numbers
+        return queries
 
     def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Integers]]:
-        """Yield small entries of one cluster and equal size, their `most` largest variances and queries.
+        """Yield entries of one cluster and equal size, their `most` largest variances and queries.
 
-        Variances that are equal within `TIE` are in the order of their queries.
+        Other clusters may have fronts of one row. Variances that are equal within `TIE` are in the order of
+        their queries.
         """
-        noise, sizes = np.append(variances, 0.0)[self.classes], defaultdict(list)
-        for number, entry in enumerate(self.entries):
-            if len(entry.clusters) == 1:
-                sizes[len(self.columns[entry.terms[0][1][0]])].append(number)
-        for size, members in sizes.items():
-            if len(members) * size > CHUNK:
-                continue
-            numbers = np.array(members)
-            used, index = np.unique(self._column_of[numbers, 0], return_inverse=True)
-            index, each = index.reshape(len(numbers), -1), np.arange(len(numbers))[:, None]
-            columns = np.stack([self.columns[c] if c < len(self.columns) else np.zeros(size) for c in used])
-            weights = np.zeros((len(numbers), len(used)))
-            np.add.at(weights, (each, index), noise[numbers])
+        if self._alike is None:
+            self._alike = list(self._of_one_cluster())
+        for numbers, factors, columns, index, first in self._alike:
+            noise, each = np.append(variances, 0.0)[self.classes[numbers]], np.arange(len(numbers))[:, None]
+            weights = np.zeros((len(numbers), len(columns)))
+            np.add.at(weights, (each, index), noise * factors)
             values = weights @ columns
             left = np.round(values / (float(values.max()) or 1.0), 9)
-            chosen = np.empty((len(numbers), min(most, size)), dtype=np.intp)
+            chosen = np.empty((len(numbers), min(most, columns.shape[1])), dtype=np.intp)
             for rank in range(chosen.shape[1]):
                 chosen[:, rank] = left.argmax(axis=1)
                 left[each[:, 0], chosen[:, rank]] = -1.0
-            queries = self._queries(np.repeat(numbers, chosen.shape[1]))
-            queries[:, 1] = chosen.ravel()
+            queries = np.repeat(first, chosen.shape[1], axis=0)
+            queries[queries < 0] = chosen.ravel()
             yield numbers, values[each, chosen], queries
+
+    def _of_one_cluster(self) -> Iterator[tuple[Integers, Array, Array, Integers, Integers]]:
+        """Yield entries of equal size of which all fronts, but for one cluster, have one row.
+
+        These are their numbers, what the other clusters multiply each term by, the columns of that cluster,
+        the index of each term's column, and queries with -1 for the row of that cluster.
+        """
+        sizes = defaultdict(list)
+        factors, queries = np.ones(self.classes.shape), self._queries(np.arange(len(self.entries)))
+        for number, entry in enumerate(self.entries):
+            fronts = self._fronts_of(number) if len(entry.clusters) > 1 else []
+            several = [i for i, (index, _) in enumerate(fronts) if len(index) > 1] or [0]
+            if not entry.clusters or len(several) > 1:
+                continue
+            for i, (index, table) in enumerate(fronts):
+                if i != several[0]:
+                    queries[number, i + 1] = index[0]
+                    factors[number, : table.shape[1]] *= table[0]
+            queries[number, several[0] + 1] = -1
+            sizes[len(self.columns[entry.terms[0][1][several[0]]])].append((number, several[0]))
+        for size, members in sizes.items():
+            if len(members) * size > CHUNK:
+                continue
+            numbers, clusters = np.array(members).T
+            used, index = np.unique(self._column_of[numbers, clusters], return_inverse=True)
+            columns = np.stack([self.columns[c] if c < len(self.columns) else np.zeros(size) for c in used])
+            yield numbers, factors[numbers], columns, index.reshape(len(numbers), -1), queries[numbers]
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
