@@ -9,6 +9,9 @@ precisions at a level, the estimate is a regression on the tree, with matrices o
 quarters. P is the covariance of a unit's z given what is measured at it and below, and σ that given all:
 
     P_v = (Λ + U_v⁻¹)⁻¹,  U_v = Σ_c P_c;   σ_c = P_c − P_c U_v⁻¹ P_c + P_c U_v⁻¹ σ_v U_v⁻¹ P_c.
+
+Where nursing facilities hold no minors, the 15 possible combinations of group quarters and voting age take
+the place of the values of group quarters. An exact total of the state is measured with next to no noise.
 """
 
 import itertools
@@ -130,11 +133,43 @@ LEVELS = {  # the share of a level, of 4099, and those of its tables
 COST = 2 * RHO * sum(share for share, _ in LEVELS.values()) / EVERY_SHARE
 """The privacy cost of the levels from state to block, if one record is added or removed."""
 
+TOTAL = TABLES[0]
+PUBLIC_COST = COST - 2 * RHO * LEVELS["state"][0] / EVERY_SHARE * LEVELS["state"][1][0] / sum(
+    LEVELS["state"][1]
+)
+"""The same without what the state's total takes, which costs nothing if it is exact."""
+NURSING = 2
+"""The position of nursing facilities, which have no minors, among the types of group quarters."""
+NEXT_TO_NO_NOISE = 1e7
+"""The precision of a total that is exact."""
+
 
 def published():
-    """Return the Bureau's allocation."""
+    """Return the Bureau's allocation, where one record is added or removed."""
     levels = []
     for share, tables in LEVELS.values():
         cost = 2 * RHO * share / EVERY_SHARE
         levels.append({t: cost * part / sum(tables) for t, part in zip(TABLES, tables, strict=True)})
     return Allocation(SIZES, QUARTERS, tuple(levels))
+
+
+def with_public_facts():
+    """Return the allocation at the same cost where one record is replaced, the state's total is exact, and
+    nursing facilities have no minors. Replacing a record changes every table by two: precisions are halved.
+    """
+    quarters, minors = np.delete(np.indices((8, 2)).reshape(2, -1), 2 * NURSING, axis=1)
+    rows = {name: matrix[:, quarters] for name, matrix in QUARTERS.items()}
+    rows |= {"total voting_age": np.eye(2)[:, minors], "types voting_age": np.eye(15)}
+    levels = [
+        {combined(table): precision / 2 for table, precision in level.items()}
+        for level in published().precisions
+    ]
+    levels[0][TOTAL] = NEXT_TO_NO_NOISE
+    sizes = {name: size for name, size in SIZES.items() if name != "voting_age"}
+    return Allocation(sizes, rows, tuple(levels))
+
+
+def combined(table):
+    """Return a table's name where group quarters and voting age are one attribute."""
+    quarters, asked = table
+    return (f"{quarters} voting_age", asked - {"voting_age"}) if "voting_age" in asked else table

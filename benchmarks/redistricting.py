@@ -29,6 +29,8 @@ QUERIES = {  # the Bureau's name of every table, and its attributes here
 }
 KINDS = {"mean": 5, "least": 60, "worst": 60}
 """Plans, and the most seconds of each."""
+PUBLIC_KINDS = {"mean": 20, "least": 300, "worst": 300}
+"""The same where a record is replaced."""
 
 
 def redistricting(quick):
@@ -48,16 +50,42 @@ def redistricting(quick):
         ("query", "level", "Bureau", *KINDS),
         "every error of the Bureau's is lowered at its budget, and reached at a smaller one",
     )
+    least = fill(table, counts, KINDS, 0.02, public=False)
+    table.check(least["cost"] <= 0.81, f"least budget: {least['cost']:.3f} of the Bureau's, target 0.81")
+    return table
+
+
+def public_facts(quick):
+    """Plan the same with what is public."""
+    counts = FEW if quick else COUNTS
+    table = Table(
+        "The redistricting file, with public facts",
+        "The same where the state's total is exact, so that a record is replaced, and where nursing "
+        "facilities have no minors. Both sides use both: the Bureau's estimates are made anew, for the 15 "
+        "possible combinations of group quarters and voting age, and its privacy cost leaves out what it "
+        "spent on the state's total. Certified bounds are loose where a record is replaced in so many "
+        "tables: the *least possible fraction* is what is proved, not what is likely.",
+        ("query", "level", "Bureau", *PUBLIC_KINDS),
+        "every error of the Bureau's is lowered at its budget, and reached at a smaller one",
+    )
+    least = fill(table, counts, PUBLIC_KINDS, 0.25, public=True)
+    table.check(least["cost"] < 1, f"least budget: {least['cost']:.3f} of the Bureau's")
+    return table
+
+
+def fill(table, counts, kinds, loosest, *, public):
+    """Fill in a table of plans of these kinds; return that of least budget."""
     found = {
-        kind: outcome("redistricting", "plan", json.dumps([counts, kind]), one_core=True) for kind in KINDS
+        kind: outcome("redistricting", "plan", json.dumps([counts, kind, public]), one_core=True)
+        for kind in kinds
     }
     errors = zip(found["mean"]["bureau"], *(one["errors"] for one in found.values()), strict=True)
-    for (query, level), each in zip(asked(), errors, strict=True):
+    for (query, level), each in zip(asked(public=public), errors, strict=True):
         table.add(query, level, *(f"{error:.2f}" for error in each))
     for kind, one in found.items():
-        seconds = KINDS[kind]
+        seconds = kinds[kind]
         table.check(one["seconds"] <= seconds, f"{kind}: {one['seconds']:.0f} s, target {seconds} s")
-        table.check(one["gap"] <= 0.02, f"{kind}: gap {one['gap']:.2%}, target 2%")
+        table.check(one["gap"] <= loosest, f"{kind}: gap {one['gap']:.2%}, target {loosest:.0%}")
     rows = {
         "queries": [one["queries"] for one in found.values()],
         "fraction of the privacy cost": [f"{one['cost']:.3f}" for one in found.values()],
@@ -71,10 +99,9 @@ def redistricting(quick):
         shown = [f"{value:,}" if isinstance(value, int) else value for value in values]
         table.add(name, "", "", *shown)
     least, worst = found["least"], found["worst"]
-    table.check(least["cost"] <= 0.81, f"least budget: {least['cost']:.3f} of the Bureau's, target 0.81")
     table.check(least["ratio"] <= 1 + 1e-6, f"least budget: an error {least['ratio']:.4f} times the Bureau's")
     table.check(worst["ratio"] < 1, f"worst: an error {worst['ratio']:.4f} times the Bureau's")
-    return table
+    return least
 
 
 def measured(quick):
@@ -101,12 +128,13 @@ def measured(quick):
 # --- in processes of their own ---
 
 
-def asked():
+def asked(*, public=False):
     """Return every table and level, in the order of the workload."""
-    return [(query, level) for query in QUERIES for level in bureau.LEVELS]
+    every = [(query, level) for query in QUERIES for level in bureau.LEVELS]
+    return every[1:] if public else every  # the state's total
 
 
-def state(counts):
+def state(counts, *, public=False):
     """Return the workload, with the Bureau's largest errors as targets, and these errors."""
     import querysmasher as qs  # noqa: PLC0415 - the parent of cells stays small
 
@@ -118,37 +146,42 @@ def state(counts):
             *(qs.Categorical(name, range(size)) for name, size in [("quarters", 8), *bureau.SIZES.items()]),
         ]
     )
+    if public:
+        schema = schema.impossible(f"quarters == {bureau.NURSING} and voting_age == 0")
     units = [qs.hierarchy(schema, "block", groups, leaves=False) for groups in levels]
-    theirs = bureau.published().errors(tree, [table for table, _ in QUERIES.values()])
-    errors = [float(each.max()) for table, _ in QUERIES.values() for each in theirs[table]]
+    tables = [bureau.combined(table) if public else table for table, _ in QUERIES.values()]
+    theirs = (bureau.with_public_facts() if public else bureau.published()).errors(tree, tables)
+    errors = [float(each.max()) for table in tables for each in theirs[table]][public:]
     families = dict(zip(bureau.LEVELS, [*units, "identity"], strict=True))
     groups = []
-    for (query, level), error in zip(asked(), errors, strict=True):
+    for (query, level), error in zip(asked(public=public), errors, strict=True):
         others = dict.fromkeys(QUERIES[query][1], "identity")
         groups.extend(qs.queries(schema, block=families[level], **others).within(error))
     return qs.Workload(schema, tuple(groups)), errors
 
 
-def mean_plan(workload):
+def mean_plan(workload, budget):
     """Return the plan of least mean error relative to targets, in which all tables and levels count alike."""
     import querysmasher as qs  # noqa: PLC0415 - the parent of cells stays small
 
     groups = [replace(g, target=None, weight=1 / (g.target.std**2 * g.rows)) for g in workload]
-    return qs.plan(qs.Workload(workload.schema, tuple(groups)), qs.PrivacyCost(bureau.COST))
+    return qs.plan(qs.Workload(workload.schema, tuple(groups)), budget)
 
 
-def plan_cell(counts, kind):
+def plan_cell(counts, kind, public):
     """Plan the file in one of three ways."""
     import querysmasher as qs  # noqa: PLC0415 - the parent of cells stays small
 
-    workload, errors = state(counts)
+    workload, errors = state(counts, public=public)
+    cost, neighbours = (bureau.PUBLIC_COST, "replace_one") if public else (bureau.COST, "add_remove")
+    budget = qs.PrivacyCost(cost, neighbours=neighbours)
     start = time.process_time()
     if kind == "mean":
-        plan = mean_plan(workload)
+        plan = mean_plan(workload, budget)
     elif kind == "least":
-        plan = qs.least_budget(workload)
+        plan = qs.least_budget(workload, neighbours=neighbours)
     else:
-        plan = qs.plan(workload, qs.PrivacyCost(bureau.COST), objective="worst")
+        plan = qs.plan(workload, budget, objective="worst")
     seconds = time.process_time() - start
     ours = [extreme.std for extreme in plan.extremes]
     return {
@@ -156,9 +189,9 @@ def plan_cell(counts, kind):
         "bureau": errors,
         "errors": ours,
         "ratio": max(own / error for own, error in zip(ours, errors, strict=True)),
-        "cost": plan.budget.privacy_cost / bureau.COST,
+        "cost": plan.budget.privacy_cost / cost,
         "gap": plan.gap,
-        "least": (plan.least_cost or 0.0) / bureau.COST,
+        "least": (plan.least_cost or 0.0) / cost,
         "seconds": seconds,
         "memory": peak_gigabytes(),
     }
@@ -178,7 +211,7 @@ def measure_cell(counts, people):
         clock[0] = now
 
     workload, _ = state(counts)
-    plan = mean_plan(workload)
+    plan = mean_plan(workload, qs.PrivacyCost(bureau.COST))
     lap(f"plan {workload.query_count:,} queries")
     rng = np.random.default_rng(3)
     popular = rng.gamma(1.0, 1.0, counts[-1])

@@ -32,7 +32,7 @@ SECTIONS = {
     "worst_tables": ["worst_tables.worst_tables"],
     "million": ["million.million", "million.implicit", "million.measured"],
     "trees": ["trees.trees", "trees.drill"],
-    "redistricting": ["redistricting.redistricting", "redistricting.measured"],
+    "redistricting": ["redistricting.redistricting", "redistricting.public_facts", "redistricting.measured"],
     "cliffs": ["cliffs.cliffs"],
     "coverage": ["coverage.coverage"],
     "coverage_real": ["coverage_real.real"],

@@ -32,7 +32,7 @@ class PlanningLimits:
     """The same if the block consists only of queries that tie its attributes together."""
     dense_cells_forced: int = 12_000
     """The same for `solver="dense"`."""
-    structured_cells: int = 20_000_000
+    structured_cells: int = 50_000_000
     """Maximum number of cells of a block whose matrix is not written out, and of the table of a cluster."""
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""

@@ -8,7 +8,7 @@ method           block                                                          
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
 ``dense``        at most 3,000 cells (4,500 if all queries tie the attributes,   within the tolerance
                  6,000 on one attribute), or thin: few queries on many cells
-``structured``   up to 20 million cells                                          near-optimal, with a gap
+``structured``   up to 50 million cells                                          near-optimal, with a gap
 ===============  ==============================================================  =======================
 
 If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, and the better one is kept.
