@@ -133,7 +133,7 @@ def replaced(limit=None):
         return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).gap
 
 
-@pytest.mark.parametrize("limit", [{"coupled_gap": 0.1}, {"coupled_sets": 40}, {"coupled_work": 1000}])
+@pytest.mark.parametrize("limit", [{"coupled_gap": 0.1}, {"coupled_sets": 9}, {"coupled_work": 1000}])
 def test_pairs_of_values_are_coupled_for_a_closer_bound(limit):
     assert replaced() < 0.04
     assert replaced(limit) > 0.05

@@ -134,8 +134,7 @@ def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
     if not budget.unit.total_is_public or lines or plan.whole or plan.certificate.gap <= most.coupled_gap:
         return plan
     known = budget.unit.known(schema)
-    free = {a for m in plan.measured for a in m.attributes}.difference(known.agreed)
-    if len(plan.measured) * (1 + len(free)) > most.coupled_sets:
+    if len(plan.measured) > most.coupled_sets:
         return plan
     every = split_sets(plan.workload, plan.centres, (), public_total=True)
     root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)
