@@ -48,6 +48,7 @@ from querysmasher.planning.solvers.optimum import (
     independent_root,
     is_circulant,
     root_diagonal,
+    solve_circulant_pairs,
     solve_dense,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
@@ -134,7 +135,10 @@ def solve_blocks(
 
 def _solve(block: Block, tolerance: float, solver: Solver, alone: Collection[Block]) -> Solution:
     """Solve one block; refuse a strategy that misses a query, as double precision can at its limits."""
-    solution = solve_dense(block, tolerance, pairs=True) if block in alone else solver(block, tolerance)
+    if block in alone:
+        even = len(block.shape) == 1 and is_circulant(block)
+        solver = solve_circulant_pairs if even else partial(solve_dense, pairs=True)
+    solution = solver(block, tolerance)
     if solution.strategy.rank == math.prod(n - 1 for n in block.shape):
         return solution  # its rows span the whole residual space
     for term in block.terms:
@@ -171,7 +175,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
                 [[(axes, list(numbers)[n]) for axes, n in blocks] for blocks, _ in scaled],
                 options.agreed,
             )
-        alone = {block for block in own if block.cells <= limits().paired_cells}
+        alone = {block for block in own if block.cells <= limits().paired_cells or is_circulant(block)}
         paired = alone | _tied(numbers) if options.replaced and options.are_default else alone
         solutions = solve_blocks(
             list(numbers), options.tolerance, solver_for(options), options.progress, paired
@@ -228,7 +232,7 @@ def _alone(
     for attribute, some in found.items():
         (block, *more) = some
         own = attribute not in shared | agreed and not more and len(block.shape) == 1
-        own = own and block.cells <= limits().dense_values and not is_circulant(block)
+        own = own and block.cells <= limits().dense_values
         (alone if own else others).update(some)
     return alone - others
 

@@ -10,15 +10,17 @@ import querysmasher as qs
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.optimum import (
+    block_root,
     is_circulant,
     is_thin,
     solve_circulant,
+    solve_circulant_pairs,
     solve_dense,
 )
 from querysmasher.planning.split import Block, Decomposer, Part, separate
 from tests.builders import COST, plan_uniform
 from tests.planning.blocks import check_solution, kronecker_sum, last_block, problems
-from tests.reference import complement, kron, optimal_loss, strategy_rows
+from tests.reference import complement, kron, optimal_loss, pair_bounds, strategy_rows
 from tests.strategies import schemas, workloads
 
 
@@ -112,6 +114,26 @@ def test_the_closed_form_holds_for_sums_of_products(n):
     check_solution(closed, block)
     assert closed.reached == pytest.approx(closed.bound, rel=1e-10)
     assert closed.reached == pytest.approx(solve_dense(block, 1e-6).reached, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 10])
+def test_for_pairs_of_values_the_closed_form_is_the_optimum_of_all_pairs(n):
+    schema = qs.Schema.of(a=n)
+    for weight in (0.01, 1.0, 100.0):
+        workload = qs.queries(schema, a="circular") + weight * qs.queries(schema, a="identity")
+        block = last_block(workload)
+        solution = solve_circulant_pairs(block, 1e-3)
+        low, high = pair_bounds([block_root(block)], steps=2000)
+        strategy = strategy_rows(solution.strategy)
+        columns = strategy.T[:, None] - strategy.T
+        farthest = math.sqrt((columns**2).sum(axis=2).max())
+        assert low * (1 - 1e-9) <= solution.reached * farthest <= high * 1.001
+        assert low * 0.999 <= solution.bound * farthest <= high
+
+
+def test_values_around_a_circle_are_near_the_optimum_where_a_record_is_replaced():
+    workload = qs.all_kway(qs.Schema.of(a=30, b=20, c=400), 1, "circular")
+    assert qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).gap < 5e-3
 
 
 def test_what_looks_different_from_different_cells_is_not_circulant():

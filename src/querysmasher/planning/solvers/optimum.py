@@ -28,7 +28,10 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import (
     GROUPS,
+    Iterate,
     equal_columns,
+    fixed_point,
+    newton,
     pairs_of_groups,
     solve_design,
     solve_pairs,
@@ -65,6 +68,39 @@ def solve_circulant(block: Block) -> Solution:
         strategy = DenseStrategy(block.shape, np.sqrt(h)[:, None] * bases[0])
     bound = float(np.sqrt(spectrum / block.cells).sum())
     return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound, "circulant")
+
+
+def solve_circulant_pairs(block: Block, tolerance: float) -> Solution:
+    """Return the optimum of one attribute if a record is replaced, relative to the cost of the worst pair.
+
+    Pairs at the same distance are alike, so M is diagonal in the Fourier basis: with weights p of
+    distances d, its entries are λ (2/n) Σ p (1 - cos 2πkd/n).
+    """
+    (n,) = block.shape
+    pieces = [(term.coefficient, term.pieces[0].part.content[0]) for term in block.terms]
+    spectrum = np.maximum(np.fft.fft(sum(weight * row for weight, row in pieces)).real[1:], 0.0)
+
+    def at(p: Array) -> Iterate:
+        roots = np.sqrt(spectrum * changed(p))
+        return Iterate(p, changed(spectrum / roots), float(roots.sum()))
+
+    def changed(weights: Array) -> Array:
+        return np.asarray(2 / n * (weights.sum() - np.fft.fft(np.append(0.0, weights)).real[1:]))
+
+    def curvature(design: Iterate, _: bool) -> Array:
+        s = spectrum * changed(design.weights)
+        differences = np.apply_along_axis(changed, 0, np.eye(n - 1))
+        return np.asarray(0.5 * (differences * (spectrum**2 * s**-1.5)) @ differences.T)
+
+    design = fixed_point(at, np.ones(n - 1), tolerance / 4, 80, patience=20)
+    if design.gap > tolerance / 4 and n <= limits().light_cells:
+        design = at(newton(at, curvature, design.weights, tolerance / 4))
+    h = np.sqrt(spectrum / changed(design.weights))
+    h /= h.sum() / n  # the diagonal of V
+    frequency = np.arange(n - 1) // 2
+    strategy = DenseStrategy((n,), np.sqrt(h[frequency])[:, None] * fourier_basis(n))
+    bound = design.value / math.sqrt(changed(h).max())
+    return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound * (1 - ROUNDING), "circulant")
 
 
 def fourier_basis(n: int) -> Array:
