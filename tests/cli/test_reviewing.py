@@ -1,6 +1,5 @@
 """`report`, `compare` and `demo`."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,7 @@ def test_compare_for_the_largest_error(run, folder):
     (folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", "k = 1"))
     rows = run("compare", "--objective", "worst", "--json").json
     worst = [row["worst"] for row in rows if row["worst"] is not None]
-    assert all(later >= 0.999 * row for row, later in pairwise(worst))  # searches end within 0.5% of the best
+    assert worst == sorted(worst)
     spec = read_spec("release.toml")
     (ours,) = (row["worst"] for row in rows if row["mechanism"] == "querysmasher")
     assert ours == pytest.approx(qs.plan(spec.workload, spec.budget, objective="worst").worst, rel=1e-6)

@@ -126,12 +126,14 @@ class Search:
 
         The search ends when the certified gap is below a goal, which rises with every plan, faster when
         plans no longer narrow the gap. Plans for the largest error are solved to the goal, too, but roughly
-        while the bound rises steeply. While it rises, every plan chooses its centres. Then those of the best
-        plan are kept, as a bound holds only around them, and small families are merged, if this is allowed.
+        while the bound rises steeply; if every query has a multiplier of its own, the goal waits meanwhile.
+        While the bound rises, every plan chooses its centres. Then those of the best plan are kept, as a
+        bound holds only around them, and small families are merged, if this is allowed.
         """
         multipliers, trial, options = self._first(centres, start), None, self.replan.options
         tolerance = options.tolerance
         goal, highest, narrowest, far = tolerance, 0.0, math.inf, False
+        separate = all(len(group.families) < 2 for group in self.workload)  # so that the gap closes
         while self._weight < MOST_WEIGHT * self.level**2 and (self.best or goal < 4 * PROMISED):
             narrowing = PROMISED < self.gap < 0.9 * narrowest
             accepted = max(PROMISED, goal / 2) if self.mean and goal > PROMISED else goal
@@ -141,7 +143,7 @@ class Search:
                 goal = min(goal, PROMISED / 2)
             if narrowest <= self.gap < PROMISED:
                 goal *= GROWTH**3
-            elif not narrowing:
+            elif not (narrowing or (far and separate)):
                 goal *= GROWTH if goal < PROMISED else GROWTH**0.25
             narrowest = min(self.gap, narrowest)
             rough, precision = far, 1.0 if self.mean else (4 * PROMISED if far else goal) / tolerance
