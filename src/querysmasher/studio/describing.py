@@ -111,7 +111,7 @@ async def attribute(request: Request, session: Session) -> Response:
     name = request.query_params.get("name", "")
     form = dict.fromkeys((*FIELDS, *FOUND), "") | {"attribute": name, "kind": "categorical"}
     if name in session.names:
-        form = (await session.ask("attribute_form", name=name)).get("form", form)
+        form = (await session.ask("form", name=name)).get("form", form)
     return await shown(request, session, "attribute", None, form, before=name)
 
 
@@ -148,14 +148,18 @@ def _placing(index: int, table: dict[str, Any]) -> Callable[[Document], None]:
     return edit
 
 
+@post("/start")
 @post("/codebook")
 async def import_codebook(request: Request, session: Session) -> Response:
     """Add the attributes of a codebook that is in the folder, or is uploaded; or begin a spec with them."""
-    answer = await _codebook(await request.form(), session)
+    begins, is_example = session.text is None, request.url.path == "/start"
+    answer: dict[str, Any] = {"tables": [], "missing": {}}
+    if not is_example:
+        answer |= await _codebook(await request.form(), session)
     problems: Problems = {"": answer["error"]} if "error" in answer else {}
-    tables = [table for table in answer.get("tables", ()) if table["name"] not in session.names]
-    if tables and session.text is None:
-        first = await session.reader.ask("template", codebook="codebook.csv")
+    tables = [table for table in answer["tables"] if table["name"] not in session.names]
+    if begins and (tables or is_example):
+        first = await session.reader.ask("first", codebook="codebook.csv" if tables else None)
         start = Document(first["text"].replace('codebook = "codebook.csv"\n', ""))
         start.add("schema", *tables)
         problems = await session.replace(start.text, "a first file")
@@ -163,8 +167,8 @@ async def import_codebook(request: Request, session: Session) -> Response:
         problems = await session.change("attributes of a codebook", lambda d: d.add("schema", *tables))
     if problems or answer["missing"]:
         page = begin if session.text is None else described
-        return await page(request, session, problems, missing=answer.get("missing"))
-    return RedirectResponse("/describe", 303)
+        return await page(request, session, problems, missing=answer["missing"])
+    return RedirectResponse("/decide" if is_example else "/describe", 303)
 
 
 async def _codebook(form: FormData, session: Session) -> dict[str, Any]:

@@ -109,15 +109,12 @@ class Document:
         else:
             self._read = tomlkit.parse(f"{self.text.rstrip()}\n\n{text}\n")
 
-    def replace(self, section: str, index: int, values: Mapping[str, Any]) -> None:
+    def replace(self, section: str, index: int, values: dict[str, Any]) -> None:
         """Give a table these keys and no others."""
-        table = self._read[section][index]
-        for key in [key for key in table if key not in values]:
-            self._forget(table, key)
-            table = self._read[section][index]
-        for key, value in values.items():
-            if key not in table or _plain(table[key]) != value:
-                table[key] = _item(value)
+        before = self.get((section, index))
+        for key in before | values:
+            if before.get(key) != values.get(key):
+                self.set((section, index, key), values.get(key))
 
     def remove(self, section: str, index: int) -> None:
         """Remove a table, but not the comments below it, which may be about the next one."""
@@ -143,10 +140,6 @@ def _end(table: Table) -> None:
 
 def _key(name: object) -> str:
     return tomlkit.key(str(name)).as_string()
-
-
-def _plain(value: Any) -> Any:
-    return value.unwrap() if hasattr(value, "unwrap") else value
 
 
 def _item(value: Any) -> Any:

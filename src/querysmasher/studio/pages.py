@@ -232,18 +232,6 @@ async def home(request: Request, session: Session) -> Response:
     return RedirectResponse("/text" if session.problems else "/decide", 303)
 
 
-@post("/start")
-async def start(request: Request, session: Session) -> Response:
-    """Write a first spec file."""
-    if session.text is None:
-        answer = await session.reader.ask("template")
-        problems = {"": answer["error"]} if "error" in answer else {}
-        problems = problems or await session.replace(answer["text"], "a first file")
-        if problems:
-            return await begin(request, session, problems)
-    return RedirectResponse("/decide", 303)
-
-
 @view("/decide")
 async def decide(
     request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
@@ -39,6 +39,9 @@ FILE = re.compile(
 SANDBOX = "sandbox allow-scripts allow-downloads allow-modals"
 """A page of a release has scripts of its own: they run apart from Studio, which they cannot ask."""
 
+REVIEWS = {"report": "Page", "microdata": "Records", "verify": "Verify"}
+"""The commands that read a release, each with its title."""
+
 BUSY = "another run is not finished yet; wait for it, or stop it"
 OUTDATED = "the spec, a codebook or the ledger was changed in the meantime; look at it again, then release"
 
@@ -51,7 +54,6 @@ class Run:
     process: subprocess.Popen[bytes]
     out: IO[bytes]
     said: IO[bytes]
-    then: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def start(cls, title: str, folder: Path, *arguments: str) -> Run:
@@ -124,34 +126,17 @@ async def published(
     )
 
 
-def _spending(facts: list[list[str]]) -> list[list[str]]:
-    return [
-        fact for fact in facts if fact[0] in ("Guarantee", "Persons", "In other words", "Ledger", "Targets")
-    ]
-
-
 @view("/release")
 @view("/release/again")
 async def ask(request: Request, session: Session, *_: object) -> Response:
     """Ask whether to release, first and a second time: what is spent, what is left, what is written."""
     figures = await session.soon()
     again = request.url.path == "/release/again"
-    token = ""
     if again and figures and "error" not in figures:
-        token = request.app.state.token = secrets.token_urlsafe(16)
-        request.app.state.asked = session.seen
-    facts = _spending(figures["facts"]) if figures and "facts" in figures else []
-    document = session.document
-    return await shown(
-        request,
-        session,
-        "release",
-        again=again,
-        token=token,
-        facts=facts,
-        data=document.get(("data", "path")) or document.get(("data", "database")),
-        folder=output(session),
-    )
+        request.app.state.token, request.app.state.asked = secrets.token_urlsafe(16), session.seen
+    data = session.document.get(("data", "path")) or session.document.get(("data", "database"))
+    about = {"token": request.app.state.token, "data": data, "folder": output(session)}
+    return await shown(request, session, "release", again=again, **about)
 
 
 @post("/release")
@@ -187,17 +172,16 @@ async def inspect(request: Request, session: Session) -> Response:
 @post("/verify")
 async def review(request: Request, session: Session) -> Response:
     """Write the page of a release, or synthetic records, or verify it."""
-    folder = output(session)
+    folder, command = output(session), request.url.path[1:]
     if folder is None or not contents(folder):
         return await published(request, session)
-    name = str(folder.relative_to(session.folder))
-    if request.url.path == "/report":
-        return await _start(request, session, "Page", "report", name, "--force")
-    if request.url.path == "/microdata":
-        return await _start(request, session, "Records", "microdata", name, "--force")
     ledger = session.document.get(("budget", "ledger"))
     path = ledger.get("path") if isinstance(ledger, dict) else ledger
-    return await _start(request, session, "Verify", "verify", name, *(["--ledger", path] if path else []))
+    against = ["--ledger", path] if path else []
+    more = against if command == "verify" else ["--force"]
+    return await _start(
+        request, session, REVIEWS[command], command, str(folder.relative_to(session.folder)), *more
+    )
 
 
 async def _start(request: Request, session: Session, title: str, *arguments: str) -> Response:

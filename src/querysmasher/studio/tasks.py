@@ -321,7 +321,7 @@ def attributes(path: str, text: str) -> dict[str, Any]:
     return {"tables": [table_of(attribute) for attribute in read_spec(Path(path), text).schema]}
 
 
-def attribute_form(path: str, text: str, name: str) -> dict[str, Any]:
+def form(path: str, text: str, name: str) -> dict[str, Any]:
     """Return an attribute as the texts of a form."""
     spec = read_spec(Path(path), text)
     return {"form": form_of(spec.schema, name, spec.discoveries)}
@@ -376,16 +376,7 @@ def made_up(path: str, text: str, names: list[str], records: int) -> dict[str, A
 
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
-    "read": read,
-    "plan": plan,
-    "template": first,
-    "codebook": codebook,
-    "attributes": attributes,
-    "attribute_form": attribute_form,
-    "attribute": attribute,
-    "columns": columns,
-    "predicate": predicate,
-    "made_up": made_up,
-    "least": least,
+    task.__name__: task
+    for task in (read, plan, first, codebook, attributes, form, attribute, columns, predicate, made_up, least)
 }
 """Every task by its name."""
