@@ -91,12 +91,16 @@ class Expectation:
         """Number of queries."""
         return sum(group.rows for group in self.groups)
 
-    def scaled(self, factor: float) -> Expectation:
-        """Return the expectation under noise whose standard deviation is `factor` times as large."""
+    def scaled(self, factor: float, extreme: Extreme | None = None) -> Expectation:
+        """Return the expectation under noise whose standard deviation is `factor` times as large.
+
+        If the plan is another one, it has another `extreme`.
+        """
         return replace(
             self,
             rmse=None if self.rmse is None else factor * self.rmse,
             largest=None if self.largest is None else factor * self.largest,
+            extreme=extreme or self.extreme,
         )
 
     def cells(self) -> tuple[str, ...]:
@@ -293,13 +297,15 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
     extremes = largest_errors(plan)
     if extremes is None or largest_counts(plan):
         return
-    huge = max(extremes, key=lambda extreme: extreme.group.rows)
-    small = [extreme for extreme in extremes if extreme.group.rows * MUCH_SMALLER <= huge.group.rows]
+    sizes = [extreme.group.rows for extreme in extremes]
+    most = max(sizes)
+    huge = extremes[sizes.index(most)]
+    small = [e for e, size in zip(extremes, sizes, strict=True) if size * MUCH_SMALLER <= most]
     worst = worst_of(small) if small else None
     if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
-            f"{name} is less accurate ({error(worst.std)}) than the {huge.group.rows:,} queries on "
+            f"{name} is less accurate ({error(worst.std)}) than the {most:,} queries on "
             f"{huge.group.describe()} (at most {error(huge.std)}), which outweigh it. "
             'weighing("tables") gives tables equal weight; objective="worst" minimises the largest error'
         )

@@ -6,6 +6,7 @@ A task takes and returns plain data. Only this file of Studio loads the library,
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -116,21 +117,18 @@ def _examples(attribute: Attribute) -> list[str]:
 
 
 def _entry(entry: SpecEntry) -> dict[str, Any]:
+    """Describe a [[workload]] table."""
+    tables = [list(group.attributes) for group in entry.workload.groups[:MOST_TABLES]]
+    return _titled(entry) | {"kind": entry.kind, "tables": tables}
+
+
+def _titled(entry: SpecEntry) -> dict[str, Any]:
+    """Return what a [[workload]] table asks about, in words, and its target."""
     groups = entry.workload.groups
-    target = groups[0].target
-    ways: dict[int, int] = {}
-    for group in groups:
-        ways[len(group.attributes)] = ways.get(len(group.attributes), 0) + 1
+    ways = Counter(len(group.attributes) for group in groups)
     parts = [f"{some:,} on {count(way, 'attribute')}" for way, some in sorted(ways.items())]
     said = "; ".join(map(group_words, groups)) if len(groups) <= 2 else ", ".join(parts)
-    return {
-        "kind": entry.kind,
-        "words": said,
-        "queries": sum(group.rows for group in groups),
-        "groups": len(groups),
-        "tables": [list(group.attributes) for group in groups[:MOST_TABLES]],
-        "target": None if target is None else str(target),
-    }
+    return {"words": said, "target": None if groups[0].target is None else str(groups[0].target)}
 
 
 def _amounts(budget: Budget, delta: float) -> dict[str, float]:
@@ -238,20 +236,17 @@ def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
     )
     made = Expectations(scaled, spec)
     larger, times = math.sqrt(ratio), made.factor / before.factor
-    extremes = [_larger(extreme, larger) for extreme in planned.extremes or ()]
+    extremes = [
+        Extreme(e.group, larger * e.std, e.rows, None if e.rms is None else larger * e.rms)
+        for e in planned.extremes or ()
+    ]
     if extremes:
         vars(scaled)["extremes"] = tuple(extremes)  # known without searching again
     vars(made)["groups"] = [
-        replace(row.scaled(larger * times), extreme=row.extreme and extremes[index])
+        row.scaled(larger * times, extremes[index] if row.extreme else None)
         for index, row in enumerate(before.groups)
     ]
     return made
-
-
-def _larger(extreme: Extreme, factor: float) -> Extreme:
-    """Return a largest error under noise that is `factor` times as large."""
-    rms = None if extreme.rms is None else factor * extreme.rms
-    return replace(extreme, std=factor * extreme.std, rms=rms)
 
 
 def least(path: str, text: str) -> dict[str, Any]:
@@ -292,7 +287,7 @@ def _reached(spec: Spec, planned: Plan, expected: Expectations) -> list[dict[str
             if row.extreme is not None and row.extreme.group.target is not None
         ]
         reached.append(
-            {key: said for key, said in _entry(entry).items() if key in ("words", "target")}
+            _titled(entry)
             | {
                 "rmse": None if row.rmse is None else number(row.rmse),
                 "largest": None if row.largest is None else number(row.largest),

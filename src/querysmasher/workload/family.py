@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,6 +40,12 @@ class Structure(Enum):
     RANGES = "all ranges in the order of the values"
     CIRCLE = "all ranges on a circle: the same from every value"
     TREE = "groups of values that nest"
+
+
+@cache
+def _words(kind: type[Family]) -> tuple[str, ...]:
+    """Return the fields of a kind of family that are words only, and not part of its key."""
+    return tuple(field.name for field in fields(kind) if not field.compare)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +85,7 @@ class Family:
         """Number of queries in the family."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """Number of cells of a query of the family."""
         return math.prod(self.shape)
@@ -92,12 +98,9 @@ class Family:
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, words included."""
-        words = [f.name for f in fields(self) if not f.compare]
-        return (
-            type(other) is type(self)
-            and self.key == other.key
-            and all(getattr(self, name) == getattr(other, name) for name in words)
-        )
+        if type(other) is not type(self) or self.key != other.key:
+            return False
+        return all(getattr(self, name) == getattr(other, name) for name in _words(type(self)))  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         """Hash by content."""
