@@ -15,6 +15,7 @@ from querysmasher.privacy.pairs import Pairs, Products
 from tests.privacy.drawn_pairs import measurements
 from tests.privacy.factors.drawn_factors import coarse, crossed, filters, matrices, merged, mirrored, trees
 from tests.profiles import fewer
+from tests.strategies import integer_arrays
 
 
 def largest_written_out(sizes, measured, weights):
@@ -39,6 +40,16 @@ def test_the_maximum_over_pairs_is_exact_where_cells_are_few(case):
     exact = largest_written_out(sizes, measured, weights)
     assert exact * (1 - 1e-12) <= value <= exact + 1e-7 * weights.sum()
     assert weights @ changes == pytest.approx(exact, abs=1e-9 * weights.sum())
+
+
+@given(integer_arrays((1, 7), -9, 9), st.sampled_from([0.0, 81.0, 100.0]))
+def test_many_values_of_one_row_differ_most_at_its_ends(row, squared):
+    written = Products.of(row.astype(float), squared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "MOST_CELLS", 2)
+        found = Products.of(row.astype(float), squared)
+    assert found.gram is None
+    assert (found.least, found.farthest) == pytest.approx((written.least, written.farthest), abs=1e-12)
 
 
 def bounded(sizes, measured, weights, states=10**6):

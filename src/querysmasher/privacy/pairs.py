@@ -9,7 +9,8 @@ and the costs of all measurements add up for the same pair. So the cost of a pla
 a sum, and not the sum of maxima. Here every measurement is relative to its longest column: its change is at
 most 4, and `weights` are (longest column)² / σ².
 
-If cells are few, the changes of all pairs are written out, and the maximum is exact. Otherwise upper bounds:
+If cells are few, the changes of all pairs are written out, and the maximum is exact. So is that of a single
+row of any length, such as a sum: its ends differ most. Otherwise upper bounds:
 
 - Let C_i have the entries V_i[u,v] off the diagonal, and 1 on it. C_i - V_i is diagonal and not negative, so
   ⊗C_i - ⊗V_i is positive semidefinite, and ‖⊗B_i(e_u - e_v)‖² ≤ 2(1 - Π C_i[u,v]). The same holds with C_i
@@ -79,6 +80,11 @@ class Products:
         """Return the products of the columns of a matrix; the longest has the length² `squared`, if given."""
         squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max()) or 1.0
         count = matrix.shape[1]
+        if len(matrix) == 1 and count > max(
+            MOST_CELLS, 2
+        ):  # distances and products are linear in each of two numbers
+            ends = cls.of(np.array([[matrix.min(), matrix.max()]]), squared)
+            return cls(None, None, ends.least, ends.farthest)
         if matrix.size * count > MOST_WORK:
             return cls.bounded(-1.0)
         if count <= MOST_CELLS:

@@ -224,10 +224,9 @@ class CombinedEstimator(Estimator):
                 left = right = left * np.sqrt(reduce(np.multiply.outer, masses, np.ones(())))
             else:
                 for axis, attribute in enumerate(common, start=1):
-                    joint = np.zeros((left.shape[axis], right.shape[axis]))
-                    both = mine.classes(attribute), theirs.classes(attribute)
-                    np.add.at(joint, both, self.centres[attribute].weights)
-                    right = np.moveaxis(np.tensordot(right, joint, axes=(axis, 1)), -1, axis)
+                    over_values = np.moveaxis(right.take(theirs.classes(attribute), axis=axis), axis, -1)
+                    right = np.moveaxis(over_values * self.centres[attribute].weights, -1, axis)
+                    right = class_sums(right, mine.classes(attribute), axis)
             left, right = left.reshape(len(left), -1), right.reshape(len(right), -1)
             products = left @ right.T  # a symmetric product takes half the work
             result[self.slices[first], self.slices[second]] = products
