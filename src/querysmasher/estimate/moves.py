@@ -6,8 +6,10 @@ two cells of every table with this attribute, and the distance by
 
     Σ (w_d(n_d − t_d) + w_d/2) − Σ (w_s(n_s − t_s) − w_s/2)
 
-over the cells d that it enters and s that it leaves. For all values of the records of a batch, these sums are
-one product of a sparse matrix, with a one for every record and table, and the terms of all cells.
+over the cells d that it enters and s that it leaves. The cells of a batch of records are one product: how far
+cells lie apart along each attribute, times the values. Terms are added up table by table, since most tables
+fit in the cache. For all values of the records, the sums are one product of a sparse matrix, with a one for
+every record and table, and the terms of all cells.
 
 Where attributes determine each other, a record that changes one of them alone enters a cell that is all but
 empty, and stays. So the records of a batch that fit worst also become copies of others that fit best.
@@ -38,15 +40,16 @@ Single = NDArray[np.float32]
 Indexes = NDArray[np.int32]
 """Cells of tables one after the other."""
 
-Layout = tuple[Indexes, Indexes, Indexes]
-"""The attributes of each table (columns), how far cells lie apart along each, and the first cells."""
+Layout = tuple[Single, Indexes]
+"""How far cells of each table (rows) lie apart along each attribute, and the first cell of each table."""
 
-FEWEST, MOST, WORK = 2, 12, 6e9
-"""Minimum and maximum number of times that records may move along every attribute, and what decides: the
-product of this number, that of records, and that of the values along which each may move."""
+SMALL, EARLY = 2, 3
+"""At first, records follow tables of at most so many attributes only, and move so often along every one of
+them: this takes little time, and larger tables are closer when it is done."""
 
-SMALL = 2
-"""The first time, records follow tables of at most so many attributes only."""
+FEWEST, MOST, WORK = 2, 12, 4e9
+"""Minimum and maximum number of times that records move along every attribute after that, and what decides:
+the product of this number, that of records, and that of the values along which each may move."""
 
 BATCHES, BATCH, VALUES = 10, 1_000, 4_000_000
 """Minimum number of batches of records, and maximum number of records of a batch and of values of theirs."""
@@ -103,7 +106,7 @@ class Followed:
     def rounds(self) -> int:
         """How often records may move along every attribute."""
         values = sum(self._sizes[a] for subset in self._sets for a in subset)
-        return 1 + int(np.clip(WORK / max(values * self._records, 1), FEWEST, MOST))
+        return EARLY + int(np.clip(WORK / max(values * self._records, 1), FEWEST, MOST))
 
     @property
     def distances(self) -> dict[AttributeSet, float]:
@@ -115,14 +118,11 @@ class Followed:
     ) -> Codes:
         """Return records moved towards a share of the tables, and of what earlier ones lack."""
         records, share, known = records.copy(), np.float32(len(records) / self._records), 0
-        for order in (SMALL, *[math.inf] * (self.rounds - 1)):
-            for subset in self._sets[known:]:
-                if len(subset) <= order:
-                    wanted = self._wanted[known]
-                    cells = np.ravel_multi_index(tuple(records[:, a] for a in subset), wanted.shape)
-                    counts = np.bincount(cells, minlength=wanted.size).reshape(wanted.shape)
-                    self._excess[known] += counts - share * wanted
-                    known += 1
+        orders = [SMALL] * EARLY + [math.inf] * (self.rounds - EARLY)
+        for order in orders:
+            new = [k for k in range(known, len(self._sets)) if len(self._sets[k]) <= order]
+            self._count(records, new, share, rng)
+            known += len(new)
             self._replace(records, known, rng)
             for attribute in rng.permutation(len(self._sizes)).tolist():
                 chosen = [k for k, subset in enumerate(self._sets[:known]) if attribute in subset]
@@ -133,6 +133,18 @@ class Followed:
             if subset in self._exact:
                 self._settle(records, subset)
         return records
+
+    def _count(
+        self, records: Codes, chosen: Sequence[int], share: np.float32, rng: np.random.Generator
+    ) -> None:
+        """Add to the excess of tables, which follow each other, these records less a share of the wanted."""
+        if chosen:
+            part = slice(self._ends[chosen[0]], self._ends[chosen[-1] + 1])
+            wanted, excess, _ = self._flat[:, part]
+            excess -= share * wanted
+            layout = self._layout(chosen)
+            for batch in _batches(len(records), len(chosen), rng):
+                np.add.at(excess, _cells(records[batch], layout).ravel(), ONE)
 
     def _settle(self, records: Codes, subset: AttributeSet) -> None:
         """Move records along all attributes of a public table at once, in place: single ones may be stuck."""
@@ -157,81 +169,76 @@ class Followed:
         return np.moveaxis(tables[k], self._sets[k].index(attribute), -1)
 
     def _replace(self, records: Codes, known: int, rng: np.random.Generator) -> None:
-        """Replace records by copies of others, in place; the first `known` tables count."""
+        """Replace records by copies of others of their batch, in place; the first `known` tables count."""
         layout, end = self._layout(range(known)), self._ends[known]
         _, excess, weights = self._flat[:, :end]
         costs = weights * (excess + ONE / 2)
         marks = np.zeros(end, dtype=np.float32)
         for part in _batches(len(records), known, rng):
-            others = records[rng.integers(len(records), size=len(part))]
-            left, entered = _cells(records[part], layout), _cells(others, layout)
-            leaving, entering = _summed(left, costs) - _summed(left, weights), _summed(entered, costs)
+            cells = _cells(records[part], layout)
+            entering = _summed(costs, cells)
+            leaving = entering - _summed(weights, cells)
             most = math.ceil(BOLDEST * len(part))
             worst, best = np.argsort(-leaving)[:most], np.argsort(entering)[:most]
             gains = leaving[worst] - entering[best]
             worst, best, gains = worst[gains > 0], best[gains > 0], gains[gains > 0]
-            left, entered = left[worst], entered[best]
-            gains += _summed(left, weights, left == entered)
+            left, entered = cells[:, worst], cells[:, best]
+            gains += (weights.take(left) * (left == entered)).sum(axis=0)
             going = _going(gains, left, entered, weights, marks, rng)
-            records[part[worst[going]]] = others[best[going]]
-            for cells, change in ((left[going].ravel(), -ONE), (entered[going].ravel(), ONE)):
-                np.add.at(excess, cells, change)
-                costs[cells] = weights[cells] * (excess[cells] + ONE / 2)
+            records[part[worst[going]]] = records[part[best[going]]]
+            _change(costs, excess, weights, left[:, going], entered[:, going])
 
     def _move(self, records: Codes, attribute: int, chosen: Sequence[int], rng: np.random.Generator) -> None:
         """Move records along an attribute, in place; `chosen` are the tables with this attribute."""
-        size, before = self._sizes[attribute], records[:, attribute].copy()
         layout = self._layout(chosen, attribute)
+        size, parts = self._sizes[attribute], layout[1][1:, 0] * self._sizes[attribute]
         weights, excess = (
-            np.concatenate([self._seen(tables, k, attribute).ravel() for k in chosen]).reshape(-1, size)
+            np.concatenate([self._seen(tables, k, attribute).ravel() for k in chosen])
             for tables in (self._weights, self._excess)
         )
-        costs, flat = weights * (excess + ONE / 2), weights.ravel()
-        marks = np.zeros(costs.size, dtype=np.float32)
+        costs, marks = weights * (excess + ONE / 2), np.zeros(len(weights), dtype=np.float32)
         for part in _batches(len(records), max(size, len(chosen)), rng):
-            rows = _cells(records[part], layout)
-            values, gains, left = self._best(records[part], attribute, rows, costs, weights)
+            values, gains, left = self._best(records[part], attribute, layout, costs, weights)
             wanting = np.flatnonzero(gains > 0)
             most = math.ceil(BOLDEST * len(part))
             if len(wanting) > most:
                 wanting = wanting[np.argpartition(-gains[wanting], most)[:most]]
-            moved, left = part[wanting], left[wanting]
-            entered = left + (values[wanting] - records[moved, attribute])[:, None]
-            going = _going(gains[wanting], left, entered, weights.ravel(), marks, rng)
+            moved, left = part[wanting], left[:, wanting]
+            entered = left + (values[wanting] - records[moved, attribute]).astype(np.int32)
+            going = _going(gains[wanting], left, entered, weights, marks, rng)
             records[moved[going], attribute] = values[wanting[going]]
-            for cells, change in ((left[going].ravel(), np.subtract), (entered[going].ravel(), np.add)):
-                change.at(costs.ravel(), cells, flat[cells])
-        changed = np.flatnonzero(records[:, attribute] != before)
-        lines = _cells(records[changed], layout) - layout[2]
-        for column, k in enumerate(chosen):
+            _change(costs, excess, weights, left[:, going], entered[:, going])
+        for k, made in zip(chosen, np.split(excess, parts), strict=True):
             seen = self._seen(self._excess, k, attribute)
-            now, then = (
-                np.bincount(lines[:, column] * size + values, minlength=seen.size)
-                for values in (records[changed, attribute], before[changed])
-            )
-            seen += (now - then).reshape(seen.shape)
+            seen[...] = made.reshape(seen.shape)
 
     def _layout(self, chosen: Sequence[int], without: int = -1) -> Layout:
         """Return how the cells of tables one after the other follow from records, without an attribute."""
-        others = [[a for a in self._sets[k] if a != without] for k in chosen]
-        axes, steps = np.zeros((2, max(map(len, others), default=0), len(others)), dtype=np.int32)
+        steps = np.zeros((len(chosen), len(self._sizes)), dtype=np.float32)
         starts = [0]
-        for column, attributes in enumerate(others):
+        for row, k in zip(steps, chosen, strict=True):
             step = 1
-            for place, other in enumerate(reversed(attributes)):
-                axes[place, column], steps[place, column] = other, step
+            for other in reversed([a for a in self._sets[k] if a != without]):
+                row[other] = step
                 step *= self._sizes[other]
             starts.append(starts[-1] + step)
-        return axes, steps, np.array(starts[:-1], dtype=np.int32)
+        return steps, np.array(starts[:-1], dtype=np.int32)[:, None]
 
     def _best(
-        self, records: Codes, attribute: int, rows: Indexes, costs: Single, weights: Single
+        self, records: Codes, attribute: int, layout: Layout, costs: Single, weights: Single
     ) -> tuple[Codes, Single, Indexes]:
         """Return the best value of each record, what it gains by it, and the cells that it is in."""
-        here, own = np.arange(len(rows)), records[:, attribute]
-        entering = _summed(rows, costs)
-        cells = rows * np.int32(costs.shape[1]) + own.astype(np.int32)[:, None]
-        entering[here, own] -= _summed(cells, weights.ravel())
+        from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
+
+        here, own, size = np.arange(len(records)), records[:, attribute], self._sizes[attribute]
+        rows = _cells(records, layout)
+        ends = np.arange(len(records) + 1, dtype=np.int32) * np.int32(len(rows))
+        matrix = (np.ones(rows.size, dtype=np.float32), np.ascontiguousarray(rows.T).ravel(), ends)
+        entering = np.asarray(
+            csr_array(matrix, shape=(len(records), len(costs) // size)) @ costs.reshape(-1, size)
+        )
+        cells = rows * np.int32(size) + own.astype(np.int32)
+        entering[here, own] -= _summed(weights, cells)
         possible = self._zeros.values(records, attribute)
         if possible is not None:
             entering[~possible] = np.inf
@@ -247,23 +254,26 @@ def _batches(records: int, values: int, rng: np.random.Generator) -> Iterator[Co
 
 
 def _cells(records: Codes, layout: Layout) -> Indexes:
-    """Return the cells of records, with a column per table."""
-    axes, steps, starts = layout
-    columns = np.ascontiguousarray(records.T, dtype=np.int32)
-    cells = np.repeat(starts[:, None], len(records), axis=1)
-    for attributes, step in zip(axes, steps, strict=True):
-        cells += columns[attributes] * step[:, None]
-    return np.ascontiguousarray(cells.T)
+    """Return the cells of records, with a row per table.
+
+    Tables have fewer than 2^24 cells, so that single precision is exact.
+    """
+    steps, starts = layout
+    cells = (steps @ records.T.astype(np.float32)).astype(np.int32)
+    cells += starts
+    return cells
 
 
-def _summed(cells: Indexes, terms: Single, times: Array | None = None) -> Single:
-    """Return the sums of the terms of cells, or of rows of terms, of each record."""
-    from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
+def _summed(terms: Single, cells: Indexes) -> Single:
+    """Return the sum of the terms of the cells of each record."""
+    return np.asarray(terms.take(cells).sum(axis=0))
 
-    ends = np.arange(len(cells) + 1, dtype=np.int32) * np.int32(cells.shape[1])
-    factors = np.ones(cells.size, dtype=np.float32) if times is None else times.ravel().astype(np.float32)
-    matrix = csr_array((factors, cells.ravel(), ends), shape=(len(cells), len(terms)))
-    return np.asarray(matrix @ terms)
+
+def _change(costs: Single, excess: Single, weights: Single, left: Indexes, entered: Indexes) -> None:
+    """Count records in the cells that they have entered instead of those that they have left, in place."""
+    for cells, change in ((left, -ONE), (entered, ONE)):
+        np.add.at(excess, cells.ravel(), change)
+        costs[cells] = weights[cells] * (excess[cells] + ONE / 2)
 
 
 def _going(
@@ -273,6 +283,6 @@ def _going(
     shared = np.zeros(len(gains), dtype=np.float32)
     for cells in (left, entered):
         np.add.at(marks, cells.ravel(), ONE)
-        shared += (weights[cells] * (marks[cells] - 1)).sum(axis=1)
+        shared += (weights.take(cells) * (marks.take(cells) - 1)).sum(axis=0)
         marks[cells] = 0
     return np.asarray(rng.random(len(gains)) * (gains + shared) < gains)
