@@ -76,6 +76,20 @@ def test_what_is_in_excess_is_counted_after_all_moves_and_carried_over(tables, r
         np.testing.assert_allclose(excess, expected, atol=1e-3)
 
 
+@given(RECORDS, st.integers(1, 6), st.integers(0, 9))
+def test_public_tables_are_met_exactly_after_the_last_of_many_blocks(truth, blocks, seed):
+    rng = np.random.default_rng(seed)
+    size = -(-len(truth) // blocks)
+    share = size / len(truth)
+    tables = [counted(SCHEMA, np.array(truth), place) * share for place in SETS]
+    followed = Followed(Zeros(SCHEMA), SCHEMA.sizes, size, SETS, tables, [(0,), (1,), (0, 1)])
+    drawn = np.stack([rng.integers(n, size=len(truth)) for n in SCHEMA.sizes], axis=1)
+    parts = [followed.moved(drawn[start : start + size], rng) for start in range(0, len(truth), size)]
+    for place in SETS[:3]:
+        made = counted(SCHEMA, np.concatenate(parts), place)
+        np.testing.assert_array_equal(made, counted(SCHEMA, np.array(truth), place))
+
+
 @given(RECORDS, st.integers(0, 2))
 def test_possible_values_are_those_of_possible_records(records, attribute):
     zeros = Zeros(SCHEMA.impossible(STATED))

@@ -63,6 +63,9 @@ IMPORTANCE = (100.0, 10.0, 1.0)
 EXACT = np.float32(1e4)
 """Weight of every cell of a table that is public: no other gain is as large."""
 
+ALMOST = 1e-2
+"""Counts that are so close to an integer are this integer: single precision."""
+
 ONE = np.float32(1)
 
 
@@ -147,8 +150,15 @@ class Followed:
                 np.add.at(excess, _cells(records[batch], layout).ravel(), ONE)
 
     def _settle(self, records: Codes, subset: AttributeSet) -> None:
-        """Move records along all attributes of a public table at once, in place: single ones may be stuck."""
-        excess = np.rint(self._excess[self._sets.index(subset)]).astype(np.int64)
+        """Move records along all attributes of a public table at once, in place: single ones may be stuck.
+
+        As many leave as enter, and no cell has more records than are wanted of it, rounded up: a later block
+        could lack the records that have to leave.
+        """
+        fractions = self._excess[self._sets.index(subset)]
+        excess = np.floor(fractions + ALMOST).astype(np.int64)
+        raised = np.argsort((excess - fractions).ravel(), kind="stable")[: max(0, -int(excess.sum()))]
+        excess.ravel()[raised] += 1
         cells = np.ravel_multi_index(tuple(records[:, a] for a in subset), excess.shape)
         order = np.argsort(cells, kind="stable")
         ranks = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])
