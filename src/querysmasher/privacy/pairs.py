@@ -80,9 +80,7 @@ class Products:
         """Return the products of the columns of a matrix; the longest has the length² `squared`, if given."""
         squared = squared or float(np.einsum("ij,ij->j", matrix, matrix).max()) or 1.0
         count = matrix.shape[1]
-        if len(matrix) == 1 and count > max(
-            MOST_CELLS, 2
-        ):  # distances and products are linear in each of two numbers
+        if len(matrix) == 1 and count > max(MOST_CELLS, 2):  # products are linear in each of two numbers
             ends = cls.of(np.array([[matrix.min(), matrix.max()]]), squared)
             return cls(None, None, ends.least, ends.farthest)
         if matrix.size * count > MOST_WORK:
