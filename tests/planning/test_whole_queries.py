@@ -149,3 +149,14 @@ def test_many_values_with_few_thresholds():
     plan = plan_whole(workload)
     assert plan.measurements == 2
     assert plan.rmse == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_queries_about_a_number_of_a_million_values_follow_from_what_is_whole():
+    """Sums over all values, and means over them, are kept apart by no more than rounding errors."""
+    schema = qs.Schema([qs.Number("pay", 0, 999_999), qs.Ordinal("a", range(6)), qs.Ordinal("b", range(2))])
+    high = qs.where(schema, "pay >= 500_000") + qs.where(schema, "pay >= 500_000 and b == 1")
+    budget = qs.zCDP(0.5, neighbours="replace_one", records_per_person=3)
+    plan = qs.plan(qs.sums(schema, "pay", by="a") + high, budget)
+    assert plan.whole
+    assert np.isfinite(plan.rmse)

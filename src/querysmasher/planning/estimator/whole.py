@@ -12,7 +12,7 @@ and the best coefficients are linear in q, so that answers are consistent with e
 Rows and queries are functions on the whole domain, and split over attribute sets alike. With ν the product of
 the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f, g⟩ = E_ν[fg]. So the
 inner products of unknown parts are those of the rows, less those of their parts on measured sets. Of a set
-that is measured in part, what its strategies leave out counts as well, as a plain sum of products over its
+that is measured in part, what its strategies leave out counts as well, as a plain mean of products over its
 cells. On any set, rows are means over all other attributes, and constant on classes of values: nothing is
 written out over all attributes. Where nothing is known but the total, any centres will do: those that give
 all classes of an attribute the same weight (`class_centres`) keep rare combinations of values visible.
@@ -93,7 +93,12 @@ class _Part:
     covaried: Array
     """R_A C."""
     outside: Array | None
-    """What the residual strategies leave out of R_A; None if that is nothing."""
+    """What the residual strategies leave out of R_A, times `share`; None if that is nothing."""
+
+    @property
+    def share(self) -> float:
+        """(number of cells)^-½."""
+        return math.prod(self.rows.shape[1:]) ** -0.5
 
 
 def class_centres(schema: Schema, wholes: Sequence[Whole]) -> Centres:
@@ -192,7 +197,8 @@ class CombinedEstimator(Estimator):
         if not self.is_full(subset):
             maps = [np.arange(n) for n in rows.shape[1:]]
             outside = rows - self._projector.covary(subset, rows, maps)
-        return _Part(at, rows, np.concatenate(covaried), outside)
+        part = _Part(at, rows, np.concatenate(covaried), None)
+        return part if outside is None else replace(part, outside=part.share * outside)
 
     def _wholes_on(self, subset: AttributeSet) -> list[int]:
         """Return the numbers of the measurements on all attributes of a set."""
@@ -312,9 +318,10 @@ class CombinedEstimator(Estimator):
                 (noise,) = self._projector.measured[subset]
                 inside = math.prod(self._projector.factors(noise, parts, group))
                 every = squared_lengths([((), part.rows) for part in parts])
-                left += np.where(inside < (1 - RANK) * every, every - inside, 0.0)
+                cells = math.prod(self.schema.shape(self.schema.names[a] for a in subset))
+                left += np.where(inside < (1 - RANK) * every, every - inside, 0.0) / cells
                 if (part := self.known_parts.get(subset)) is not None and part.outside is not None:
-                    products[..., part.at] += _contracted(part.outside, subset, tensors)
+                    products[..., part.at] += part.share * _contracted(part.outside, subset, tensors)
         return products, left, lengths
 
     def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
@@ -441,7 +448,7 @@ class CombinedEstimator(Estimator):
             if (part := self.known_parts.get(subset)) is not None:
                 changes = [np.tensordot(known[part.at], part.covaried, axes=1)]
                 if part.outside is not None:
-                    changes.append(np.tensordot(unknown[part.at], part.outside, axes=1))
+                    changes.append(part.share * np.tensordot(unknown[part.at], part.outside, axes=1))
             else:
                 changes = []
                 for n in self._wholes_on(subset):
