@@ -187,13 +187,24 @@ class Tying:
 
     # --- tables ---
 
-    def table(self, attributes: AttributeSet, joint: Array) -> Array:
-        """Return a table on attributes of the schema, in any order, from one on `over` of them."""
-        names = tuple(self.schema.names[a] for a in attributes)
-        shape = self.schema.shape(names)
-        table = np.zeros(math.prod(shape))
-        np.add.at(table, self._cells(self.over(names), names), joint.ravel())
-        return table.reshape(shape)
+    def sums(self, names: Collection[str]) -> dict[int, Array]:
+        """Return rows that add combinations up to the cells of some attributes, by joint attribute."""
+        rows = {}
+        for a in self._is_tied.intersection(self.over(names)):
+            combinations = self.joint.attributes[a]
+            columns = zip(combinations.columns, combinations.column_indexes, strict=True)
+            asked = [(column.size, indexes) for column, indexes in columns if column.name in names]
+            cells = np.ravel_multi_index([indexes for _, indexes in asked], [size for size, _ in asked])
+            rows[a] = np.eye(math.prod(size for size, _ in asked))[:, cells]
+        return rows
+
+    def table(self, attributes: AttributeSet, summed: Array) -> Array:
+        """Return a table on attributes of the schema, in any order, from `sums` of one on `over` of them."""
+        names = [self.schema.names[a] for a in attributes]
+        columns = [column for a in self.over(names) for column in self.joint.attributes[a].columns]
+        ordered = [column.name for column in columns if column.name in names]
+        table = summed.reshape(self.schema.shape(ordered))
+        return table.transpose([ordered.index(name) for name in names])
 
     def rows(self, measured: AttributeSet, rows: Array) -> Array:
         """Return rows over the cells of a set of the joint schema as rows over those of its columns."""

@@ -250,18 +250,24 @@ class Reconstruction:
             else:
                 rows[first] = family.matrix()
                 families.append(Identity((family.rows,)))
-        table = self.estimator.lifted(partial(self._answered, rows), attributes, rows=rows)
-        return Group(group.attributes, tuple(families)), table
+        return Group(group.attributes, tuple(families)), self.summed(attributes, rows)
+
+    def summed(self, attributes: tuple[int, ...], rows: Mapping[int, Array]) -> Array:
+        """Return the marginal on attributes, with the answers to rows in place of the cells of some.
+
+        Rows are applied before large tables are written out.
+        """
+        cells = math.prod(self.plan.schema.sizes[a] for a in attributes)
+        if cells > KEPT and self.estimator.is_split:
+            return self.estimator.lifted(partial(self._answered, rows), attributes, rows=rows)
+        return applied(self.marginal(attributes, complete=False), attributes, rows)
 
     def _answered(self, rows: Mapping[int, Array], attributes: tuple[int, ...]) -> Array | None:
         """Return a residual with the answers to rows in place of the cells of some attributes."""
         numbers, centres = self._numbers.get(attributes), self.estimator.centres
         if not rows or numbers is None or self.public.on(attributes) is not None:
             residual = self.residual(attributes)
-            for axis, a in enumerate(attributes):
-                if residual is not None and a in rows:
-                    residual = np.moveaxis(np.tensordot(residual, rows[a], (axis, 1)), -1, axis)
-            return residual
+            return residual if residual is None else applied(residual, attributes, rows)
         asked = {axis: (rows[a], centres[a].weights) for axis, a in enumerate(attributes) if a in rows}
         residual = self._estimated(numbers, {axis: q - (q @ w)[:, None] for axis, (q, w) in asked.items()})
         for axis, a in enumerate(attributes):
@@ -356,8 +362,9 @@ class TiedReconstruction(Reconstruction):
         names = tuple(schema.names[a] for a in attributes)
         if complete:
             self.estimator.variances(Group(names, tuple(Identity((schema.sizes[a],)) for a in attributes)))
-        joint = self._inner.marginal(self._tying.over(names), complete=False)
-        return self._tying.table(attributes, joint)
+        return self._tying.table(
+            attributes, self._inner.summed(self._tying.over(names), self._tying.sums(names))
+        )
 
 
 class ConstrainedReconstruction(Reconstruction):
@@ -390,6 +397,14 @@ class ConstrainedReconstruction(Reconstruction):
 
     def adjusted(self, group: Group, answers: Array) -> Array:
         return self._constrained.adjusted(group, answers, self._zeros)
+
+
+def applied(table: Array, attributes: Sequence[int], rows: Mapping[int, Array]) -> Array:
+    """Return a table on attributes with the answers to rows in place of the cells of some."""
+    for axis, a in enumerate(attributes):
+        if a in rows:
+            table = np.moveaxis(np.tensordot(table, rows[a], (axis, 1)), -1, axis)
+    return table
 
 
 def answered(group: Group, of_table: Group, table: Array, std: Array, known: Reconstruction) -> Array:

@@ -105,7 +105,7 @@ class Reallocation:
             values, queries = self.table.peaks(number, x, least * self.squares[number], MOST)
             best = max(best, float(values.max(initial=0.0)) / self.squares[number])
             self._join(queries)
-        return best
+        return float(best)
 
     def _join(self, queries: Integers) -> None:
         self.table.near.update(dict.fromkeys(map(tuple, queries.tolist())))
