@@ -1,13 +1,16 @@
 """Random workloads with weights from 1e-8 to 1e8 and rows from 1e-3 to 1e6, against dense references.
 
 `python -m tests.planning.test_random_workloads 2000` checks as many, from seed 0 or from the one given next.
+A third word says what is checked: `plain` workloads, or those with `targets`.
 """
 
 import math
+import re
 import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -17,6 +20,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.workload.workload import Target
 from tests.planning.drawn import drawn
 from tests.reference import (
     PUBLIC,
@@ -139,6 +143,44 @@ def check(seed):
     return "planned"
 
 
+def aimed(seed):
+    """A random workload, and a budget; some groups have targets near their errors without any."""
+    workload, budget = drawn(seed)
+    random = np.random.default_rng((seed, 1))
+    groups = [
+        replace(extreme.group, target=Target(float(extreme.std * np.exp(random.uniform(-0.25, 0.5)))))
+        if extreme.std > 0 and random.random() < 0.6
+        else extreme.group
+        for extreme in qs.plan(workload, budget).extremes
+    ]
+    return qs.Workload(workload.schema, tuple(groups)), budget
+
+
+def check_targets(seed):
+    """Plan within targets: within 1% of the best plan, or refused with a larger budget named."""
+    try:
+        workload, budget = aimed(seed)
+    except PlanError:
+        return "refused without targets"
+    refusal = ""
+    try:
+        plan = qs.plan(workload, budget)
+    except PlanError as error:
+        refusal = str(error)
+    if refusal:
+        named = re.search(r"privacy cost of ([\d.e+]+)", refusal)
+        assert named, f"refused: {refusal[:60]}"
+        assert float(named[1]) > 1, "refused at a sufficient budget"
+        return "refused"
+    largest = max((extreme.ratio for extreme in plan.extremes if extreme.group.target), default=0.0)
+    assert largest <= 1 + 1e-6, f"missed by {largest}"
+    assert plan.gap <= 0.01, f"gap {plan.gap:.2%}"
+    return "planned"
+
+
+CHECKS = {"plain": check, "targets": check_targets}
+
+
 LOST = (
     39,
     95,
@@ -168,6 +210,11 @@ LOST = (
 @pytest.mark.parametrize("seed", [*range(12), *LOST])
 def test_random_workloads(seed):
     check(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 8, 19, 61, 79, 132])
+def test_random_workloads_with_targets(seed):
+    check_targets(seed)
 
 
 def test_rows_of_many_digits_are_measured_with_the_planned_errors():
@@ -227,13 +274,13 @@ def test_the_unit_of_weights_changes_no_plan_and_no_certificate(factor):
     assert scaled.gap <= 1e-3
 
 
-def main(count, first=0):
-    """Check many workloads; return what happened, and how often."""
+def main(count, first="0", kind="plain"):
+    """Check many workloads of a kind; return what happened, and how often."""
     counts = Counter()
-    for seed in range(first, first + count):
+    for seed in range(int(first), int(first) + int(count)):
         begun = time.perf_counter()
         try:
-            outcome = check(seed)
+            outcome = CHECKS[kind](seed)
         except Exception as error:  # noqa: BLE001 - counted
             outcome = f"FAILED: {type(error).__name__} {str(error).strip().splitlines()[0][:60]}"
         took = time.perf_counter() - begun
@@ -245,6 +292,6 @@ def main(count, first=0):
 
 
 if __name__ == "__main__":
-    found = main(*map(int, sys.argv[1:]))
+    found = main(*sys.argv[1:])
     sys.stdout.writelines(f"{count:6d}  {outcome}\n" for outcome, count in found.most_common())
     sys.exit(any(outcome.startswith("FAILED") for outcome in found))

@@ -51,6 +51,7 @@ class Reallocation:
         """Upper bounds on the variances of every entry at σ² = 1 on one class: entries × classes."""
         expected = table.coefficients(by_column) @ table.variances
         loose = np.where(np.isfinite(targets), self.squares, LOOSE * expected)
+        loose = np.where(loose > 0, loose, math.inf)  # zeros are met
         self._expected = table.expected_terms(by_column) / loose[:, None]
 
     def least_largest(self, most: float = math.inf) -> tuple[Array, float]:
