@@ -121,6 +121,11 @@ class Studio:
         assert found == status, (found, text)
         return text
 
+    def drop(self, page, place, status=303):
+        """Press the button of a page that removes what is at a place of the spec."""
+        value = re.search(rf'name="drop" value="({re.escape(place)}@\w+)"', self.get(page))[1]
+        return self.post(f"/set?back={page}", status, drop=value)
+
     def planned(self, path="/figures"):
         """Return the panel once its figures are those of the current setting."""
         deadline = time.monotonic() + 120

@@ -103,10 +103,14 @@ def test_an_attribute_is_added_changed_and_removed(fresh):
     schema = read_spec(studio.folder / "release.toml").schema
     assert schema.names == ("sex", "age", "hour", "income", "region")
     assert schema["age"].size == 21
-    studio.post("/set?back=/describe", drop="schema[4]")
+    studio.drop("/describe", "schema[4]")
     assert "region" not in studio.spec
     assert "# The tables of the yearbook." in studio.spec
-    text = studio.post("/set?back=/describe", 422, drop="schema[1]")
+    before = studio.spec
+    stale = studio.post("/set?back=/describe", 422, drop="schema[2]@0123456789ab")
+    assert "look at it again" in stale, "another entry may be at this place now"
+    assert studio.spec == before
+    text = studio.drop("/describe", "schema[1]", 422)
     assert "unknown attribute &#39;age&#39;" in text, "the predicate needs it"
     assert frozenset({"age"}) in tables(studio)
 
@@ -262,7 +266,7 @@ def test_combinations_that_no_record_has(fresh):
     text = studio.post("/set?back=/describe", 422, **{"t:impossible[1]": "agee < 8"})
     assert re.search(r'id="predicate-problem" role="alert">[^<]*did you mean &#39;age&#39;', text)
     assert "No record has" in text, "the same page"
-    studio.post("/set?back=/describe", drop="impossible[0]")
+    studio.drop("/describe", "impossible[0]")
     assert studio.spec == SPEC
 
 
@@ -279,8 +283,8 @@ def test_counts_that_are_public(fresh):
     assert "outside the folder" not in studio.post(
         "/set?back=/publish", 422, **{"t:measure.public": "../x.csv"}
     )
-    studio.post("/set?back=/choose", drop="plan.exact[1]")
-    studio.post("/set?back=/choose", drop="plan.exact[0]")
+    studio.drop("/choose", "plan.exact[1]")
+    studio.drop("/choose", "plan.exact[0]")
     assert "exact" not in stated(studio)["plan"]
     assert "File with the counts that are public" not in studio.get("/publish")
 
@@ -456,9 +460,9 @@ def test_predicates_are_checked_while_they_are_written(fresh):
     assert 'value="agee &gt; 3"' in text
     studio.post("/set?back=/choose", **{"t:workload[1].predicate[1]": "age > 3"})
     assert stated(studio)["workload"][1]["predicate"] == ["age >= 5 and sex == 'F'", "age > 3"]
-    studio.post("/set?back=/choose", drop="workload[1].predicate[0]")
+    studio.drop("/choose", "workload[1].predicate[0]")
     assert stated(studio)["workload"][1]["predicate"] == ["age > 3"]
-    studio.post("/set?back=/choose", drop="workload[1].predicate[0]")
+    studio.drop("/choose", "workload[1].predicate[0]")
     assert len(stated(studio)["workload"]) == 1
     assert "# Single counts that the press asks for." in studio.spec
 
@@ -473,7 +477,7 @@ def test_statistics(fresh):
         **{f"t:{at}.kind": "mean", f"t:{at}.attribute": "age", f"l:{at}.by": "sex", f"t:{at}.where": ""},
     )
     assert stated(studio)["statistics"] == [{"kind": "mean", "attribute": "age", "by": ["sex"]}]
-    studio.post("/set?back=/choose", drop="statistics[0]")
+    studio.drop("/choose", "statistics[0]")
     assert "statistics" not in stated(studio)
 
 
@@ -506,7 +510,7 @@ def test_every_statistic_has_a_form_of_its_own_arguments(fresh, kind):
     (table,) = stated(fresh)["statistics"]
     assert read_spec(fresh.folder / "release.toml").statistics
     assert set(table) == {"kind", *(name.split(".")[1] for name, text in form.items() if text)}
-    fresh.post("/set?back=/choose", drop="statistics[0]")
+    fresh.drop("/choose", "statistics[0]")
     assert fresh.spec == SPEC
 
 

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from querysmasher.studio.document import Document, Location, location_of, written
-from querysmasher.studio.session import PATIENCE, SLID, Problems, Session
+from querysmasher.studio.session import CHANGED, PATIENCE, SLID, Problems, Session
 
 STEPS = {
     "/describe": "Describe",
@@ -270,13 +270,17 @@ async def progress(request: Request, session: Session) -> Response:  # noqa: ARG
 
 
 @change("/set")
-def set_keys(document: Document, session: Session, form: FormData) -> str:  # noqa: ARG001
+def set_keys(document: Document, session: Session, form: FormData) -> str | Problems:
     """Set the keys that a form states with fields like n:workload[0].target, or remove what it drops.
 
-    An empty field removes its key. The place after the last entry of a list is a further entry.
+    An empty field removes its key. The place after the last entry of a list is a further entry. What is
+    dropped is named by its place, and so only from the file as the page showed it.
     """
     if "drop" in form:
-        drop(document, location := location_of(str(form["drop"])))
+        place, _, seen = str(form["drop"]).partition("@")
+        if seen != session.digest:
+            return {"": CHANGED}
+        drop(document, location := location_of(place))
         return f"without {written(location)}"
     changed: list[str] = []
     further: dict[str, dict[str, Any]] = {}

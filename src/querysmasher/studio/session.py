@@ -30,7 +30,7 @@ KEPT = 200
 SLID = "the budget, moved"
 """The change that is undone as a whole, however many positions of the slider it went through."""
 
-CHANGED = "the file was changed by another program in the meantime; look at it again, then repeat your change"
+CHANGED = "the file was changed in the meantime; look at it again, then repeat your change"
 
 
 def digest(text: str) -> str:
