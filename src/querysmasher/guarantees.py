@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import Numbers
-from querysmasher.errors import PrivacyError
+from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy, as_given
 from querysmasher.fields import floats, fraction, integers, text
 from querysmasher.formatting import count
 from querysmasher.privacy.accounting import Dropped, ends
@@ -34,6 +34,15 @@ COUNTED = (
 """The remark that is shown wherever records are left out."""
 
 POLICIES = ("refuse", "drop")
+
+REFUSE = Remedy(
+    "use unknown='refuse', and correct the data or the schema if records are refused",
+    'use [measure] unknown = "refuse", and correct the data or the schema if records are refused',
+)
+WHOLE = Remedy(
+    "omit it, or use it together with person= or unknown='drop'",
+    'omit it, or use it together with [measure] person or unknown = "drop"',
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,3 +334,27 @@ def remarks(budget: Budget) -> list[str]:
 def delta_of(budget: Budget) -> float:
     """Return the δ at which ε is reported."""
     return DELTA if budget.stated_delta is None else budget.stated_delta
+
+
+def check_options(budget: Budget, unknown: str, max_records: int) -> None:
+    """Refuse options that do not fit a budget."""
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
+        allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
+        raise DataError(f"max_records: {allowed}, got {as_given(max_records)}")
+    if unknown == "drop" and budget.unit.total_is_public:
+        raise PrivacyError(
+            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
+            "a record replaced by one outside the schema's domain would change it",
+            REFUSE,
+        )
+
+
+def check_reported(report_dropped: bool, counted: Counted, has_targets: bool) -> None:
+    """Refuse to measure how many records are left out where none are, or where targets would be missed."""
+    if type(report_dropped) is not bool:
+        raise DataError(f"report_dropped: expected True or False, got {report_dropped!r}")
+    if report_dropped and counted.is_whole:
+        raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
+    if report_dropped and has_targets:
+        msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
+        raise PlanError(msg)

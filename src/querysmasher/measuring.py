@@ -20,7 +20,6 @@ from querysmasher.data.sources import check_source, open_table
 from querysmasher.data.totals import read_totals
 from querysmasher.errors import (
     BudgetError,
-    DataError,
     PlanError,
     PrivacyError,
     Remedy,
@@ -30,7 +29,7 @@ from querysmasher.errors import (
 )
 from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.table_model import LARGEST, Model
-from querysmasher.guarantees import ALL, Counted, LeftOut
+from querysmasher.guarantees import ALL, Counted, LeftOut, check_options, check_reported
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
     check_error_share,
@@ -70,14 +69,6 @@ from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
-REFUSE = Remedy(
-    "use unknown='refuse', and correct the data or the schema if records are refused",
-    'use [measure] unknown = "refuse", and correct the data or the schema if records are refused',
-)
-WHOLE = Remedy(
-    "omit it, or use it together with person= or unknown='drop'",
-    'omit it, or use it together with [measure] person or unknown = "drop"',
-)
 WITHOUT = Remedy(
     "simulate without a ledger, on a table that is not private",
     "simulate with a spec without [budget] ledger, on a table that is not private",
@@ -163,9 +154,7 @@ def measure(
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
         raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
     access = Access(plan.budget, seed, noise, unknown, max_records, ledger, person, report_dropped, progress)
-    if access.dropped is not None and plan.workload.has_targets:
-        msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
-        raise PlanError(msg)
+    check_reported(report_dropped, access.counted, plan.workload.has_targets)
     compared = _compared(plan, error_share, access.allowed)
     totals = None if public is None else read_totals(plan.workload.schema, plan.budget.exact, public)
     options = {"error_share": float(error_share)}
@@ -240,11 +229,8 @@ class Access:
         self.counted = Counted(person, budget.records_per_person, unknown)
         self.dropped: Dropped | None = None
         allowed = self.noise.allowed_cost(budget)
-        if type(report_dropped) is not bool:
-            raise DataError(f"report_dropped: expected True or False, got {report_dropped!r}")
+        check_reported(report_dropped, self.counted, has_targets=False)
         if report_dropped:
-            if self.counted.is_whole:
-                raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
             self.dropped = Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
         self.allowed = rest(allowed, self.dropped)
         if ledger is not None:
@@ -333,19 +319,6 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[AttributeSet]
         msg = f"error_share: expected 0, or a fraction with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
     return list(sets)
-
-
-def check_options(budget: Budget, unknown: str, max_records: int) -> None:
-    """Refuse options that do not fit a budget."""
-    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
-        raise DataError(f"max_records: {allowed}, got {as_given(max_records)}")
-    if unknown == "drop" and budget.unit.total_is_public:
-        raise PrivacyError(
-            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
-            "a record replaced by one outside the schema's domain would change it",
-            REFUSE,
-        )
 
 
 MULTIPLE = 2**10

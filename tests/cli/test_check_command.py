@@ -56,6 +56,24 @@ def test_what_no_table_can_fit_is_refused_as_by_release(run, folder):
     assert run("check", code=3).err == run("release", code=3).err
 
 
+@pytest.mark.parametrize(
+    ("budget", "measuring", "code", "said"),
+    [
+        ('neighbours = "replace_one"', 'person = "sex"', 3, 'use [budget] neighbours = "add_remove"'),
+        ('neighbours = "replace_one"', 'unknown = "drop"', 3, 'use [measure] unknown = "refuse"'),
+        ("", "report_dropped = true", 5, 'use it together with [measure] person or unknown = "drop"'),
+    ],
+)
+def test_what_no_table_can_fit_is_refused_before_planning(
+    run, folder, monkeypatch, budget, measuring, code, said
+):
+    monkeypatch.setattr("querysmasher.spec.spec.plan", lambda *_, **__: pytest.fail("planned"))
+    spec = SPEC.replace("rho = 0.5", f"rho = 0.5\n{budget}\n[measure]\n{measuring}")
+    (folder / "release.toml").write_text(spec)
+    for command in ("check", "plan", "release"):
+        assert said in run(command, code=code).err
+
+
 def test_another_table_is_read_in_the_dialect_of_the_spec(run, folder):
     (folder / "other.csv").write_text(PEOPLE.replace(",", "|"))
     spec = SPEC.replace('path = "people.csv"', 'path = "people.csv"\ndelimiter = "|"')

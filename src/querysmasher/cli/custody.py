@@ -18,8 +18,6 @@ from querysmasher.data.check import check as check_table
 from querysmasher.errors import BudgetError, FileError
 from querysmasher.formatting import count
 from querysmasher.guarantees import total_words
-from querysmasher.measuring import check_options
-from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
@@ -33,9 +31,7 @@ def check(spec: Path, data: Path | None, as_json: bool) -> None:
     used = {name for attributes in counted for name in attributes}
     names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
-    check_options(budget, measuring.unknown, measuring.max_records)
-    if measuring.person is not None:
-        Bound.drawn(measuring.person, budget.unit)  # refuses what `release` refuses
+    read.check()
     problems = check_table(
         read.schema,
         read.table(data).open(),

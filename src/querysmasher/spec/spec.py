@@ -20,10 +20,12 @@ from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.endings import TABLES
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
+from querysmasher.guarantees import Counted, check_options, check_reported
 from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
+from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
@@ -177,6 +179,15 @@ class Spec:
         """The fraction of the budget that `measure` spends on the errors of the estimates."""
         return (None if self.estimate is None else self.estimate.error_share) or 0.0
 
+    def check(self) -> None:
+        """Refuse what `measure` would refuse whatever the data are."""
+        measuring, unit = self.measuring, self.budget.unit
+        check_options(self.budget, measuring.unknown, measuring.max_records)
+        if measuring.person is not None:
+            Bound.drawn(measuring.person, unit)
+        counted = Counted(measuring.person, unit.records_per_person, measuring.unknown)
+        check_reported(measuring.report_dropped, counted, self.workload.has_targets)
+
     @scrubbed
     def discover(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Spec:
         """Discover the values of columns that ask for it; return the spec with these, and what is left.
@@ -187,6 +198,7 @@ class Spec:
         """
         from querysmasher.discovering import discover  # noqa: PLC0415 - loads slowly, and no plan needs it
 
+        self.check()
         noise = distribution_of(self.measuring.noise)
         shares = Shares.of(self.budget, self.discoveries, noise)
         costs: list[Fraction] = []
@@ -228,6 +240,7 @@ class Spec:
                 f"{self.path.name}: schema: the values of {names} are discovered by `querysmasher release`, "
                 "which plans afterwards; to plan now, list values"
             )
+        self.check()
         only_of_amounts = {"objective", "insufficient", "purpose", "records"} if self.least else set[str]()
         options = self.planning.model_dump(exclude={"exact", *only_of_amounts})
         options |= {"max_records": self.measuring.max_records, "progress": progress}
