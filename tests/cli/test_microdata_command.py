@@ -6,7 +6,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import querysmasher as qs
-from querysmasher.estimate.microdata import USES
+from querysmasher.estimate.microdata import USES, WEIGHTED
 
 
 def test_records_of_a_release_are_described_and_drawn_again(folder, run):
@@ -25,6 +25,22 @@ def test_records_of_a_release_are_described_and_drawn_again(folder, run):
     verdict = qs.verify(folder / "out")
     assert verdict.ok
     assert "40 synthetic records follow from the noisy numbers" in str(verdict)
+
+
+def test_weights_are_written_described_and_fitted_again(folder, run):
+    run("release")
+    out = run("microdata", "out", "--records", 40, "--seed", 3, "--weights").out
+    assert "not survey weights" in " ".join(out.split())
+    records = pq.read_table(folder / "out" / "microdata.parquet")
+    again = qs.Release.load(folder / "out" / "release.qs").estimate().microdata(40, seed=3, weights=True)
+    assert records.to_pylist() == again.to_frame().to_pylist()
+    assert records.column_names[-1] == "weight"
+    described = json.loads((folder / "out" / "microdata.parquet.datapackage.json").read_text())
+    last = described["resources"][0]["schema"]["fields"][-1]
+    assert (last["name"], last["type"], last["description"]) == ("weight", "number", WEIGHTED)
+    assert described["querysmasher"]["weights"] is True
+    assert described["querysmasher"]["error"] == str(again.error())
+    assert qs.verify(folder / "out").ok
 
 
 def test_other_records_are_not_verified(folder, run):

@@ -8,13 +8,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.estimate import microdata
 from querysmasher.estimate.estimate_errors import EstimateError
+from querysmasher.estimate.evidence import Zeros
+from querysmasher.estimate.moves import Followed
 from tests.estimate.tables import counted, estimated, frame, people, sums
 
 BUDGET = qs.zCDP(0.5)
+STATED = ("a < 2 and c == 3", "b == 7 and d == 0 and e == 1", "d == 5")
 
 
 def coded(frame):
@@ -84,8 +89,7 @@ def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
 
 
 def test_nobody_is_impossible():
-    stated = ("a < 2 and c == 3", "b == 7 and d == 0 and e == 1", "d == 5")
-    estimate = estimated(20_000, BUDGET, stated)
+    estimate = estimated(20_000, BUDGET, STATED)
     frame = estimate.microdata(5000, seed=0).to_frame()
     assert len(frame) == 5000
     assert estimate.model.zeros.allowed(coded(frame)).all()
@@ -102,6 +106,89 @@ def test_exact_counts_hold_in_records(names, monkeypatch):
         monkeypatch.setattr(microdata, "BLOCK", block)
         records = coded(estimate.microdata(seed=1).to_frame())
         np.testing.assert_array_equal(counted(schema, records, place), counted(schema, rows, place))
+
+
+def weighed(schema, records, weights, place):
+    """The weighted table on some attributes."""
+    shape = [schema.sizes[p] for p in place]
+    index = np.ravel_multi_index([records[:, p] for p in place], shape)
+    return np.bincount(index, weights, np.prod(shape)).reshape(shape)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
+def test_weights_never_take_random_tables_away_from_what_is_wanted(seed, records, public):
+    rng = np.random.default_rng(seed)
+    schema = qs.Schema.of({f"x{i}": int(size) for i, size in enumerate(rng.integers(1, 5, 3))})
+    sets = [place for order in (1, 2, 3) for place in itertools.combinations(range(3), order)]
+    cells = rng.dirichlet(np.full(schema.sizes, 0.3).ravel()).reshape(schema.sizes) * records
+    drawn = np.stack([rng.integers(0, size, records) for size in schema.sizes], axis=1)
+    tables = [cells.sum(axis=tuple({0, 1, 2} - {*place})) for place in sets]
+    exact = [(0,), (1,)] if public else []
+    if public:
+        tables[:2] = [counted(schema, drawn, place) for place in exact]
+    followed = Followed(Zeros(schema), schema.sizes, records, sets, tables, exact)
+    moved = followed.moved(drawn, rng)
+    before = followed.distances
+    weights = followed.weighted(moved)
+    after = followed.distances
+    assert weights.sum() == pytest.approx(records)
+    assert weights.min() >= 1 / 4 - 1e-9
+    assert weights.max() <= 4 + 1e-9
+    assert sum(after.values()) <= sum(before.values()) + 1e-6
+    for place, table in zip(sets, tables, strict=True):
+        own = weighed(schema, moved, weights, place)
+        assert np.abs(own - table).sum() == pytest.approx(after[place], abs=1e-3)
+        if place in exact:  # as close as the records themselves
+            np.testing.assert_allclose(own, counted(schema, moved, place))
+
+
+def test_weighted_tables_are_much_closer_to_the_estimate(monkeypatch):
+    estimate = estimated(20_000, BUDGET, STATED)
+    plain = estimate.microdata(600, seed=1)
+    made = estimate.microdata(600, seed=1, weights=True)
+    frame = made.to_frame()
+    assert frame.equals(estimate.microdata(600, seed=1, weights=True).to_frame())
+    assert frame.drop_columns("weight").equals(plain.to_frame())
+    records, weights = coded(frame.drop_columns("weight")), frame["weight"].to_numpy()
+    assert weights.sum() == pytest.approx(estimate.total)
+    assert weights.min() >= estimate.total / 600 / 4
+    assert estimate.model.zeros.allowed(records).all()
+    for place, distance in made._distances.items():  # of which `errors` makes its bounds
+        away = weighed(estimate.schema, records, weights, place) - estimate.model.table(place)
+        assert distance * estimate.total / 600 == pytest.approx(np.abs(away).sum(), rel=1e-3, abs=0.1)
+    assert sum(made._distances.values()) < 0.7 * sum(plain._distances.values())
+    monkeypatch.setattr(microdata, "BLOCK", 150)  # every block makes up for the weighted ones before it
+    blocks, without = (estimate.microdata(600, seed=1, weights=weights) for weights in (True, False))
+    assert sum(blocks.to_frame()["weight"].to_pylist()) == pytest.approx(estimate.total)
+    assert sum(blocks._distances.values()) < sum(without._distances.values())
+
+
+@pytest.mark.parametrize("block", [50_000, 1500])
+def test_exact_counts_hold_in_sums_of_weights(block, monkeypatch):
+    monkeypatch.setattr(microdata, "BLOCK", block)
+    schema, rows = people(4000)
+    exact = qs.marginals(schema, ["a", "b"])
+    estimate = qs.measure(
+        qs.plan(qs.marginals(schema, [2]), qs.zCDP(0.05), exact=exact), frame(schema, rows), seed=0
+    ).estimate()
+    made = estimate.microdata(seed=1, weights=True).to_frame()
+    weights = made["weight"].to_numpy()
+    assert len(set(weights)) > 100
+    records = coded(made.drop_columns("weight"))
+    own = weighed(schema, records, weights, (0, 1))
+    np.testing.assert_allclose(own, counted(schema, rows, (0, 1)), atol=1e-6)
+
+
+def test_a_column_of_weights_needs_its_name():
+    schema = qs.Schema.of({"Weight": 2, "a": 2})
+    release = qs.measure(
+        qs.plan(qs.marginals(schema, 1), qs.zCDP(1)), pa.table({"Weight": [0, 1], "a": [0, 1]}), seed=0
+    )
+    with pytest.raises(
+        qs.WorkloadError, match=r"weights: expected no attribute called 'weight'.*got 'Weight'"
+    ):
+        release.estimate().microdata(5, weights=True)
 
 
 def test_records_of_every_kind_of_attribute_can_be_measured_again():

@@ -253,7 +253,7 @@ def answer(
     "querying",
     "Draw synthetic records that follow the estimates of a release.",
     "querysmasher microdata out",
-    "querysmasher microdata out --records 1000 --seed 1 --out people.csv",
+    "querysmasher microdata out --records 1000 --seed 1 --weights --out people.csv",
 )
 def microdata(
     release: ReleasePath,
@@ -270,6 +270,9 @@ def microdata(
     seed: Annotated[
         int | None, typer.Option(help="Draw the records of this seed.", show_default="a random seed")
     ] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Add a column of weights: their sums are closer to the tables.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Draw synthetic records whose tables follow the estimates of a release, and describe them.

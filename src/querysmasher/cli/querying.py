@@ -27,7 +27,7 @@ from querysmasher.cli.output import (
 )
 from querysmasher.errors import PredicateError, QuerySmasherError, WorkloadError
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.microdata import USES
+from querysmasher.estimate.microdata import USES, WEIGHTED
 from querysmasher.formats import format_of
 from querysmasher.formats.tabular import plain_rows
 from querysmasher.formatting import decimal, written_name
@@ -117,7 +117,13 @@ def answer(
 
 
 def microdata(
-    release: Path, records: int | None, out: Path | None, seed: int | None, force: bool, as_json: bool
+    release: Path,
+    records: int | None,
+    out: Path | None,
+    seed: int | None,
+    weights: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write synthetic records that follow the estimates of a release."""
     if out is None:
@@ -125,7 +131,7 @@ def microdata(
     format_of(out, of_records=True).check()
     check_free(out, force)
     stored = load_release(release)
-    drawn = stored.estimate().microdata(records, seed=seed)
+    drawn = stored.estimate().microdata(records, seed=seed, weights=weights)
     drawn.write(out)
     error = str(drawn.error()) if drawn.followed else ""
     _warn(stored)
@@ -133,6 +139,7 @@ def microdata(
         print_json({"written": str(out), "records": drawn.count, "seed": drawn.seed, "error": error})
         return
     named = [("Records", f"{drawn.count:,}, seed {drawn.seed}"), ("Error", error), ("Written", str(out))]
+    named += [("Weights", WEIGHTED)] if weights else []
     print_pairs([(name, text) for name, text in [*named, ("Remember", USES)] if text])
 
 

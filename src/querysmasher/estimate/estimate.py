@@ -360,22 +360,31 @@ class Estimate:
         return replace(self, seed=drawn_seed(seed)).computed_by(self.model)
 
     @explained("estimate.microdata(1000)")
-    def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
+    def microdata(self, n: int | None = None, *, seed: int | None = None, weights: bool = False) -> Microdata:
         """Return `n` synthetic records (by default the estimated total) that follow the estimate.
 
         Their tables follow those that were measured or are in the workload, and those on one and two
         attributes; all other tables follow from the dependences in these. The records do not describe real
         people. They have the guarantee of the release, and contain no more information than the estimate. Do
         not compute standard errors from them. `seed` makes them reproducible. Records of an estimate in
-        integers follow these integers.
+        integers follow these integers. With `weights`, they have another column, `weight`, of which the sum
+        is the estimated total, and sums of weights are closer to the estimated tables than numbers of
+        records.
         """
-        from querysmasher.estimate.microdata import MOST, Microdata  # noqa: PLC0415 - a view
+        from querysmasher.estimate.microdata import MOST, WEIGHT, Microdata  # noqa: PLC0415 - a view
 
         records = round(self.total) if n is None else n
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
-        return Microdata(self, records, drawn_seed(seed))
+        taken = [name for name in self.schema.names if name.strip().lower() == WEIGHT]
+        if weights and taken:
+            msg = (
+                f"weights: expected no attribute called {WEIGHT!r}, the name of the column of weights, got "
+                f"{taken[0]!r}; draw records without weights, or call the attribute otherwise when planning"
+            )
+            raise WorkloadError(msg)
+        return Microdata(self, records, drawn_seed(seed), weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""

@@ -5,6 +5,7 @@ estimated table of the three. Values are not drawn independently but rounded in 
 combination of the two, which leaves far less noise. Records that nobody can have are dropped. Those that are
 taken move, so that they follow all tables on one and two attributes, and all that were measured or asked for
 (`moves`).
+Each record may have a weight, with which tables are closer still (`Followed.weighted`).
 Each block of records makes up for what the blocks before it lack, so that any number of records takes the
 memory of one block. The number of a binned attribute is drawn evenly inside its bin.
 """
@@ -67,6 +68,17 @@ USES = (
 DRAWN = "A number drawn evenly inside its bin; in an open-ended bin, the number next to the edge."
 """What the file says of numbers in bins."""
 
+WEIGHT = "weight"
+"""The name of the column of weights."""
+
+WEIGHTED = (
+    "How many of the estimated records this one stands for. Weights are fitted so that sums of them come "
+    "closer to the estimated tables than numbers of records do, which matters most if records are few. Sum "
+    "them for tables, shares and means of few attributes. They are not survey weights: do not compute "
+    "standard errors from them. Ignore them where every row is one person, as in tests of software."
+)
+"""What the file says of weights."""
+
 CELLS, VALUES = 30_000_000, 150_000
 """Maximum number of cells of all tables that are followed, and of values of their attributes."""
 
@@ -78,12 +90,14 @@ class Microdata:
     They do not describe real people. Iterating yields Arrow tables, one block after the other, in constant
     memory: always the same ones. The columns are the attributes. A number in bins is drawn evenly inside its
     bin, from the multiples of the step if there is one; in an open-ended bin, it is the number next to the
-    edge. The value of missing ones, if it stands beside the others, is null.
+    edge. The value of missing ones, if it stands beside the others, is null. With `weights`, the last column
+    is `weight`: how many of the estimated records one stands for.
     """
 
     estimate: Estimate
     count: int
     seed: int
+    weights: bool = False
 
     note: ClassVar[str] = "synthetic records, not of real people, from an estimate: shrunk, not unbiased"
 
@@ -103,7 +117,8 @@ class Microdata:
     @property
     def about(self) -> dict[str, Any]:
         """Where the records come from and what is guaranteed, as plain data."""
-        return {**self.estimate.about, "note": self.note, "records": self.count, "seed": self.seed}
+        drawn = {"note": self.note, "records": self.count, "seed": self.seed}
+        return {**self.estimate.about, **drawn, **({"weights": True} if self.weights else {})}
 
     def _blocks(self, safe: Callable[[str], str], progress: bool | None = None) -> Iterator[Any]:
         """Iterate over blocks of records; `safe` is applied to every string."""
@@ -116,13 +131,18 @@ class Microdata:
                 with one_core():
                     block = self._block(min(BLOCK, self.count - start), rng)
                     block = followed.moved(block, rng, bar.advance)
+                    weights = [self._scale * followed.weighted(block)] if self.weights else []
                 made = [draw(block[:, i], rng) for i, draw in enumerate(columns)]
+                made += map(pa.array, weights)
                 yield pa.table(made, schema=self._schema)
         self.__dict__["_distances"] = followed.distances
 
     @cached_property
     def _distances(self) -> dict[AttributeSet, float]:
-        """How far the tables that records follow are from those of the estimate, in records drawn."""
+        """How far the tables that records follow are from those of the estimate, in records drawn.
+
+        Those of weighted records are sums of weights with a mean of one.
+        """
         for _ in self:
             pass
         return self._distances
@@ -145,13 +165,12 @@ class Microdata:
         """Return the errors of tables of the records, by default of those in the workload that they follow.
 
         The distance of a table of the records from the estimated one, before rounding, is known, so that its
-        error is at most that of the estimate plus this distance. If the number of records is not the
-        estimated one, tables are scaled to it. An interval for the error of the estimate gives one for the
-        records, wider by the distance on both sides.
+        error is at most that of the estimate plus this distance. Tables of records with weights are sums of
+        weights; without, they are scaled to the estimated number of records. An interval for the error of the
+        estimate gives one for the records, wider by the distance on both sides.
         """
         schema, known = self.model.schema, self._distances
         tables = self.followed if tables is None else tables
-        scale = self.estimate.total / max(self.count, 1)
         unrounded = replace(self.estimate, seed=None).computed_by(self.model)
         each = []
         for error in unrounded.errors(tables).each:
@@ -160,7 +179,7 @@ class Microdata:
                 names = ", ".join(error.tables[0])
                 msg = f"tables: expected tables that records follow, got ({names}); ask for it when planning"
                 raise OutsideMeasuredSpaceError(msg)
-            away = known[subset] * scale
+            away = known[subset] * self._scale
             if self.estimate.seed is not None:
                 away += float(np.abs(self.estimate.tables.table(subset) - self.model.table(subset)).sum())
             each.append(replace(error, away=away))
@@ -220,7 +239,7 @@ class Microdata:
     def _fields(self, _: object) -> list[dict[str, Any]]:
         """Describe the columns."""
         fields = []
-        for field, attribute in zip(self._schema, self.model.schema, strict=True):
+        for field, attribute in zip(self._schema, self.model.schema, strict=False):  # the weight is last
             drawn = None if attribute.edges is None else DRAWN
             described = {
                 "name": field.name,
@@ -230,6 +249,8 @@ class Microdata:
                 "unit": attribute.unit,
             }
             fields.append({key: text for key, text in described.items() if text is not None})
+        if self.weights:
+            fields.append({"name": WEIGHT, "type": "number", "title": "Weight", "description": WEIGHTED})
         return fields
 
     @property
@@ -238,7 +259,13 @@ class Microdata:
 
     @property
     def _schema(self) -> Any:
-        return pa.schema([(one_line(a.name), _values(a).type) for a in self.model.schema])
+        weight = [(WEIGHT, pa.float64())] if self.weights else []
+        return pa.schema([*((one_line(a.name), _values(a).type) for a in self.model.schema), *weight])
+
+    @property
+    def _scale(self) -> float:
+        """How many of the estimated records one stands for, on average."""
+        return self.estimate.total / max(self.count, 1)
 
     @property
     def _pairs(self) -> list[AttributeSet]:

@@ -68,6 +68,11 @@ ALMOST = 1e-2
 
 ONE = np.float32(1)
 
+ROUNDS, FIRM, REACH = 10, 4, 2.0
+"""How weights are fitted: in how many rounds, between which limits (1/REACH and REACH; scaled to their sum,
+their squares), and what is added to both numbers of records of a cell before one is divided by the other:
+half of FIRM to the power of the attributes, since most of what larger tables lack is chance."""
+
 
 class Followed:
     """Tables that records follow, block after block: each makes up for what those before it lack."""
@@ -173,6 +178,39 @@ class Followed:
         layout = self._layout(range(len(self._sets)))
         for rows, change in ((moved, ONE), (before, -ONE)):
             np.add.at(self._flat[1], _cells(rows, layout).ravel(), change)
+
+    def weighted(self, records: Codes) -> Array:
+        """Return weights of the records that moved last, with a mean of one; they count so from now on.
+
+        They are fitted to all tables in turn, smaller ones last, by the root of what is missing: fully, noisy
+        cells would undo each other. Within every combination of values of public tables their mean is one, so
+        that these hold. If all tables together are not closer, every weight is one.
+        """
+
+        def cells(k: int) -> Codes:
+            return np.asarray(np.ravel_multi_index(records[:, self._sets[k]].T, self._excess[k].shape))
+
+        def sums(k: int, weights: Array) -> Array:
+            return np.bincount(cells(k), weights, self._excess[k].size).reshape(self._excess[k].shape)
+
+        weights, groups = np.ones(len(records)), np.zeros(len(records), dtype=np.int64)
+        for attribute in sorted({a for subset in self._exact for a in subset}):
+            codes = groups * self._sizes[attribute] + records[:, attribute]
+            groups = np.unique(codes, return_inverse=True)[1]
+        free = [k for k, subset in enumerate(self._sets) if subset not in self._exact]
+        wanted = {k: np.maximum(sums(k, weights) - self._excess[k], 0).astype(np.float32) for k in free}
+        for _ in range(ROUNDS):
+            for k in reversed(free):
+                firm = FIRM ** len(self._sets[k]) / 2
+                weights *= np.sqrt((wanted[k] + firm) / (sums(k, weights) + firm)).ravel()[cells(k)]
+            weights = np.clip(weights, 1 / REACH, REACH)
+            weights /= (np.bincount(groups, weights) / np.bincount(groups))[groups]
+        excess = {k: (self._excess[k] + sums(k, weights - 1)).astype(np.float32) for k in free}
+        if sum(np.abs(excess[k]).sum() - np.abs(self._excess[k]).sum() for k in free) >= 0:
+            return np.ones(len(records))
+        for k in free:
+            self._excess[k][...] = excess[k]
+        return weights
 
     def _seen(self, tables: Sequence[Single], k: int, attribute: int) -> Single:
         """Return a view of a table with an attribute on the last axis."""

@@ -381,7 +381,8 @@ def check_records(release: Release, file: Path) -> Finding:
     described = file.with_name(beside(file.name))
     try:
         stated = read_json(described.read_bytes())["querysmasher"]
-        drawn = release.estimate().microdata(stated["records"], seed=stated["seed"])
+        weights = stated.get("weights", False)
+        drawn = release.estimate().microdata(stated["records"], seed=stated["seed"], weights=weights)
         with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
             fresh = Path(made) / file.name
             drawn.write(fresh, False)
