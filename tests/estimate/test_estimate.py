@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import UnknownAttributeError, WorkloadError
+from querysmasher.estimate import evidence
 from querysmasher.estimate.estimate import NOTE, Estimate
+from querysmasher.planning.strategies.line import is_line
 from tests.builders import COST
 from tests.estimate.tables import counted, frame, people
 
@@ -337,3 +340,20 @@ def test_what_is_no_table_is_refused(estimate):
         estimate.table("a", totals=False)[None]
     with pytest.raises(UnknownAttributeError, match="unknown"):
         estimate.table("zip")
+
+
+@pytest.mark.parametrize("missing", [None, "?"])
+def test_errors_of_lines_are_those_of_their_rows_written_out(missing, monkeypatch):
+    schema = qs.Schema([qs.Number("income", 0, 1_999, missing=missing), qs.Categorical("sex", ["F", "M"])])
+    workload = qs.queries(schema, income="prefix", sex="identity")
+    table = pa.table({"income": np.arange(500) * 4, "sex": ["F"] * 500})
+    release = qs.measure(qs.plan(workload, qs.zCDP(0.1)), table, seed=1)
+    assert any(map(is_line, release.unfitted[0].strategies))
+    tracemalloc.start()
+    noisy = evidence.Evidence.of_release(release).noisy((0,))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2_000**2 / 4  # a quarter of one matrix
+    monkeypatch.setattr(evidence, "is_line", lambda _: False)
+    written_out = evidence.Evidence.of_release(release).noisy((0,))
+    assert noisy.variance == pytest.approx(written_out.variance, rel=1e-6)

@@ -26,6 +26,7 @@ from querysmasher.conditions import conditions
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.fitting import centred
 from querysmasher.planning.estimator.estimator import subsets
+from querysmasher.planning.strategies.line import is_line
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
@@ -105,6 +106,8 @@ def _residuals(release: Release) -> Callable[[AttributeSet], Noisy | None]:
     @cache
     def trace(number: int) -> float:
         strategy = estimator.strategies[number]
+        if is_line(strategy):  # perhaps of very many values
+            return strategy.loss(Identity(strategy.shape))
         centring = [((axis,), np.eye(n) - 1 / n) for axis, n in enumerate(strategy.shape)]
         return float(strategy.variances(centring).sum())
 
