@@ -203,6 +203,12 @@ LOST = (
     301492,
     301718,
     411134,
+    2_100_080,
+    2_100_201,
+    2_100_294,
+    2_200_136,
+    2_300_105,
+    2_400_330,
 )
 """Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
 

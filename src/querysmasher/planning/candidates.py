@@ -391,13 +391,16 @@ class RowGroups:
         """Return a lower bound on the root loss of all queries, if all are split.
 
         It is infinite if planning would take long: then they are split only if nothing else can be measured.
-        Products of light families with long rows are split family by family, but not bounded before.
+        Products with a light family of very many values are split family by family, but not bounded before.
         """
         entries = sum(group.rows * math.prod(self.schema.shape(group.attributes)) for group in self.groups)
         if self.clusters and entries > CHUNK:
             families = [family for group in self.groups for family in group.families]
             heavy = (len(f.shape) > 1 or work_of(f.rows, f.cells) > limits().light_work for f in families)
-            return math.inf if any(heavy) else math.fsum(self._tables(best).values())
+            longest = max(family.cells for family in families)
+            if longest <= limits().axis_values or any(heavy):
+                return math.inf
+            return math.fsum(self._tables(best).values())
         if self.clusters and self._common_cells() > limits().threaded_cells:
             return math.inf
         given, tables = self.split(best.centres if best else uniform(self.schema)), self._tables(best)

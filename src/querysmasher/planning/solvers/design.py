@@ -276,7 +276,10 @@ class Differences:
         laplacian += laplacian.T
         laplacian.flat[:: len(laplacian) + 1] = -laplacian.sum(axis=0)
         eigenvalues, Q = np.linalg.eigh(self.R @ laplacian @ self.R.T)
-        roots = np.sqrt(np.maximum(eigenvalues, ROUNDING * eigenvalues[-1]))
+        if eigenvalues[0] < ROUNDING * eigenvalues[-1]:  # too few digits are left
+            centred = self.R - self.R.mean(axis=1, keepdims=True)
+            _refine(eigenvalues, Q, centred @ square_root(laplacian, ROUNDING).T)
+        roots = np.sqrt(np.maximum(eigenvalues, ROUNDING**2 * eigenvalues[-1]))
         image = Q.T @ self.R
         products = (image / roots[:, None]).T @ image
         squares = np.diagonal(products)
