@@ -195,7 +195,7 @@ def test_answers_without_error_are_the_public_number_of_records(kind, centering)
 
 
 def test_no_count_exceeds_the_public_number_of_records():
-    budget = qs.zCDP(0.0001, neighbours="replace_one")
+    budget = qs.zCDP(0.00001, neighbours="replace_one")
     release, _ = release_of(lambda s: qs.all_kway(s, [1, 2], "prefix"), budget)
     assert release.answer().values.max() > 4000
     assert release.estimate().answer().values.max() == 4000
