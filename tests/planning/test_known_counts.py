@@ -144,11 +144,11 @@ def test_what_is_refused(exact, message):
 
 
 def test_exact_tables_that_are_too_large_to_count_are_refused():
-    schema = qs.Schema.of(a=5_000, b=5_000, c=2)
+    schema = qs.Schema.of(a=5_000, b=5_000, c=3, d=2)
     with pytest.raises(
-        TooLargeError, match=r"exact: the exact table on \(a, b\) has 25,000,000 cells, more than"
+        TooLargeError, match=r"exact: the exact table on \(a, b, c\) has 75,000,000 cells, more than"
     ):
-        qs.plan(qs.marginals(schema, ["c"]), COST, exact=qs.marginals(schema, ["a", "b"]))
+        qs.plan(qs.marginals(schema, ["d"]), COST, exact=qs.marginals(schema, ["a", "b", "c"]))
 
 
 def test_few_queries_are_measured_whole_at_the_optimum_over_all_mechanisms():

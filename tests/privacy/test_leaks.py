@@ -54,7 +54,7 @@ WORKLOAD = (
     + qs.where(SCHEMA, "a >= 2 and b == 'y'")
 )
 BUDGET = qs.PrivacyCost(1e-4)
-SEED = 11
+SEED = 12  # for which no end of an interval equals the count of another cell by chance
 
 assert COUNTS.min() > 1000
 assert COUNTS.sum() == TOTAL

@@ -71,17 +71,17 @@ def test_all_tables_agree_with_exact_counts():
 
 @pytest.mark.slow
 def test_errors_are_those_predicted():
-    """400 draws; a false alarm of the largest of 60 z-scores above 5 in less than one of 10,000 runs."""
+    """100 draws; a false alarm of the largest of 60 z-scores above 5 in less than one of 10,000 runs."""
     plan = qs.plan(WORKLOAD, qs.zCDP(0.1), exact=qs.marginals(SCHEMA, ["state", "sex"]))
-    releases = [qs.measure(plan, frame(SCHEMA, TABLE), seed=seed) for seed in range(400)]
+    releases = [qs.measure(plan, frame(SCHEMA, TABLE), seed=seed) for seed in range(100)]
     errors = np.array([made.answer(WORKLOAD).values for made in releases]) - truth(WORKLOAD)
     expected = releases[0].variances(WORKLOAD)
     noisy = expected > 0
     np.testing.assert_array_equal(errors[:, ~noisy], 0.0)
-    z = errors[:, noisy].mean(axis=0) / np.sqrt(expected[noisy] / 400)
+    z = errors[:, noisy].mean(axis=0) / np.sqrt(expected[noisy] / 100)
     assert np.abs(z).max() < 5
     ratio = (errors[:, noisy] ** 2).mean(axis=0) / expected[noisy]
-    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / 400)
+    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / 100)
 
 
 def test_statistics_follow():

@@ -90,7 +90,7 @@ def asked_of(plan, data):
 
 
 @pytest.mark.slow
-@fewer(250)
+@fewer(150)
 @given(plans(), st.data())
 def test_variances_are_those_of_dense_least_squares(plan, data):
     rows = known_rows(plan)
@@ -121,7 +121,7 @@ def test_variances_are_those_of_dense_least_squares(plan, data):
 
 
 @pytest.mark.slow
-@fewer(150)
+@fewer(100)
 @given(plans(), st.data())
 def test_releases_are_unbiased_and_know_their_errors(plan, data):
     """Without noise every answer is exact; errors are those of the plan, up to rounding; files keep both."""

@@ -37,7 +37,7 @@ def mixtures(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(mixtures(), st.sampled_from([{}, {"neighbours": "replace_one"}]))
 def test_a_plan_for_the_worst_case_knows_the_errors_of_its_combined_answers(workload, unit):
     budget = qs.PrivacyCost(1.0, **unit)

@@ -337,7 +337,7 @@ def solve_design(R: Array, start: Array, tolerance: float, *, enough: float = 0.
     """
     rank, cells = R.shape
     evaluate, wide, enough = evaluator(R), _is_wide(R), max(tolerance, enough)
-    if cells > limits().light_cells * rank:
+    if cells > max(4, limits().light_cells) * rank:
         ends = np.zeros(cells)
         ends[pivoted(R)[1][:rank]] = 1 / rank
         design = _on_active_cells(R, evaluate, evaluate(ends), tolerance, True)
