@@ -4,6 +4,7 @@ import os
 import re
 import socket
 from http.client import HTTPConnection
+from urllib.parse import quote
 
 import pytest
 
@@ -179,6 +180,14 @@ def test_a_spec_cannot_lead_out(opened):
             assert "expected a path in the folder of the spec" in answer
             assert "Zebra77123" not in answer
             assert studio.spec == before
+
+
+@pytest.mark.parametrize(
+    "where", ["//example.com/describe", "https://example.com/describe", "/\\example.com/describe", "describe"]
+)
+def test_a_change_leads_back_to_pages_of_studio_only(studio, where):
+    status, headers, _ = studio.ask("POST", f"/set?back={quote(where, safe='')}", {})
+    assert (status, headers["location"]) == (303, "/decide")
 
 
 def test_a_file_that_another_program_writes_cannot_lead_out(studio_with_link):

@@ -108,10 +108,11 @@ def change(path: str, what: str = "") -> Callable[[Edit], Edit]:
             if session.known is None:
                 return RedirectResponse("/", 303)
             problems = await session.change(what, lambda document: edit(document, session, form))
-            page = VIEWS.get(urlsplit(where).path)
+            parts = urlsplit(where)
+            page = None if parts.scheme or parts.netloc else VIEWS.get(parts.path)  # of no other site
             if problems:
                 return await (page or VIEWS["/decide"])(request, session, problems, form)
-            return RedirectResponse(where if page and where.startswith("/") else "/decide", 303)
+            return RedirectResponse(where if page else "/decide", 303)
 
         post(path)(apply)
         return edit
