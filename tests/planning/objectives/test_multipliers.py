@@ -12,6 +12,7 @@ from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.multipliers import Joined, Multipliers, Scopes, merged
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_uniform
+from tests.planning.drawn import drawn
 from tests.reference import query_rows, variances
 from tests.strategies import matrices, schemas, weights
 
@@ -45,6 +46,22 @@ def test_joined_queries_have_the_same_loss_and_ratios(workload):
         asked = [workload.groups[p] for p in group]
         each = [np.sqrt(plan.variances(qs.Workload(workload.schema, (g,))).max()) / _aim(g) for g in asked]
         assert ratio == pytest.approx(max(each), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [2_100_016, *range(20)])
+def test_a_multiple_of_all_weights_is_planned_with_the_same_weights(seed):
+    """Of seed 2,100,016, every third multiple once had other weights in the 13th digit."""
+    workload, _ = drawn(seed)
+    weights = _weights(workload)
+    own = [index for members in Joined.of(workload).members for index in members]
+    given = np.concatenate([workload.groups[i].query_weights() for i in own])
+    np.testing.assert_allclose(weights, given / max(g.weight for g in workload), rtol=1e-10)
+    for factor in 10 ** np.random.default_rng(seed).uniform(-8, 8, 30):
+        np.testing.assert_array_equal(_weights(float(factor) * workload), weights)
+
+
+def _weights(workload):
+    return np.concatenate([group.query_weights() for group in Joined.of(workload).workload])
 
 
 def _aim(group):

@@ -250,7 +250,8 @@ def targets_of(groups: Iterable[Group], default: float = 1.0) -> Array:
 class Joined:
     """A workload with groups joined, and the groups that each of its groups stands for.
 
-    Its largest weight is one, and weights keep 13 digits: a multiple of all weights leads to the same plan.
+    Its largest weight is one, and weights keep 34 bits: a multiple of all weights leads to the same plan. Of
+    rounding errors, one in some 100,000 straddles two such numbers.
     """
 
     original: Workload
@@ -263,7 +264,7 @@ class Joined:
     def of(cls, workload: Workload) -> Joined:
         """Join the groups that consist of rows on the same attributes."""
         factor = max(group.weight for group in workload)
-        weights = [float(f"{group.weight / factor:.13g}") for group in workload]
+        weights = [_rounded(group.weight / factor) for group in workload]
         given = [g if g.weight == w else g.weighted(w) for g, w in zip(workload, weights, strict=True)]
         alike: defaultdict[Hashable, list[list[int]]] = defaultdict(list)
         for index, group in enumerate(given):
@@ -305,6 +306,11 @@ def _key(group: Group, index: int) -> Hashable:
     if len(group.families) != 1 or group.families[0].structure is not Structure.ROWS:
         return index
     return group.attributes, group.target is not None
+
+
+def _rounded(weight: float) -> float:
+    mantissa, exponent = math.frexp(weight)
+    return math.ldexp(round(math.ldexp(mantissa, 34)), exponent - 34)
 
 
 def _joined(groups: list[Group]) -> Group:
