@@ -167,7 +167,12 @@ def test_numbers_are_on_their_grid(attribute, values):
         ({"low": 5, "high": 5}, ["high of attribute 'x'", "above low = 5", "got 5"]),
         ({"low": 0, "high": 9, "step": 0}, ["step of attribute 'x'", "above 0"]),
         ({"low": 0, "high": 9, "step": 2}, ["high of attribute 'x'", "a multiple of step = 2", "write 10"]),
-        ({"low": 0, "high": 1_000_000}, ["step of attribute 'x'", "at most 1,000,000 values", "1,000,001"]),
+        (
+            {"low": 0, "high": 1_000_001},
+            ["step of attribute 'x'", "at most 1,000,000 steps", "1,000,001", "step=2 and a multiple"],
+        ),
+        ({"low": 0, "high": 3_000_000}, ["at most 1,000,000 steps", "3,000,000 of 1; write step=5"]),
+        ({"low": 0, "high": 20_000, "step": 0.01}, ["2,000,000 of 0.01; write step=0.02"]),
         ({"low": 0, "high": 9, "outside": "drop"}, ["outside of attribute 'x'", "clamp, refuse", "'drop'"]),
         ({"low": 0, "high": 9, "missing": -1}, ["missing of attribute 'x'", "or a string", "got -1"]),
     ],

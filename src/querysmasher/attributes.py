@@ -155,23 +155,20 @@ class Attribute:
             write = f"write qs.{type(self).__name__}({self.name!r}, {example})"
             raise _invalid(self.name, f"expected a list of values, got {as_given(given)}; {write}")
         listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
-        values = tuple(checked_label(self.name, v, listed) for v in self.values)
+        values = tuple(
+            self.values if self.is_computed else (checked_label(self.name, v, listed) for v in self.values)
+        )
         while self.beside and values and values[-1] in self.beside:  # of the attribute that this one replaces
             values = values[:-1]
         object.__setattr__(self, "values", values)
         if not self.values:
             raise _invalid(self.name, "the domain is empty; list at least one value")
-        if len(set(self.values)) != len(self.values):
-            twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
-            what = literal(twice) if listed else "a value"
-            raise _invalid(self.name, f"{what} is given more than once; list every possible value once")
-        both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
-        if both:
-            raise _invalid(self.name, f"{literal(both[0])} is given both as a date and as a string")
+        if not self.is_computed:  # a grid is increasing
+            self._check_distinct(listed)
         declared = {
             key: self._declared(key) for key in ("other", "missing") if getattr(self, key) is not None
         }
-        beside = tuple(dict.fromkeys(v for v in declared.values() if v not in self._positions))
+        beside = tuple(dict.fromkeys(v for v in declared.values() if not self._lists(v)))
         for key, value in (*declared.items(), ("beside", beside), ("values", values + beside)):
             object.__setattr__(self, key, value)
         for key in ("_positions", "literals"):
@@ -183,20 +180,35 @@ class Attribute:
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
 
+    def _check_distinct(self, listed: bool) -> None:
+        """Refuse values that are given twice; messages quote those that the user listed."""
+        if len(set(self.values)) != len(self.values):
+            twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
+            what = literal(twice) if listed else "a value"
+            raise _invalid(self.name, f"{what} is given more than once; list every possible value once")
+        both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
+        if both:
+            raise _invalid(self.name, f"{literal(both[0])} is given both as a date and as a string")
+
+    def _lists(self, value: Label) -> bool:
+        """Return whether a label is one of the values."""
+        return value in self._positions
+
     def _declared(self, key: str) -> Label:
         """Return the value that `other` or `missing` declares: one of the values, or one of its own."""
         given = getattr(self, key)
-        try:
-            return self.values[self.position(checked_label(self.name, given))]
-        except SchemaError:
-            kinds = () if self.is_computed else tuple({type(v) for v in self.values} - {bool})
-            if isinstance(given, str) and given.strip():
-                return given
-            if isinstance(given, kinds) and not isinstance(given, bool | str):
-                with suppress(SchemaError):
-                    return checked_label(self.name, given)
-            why = f"expected one of its values, {some(self.literals)}, or a string, got {_shown(given)}"
-            raise _invalid(self.name, why, key) from None
+        with suppress(SchemaError):
+            label = checked_label(self.name, given)
+            if self._lists(label):
+                return self.values[self._positions[label]]
+        kinds = () if self.is_computed else tuple({type(v) for v in self.values} - {bool})
+        if isinstance(given, str) and given.strip():
+            return given
+        if isinstance(given, kinds) and not isinstance(given, bool | str):
+            with suppress(SchemaError):
+                return checked_label(self.name, given)
+        why = f"expected one of its values, {some(self.literals)}, or a string, got {_shown(given)}"
+        raise _invalid(self.name, why, key)
 
     def _labelled(self, given: object) -> tuple[str, ...]:
         """Return a label for every value; a value that a mapping leaves out is its own label."""
@@ -242,6 +254,11 @@ class Attribute:
     def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The lowest and the highest number of each bin."""
         raise NotImplementedError
+
+    @cached_property
+    def grid(self) -> NDArray[np.float64] | None:
+        """The listed values, if they are numbers on a grid."""
+        return None
 
     @property
     def rounding(self) -> str:
@@ -514,7 +531,7 @@ class Binned(Attribute, family="prefix"):
 
 
 MOST_VALUES = 1_000_000
-"""Maximum number of values of a `Number`."""
+"""Maximum number of listed values, and of the steps of a `Number`: 0 to 1,000,000 are a million steps."""
 
 EXACT = 2**53
 """From here on, floats do not distinguish neighbouring integers."""
@@ -534,7 +551,7 @@ class Number(Attribute, family="prefix"):
     Args:
         low: the lowest value.
         high: the highest value, a multiple of `step` above the lowest.
-        step: the distance between values. There are at most a million values.
+        step: the distance between values. There are at most a million steps.
         outside: "clamp", or "refuse" to treat numbers below the lowest or above the highest value as outside
             the schema.
 
@@ -570,9 +587,9 @@ class Number(Attribute, family="prefix"):
             raise _invalid(self.name, f"expected a number above 0, got {self.step}", "step")
         low, high, step = (Fraction(repr(given)) for given in (self.low, self.high, self.step))
         steps = (high - low) / step
-        if steps >= MOST_VALUES:
-            why = f"expected one that makes at most {MOST_VALUES:,} values, got {self.step}, which makes "
-            raise _invalid(self.name, f"{why}{math.floor(steps) + 1:,}", "step")
+        if steps > MOST_VALUES:
+            why = f"expected at most {MOST_VALUES:,} steps from low to high, got {math.floor(steps):,} of "
+            raise _invalid(self.name, f"{why}{self.step}; write {_round_step(high - low, step)}", "step")
         if steps.denominator > 1:
             nearest_high = float(low + math.ceil(steps) * step)
             why = f"expected low = {self.low} plus a multiple of step = {self.step}, got {self.high}; write "
@@ -582,6 +599,9 @@ class Number(Attribute, family="prefix"):
         grid = range(first, first + each * int(steps) + 1, each)
         object.__setattr__(self, "values", [n / unit for n in grid] if unit > 1 else grid)
         super().__post_init__()
+
+    def _lists(self, value: Label) -> bool:
+        return not isinstance(value, str) and super()._lists(value)
 
     def _is_given(self, key: str) -> bool:
         given = getattr(self, key)
@@ -594,6 +614,13 @@ class Number(Attribute, family="prefix"):
         ends = f"numbers below {low:,} count as {low:,}, and above {high:,} as {high:,}; "
         rounded = f"numbers are rounded to the nearest of {low:,}, {second:,}, …, {high:,}"
         return f"{ends if self.outside == 'clamp' else ''}{rounded}"
+
+    @cached_property
+    def grid(self) -> NDArray[np.float64]:
+        """The listed values, of which there may be a million."""
+        grid = np.array(self.values[: self.listed], dtype=float)
+        grid.setflags(write=False)
+        return grid
 
     def indexes(self, numbers: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the index of the nearest value of each number, or -1 for one that is refused."""
@@ -614,6 +641,16 @@ class Number(Attribute, family="prefix"):
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Number, Cyclic)}
+
+
+def _round_step(width: Fraction, step: Fraction) -> str:
+    """Return the least of 1, 2 and 5 times powers of ten, if it can, that divides a width into few steps."""
+    least = max(step, width / MOST_VALUES)
+    power = math.floor(math.log10(least)) - 1
+    tried = [Fraction(digit) * Fraction(10) ** (power + n) for n in range(4) for digit in (1, 2, 5)]
+    fitting = [each for each in tried if each >= least]
+    best = next((each for each in fitting if (width / each).denominator == 1), None)
+    return f"step={float(best or fitting[0]):.15g}" + ("" if best else " and a multiple of it as high - low")
 
 
 def _few(values: Sequence[Label]) -> str:

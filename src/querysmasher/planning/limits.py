@@ -70,8 +70,8 @@ class PlanningLimits:
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
     mixed_values: int = 40
     """The same for an attribute that several families ask about, in a plan for the mean error."""
-    most_values: int = 1_000_000
-    """Maximum number of values of any attribute."""
+    most_values: int = 1_000_100
+    """Maximum number of values of any attribute: a million steps, and a few values beside them."""
     crossed_entries: int = 20_000_000
     """Maximum of groups × groups outside the largest level, of hierarchies that do not nest."""
     waves: int = 24

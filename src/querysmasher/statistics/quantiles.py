@@ -163,9 +163,10 @@ def quantile(  # noqa: D417 - a method of the release
         raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
     groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
-    step = (given.step or 0.0) if continuous else 0.0
-    points = np.array(given.edges, dtype=float) if continuous else middles
-    points[-1] += step
+    points, step = middles, 0.0
+    if continuous:
+        points, step = np.array(given.edges, dtype=float), given.step or 0.0
+        points[-1] += step
     F, variances, between, with_D = _distribution(groups, attribute)
     note, anywhere = places(given, INTERPOLATED if continuous else MIDPOINTS, assume)
     crossings = Crossings(F, variances, between, with_D, p, points, continuous)

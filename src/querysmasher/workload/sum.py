@@ -27,6 +27,8 @@ def numbers(attribute: Attribute) -> Array:
                 "state a public cap as its edge instead of inf, or ask for counts"
             )
         return (low + high) / 2
+    if attribute.grid is not None:
+        return attribute.grid
     listed = attribute.values[: attribute.listed]
     kinds = set(map(type, listed))
     numeric = all(issubclass(kind, int | float) and kind is not bool for kind in kinds)
