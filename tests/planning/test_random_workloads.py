@@ -209,6 +209,7 @@ LOST = (
     2_200_136,
     2_300_105,
     2_400_330,
+    7_009_061,
 )
 """Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
 
