@@ -231,11 +231,14 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[tuple[int, ...
 
 def connected(ties: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
     """Return the finest partition of all members with every tie in one class; classes are sorted."""
+    sets = list(map(set, ties))
     classes: list[set[int]] = []
-    for tie in map(set, ties):
-        touching = [c for c in classes if not c.isdisjoint(tie)]
-        classes = [c for c in classes if c.isdisjoint(tie)] + [tie.union(*touching)]
-    return sorted(tuple(sorted(c)) for c in classes if c)
+    for tie in sets:
+        if len(tie) > 1:
+            touching = [c for c in classes if not c.isdisjoint(tie)]
+            classes = [c for c in classes if c.isdisjoint(tie)] + [tie.union(*touching)]
+    alone = set().union(*sets).difference(*classes)
+    return sorted([*(tuple(sorted(c)) for c in classes), *((member,) for member in alone)])
 
 
 def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:

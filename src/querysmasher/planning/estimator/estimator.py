@@ -229,8 +229,7 @@ class Estimator:
     ) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
         """Split families on attributes that have a centre for every set of others, one after the other."""
         if not later:
-            if all(callable(s.content) or s.content.any() for s in parts.values()):
-                yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
+            yield tuple(sorted(kept)), [parts[index] for index in sorted(parts)]
             return
         (attribute, index, family), *rest = later
         strategy = self.line_strategies.get((attribute, tuple(sorted(kept))))
@@ -266,6 +265,8 @@ class Estimator:
                 QueryPart(index, (attribute,), (key, (0,)), write_out, predict),
             ]
         for part in split:
+            if not callable(part.content) and not part.content.any():
+                continue
             more = (*kept, attribute) if attribute in part.kept else kept
             yield from self._with_lines(more, {**parts, index: part}, rest, summed)
 
@@ -279,6 +280,7 @@ class Estimator:
                 split = _closed_form(family.reweighted(None), self.centres[positions[0]])
             else:
                 split = split_rows(query_tensor(family, order, weighted=False), centres)
+            split = {k: rows for k, rows in split.items() if rows.any()}
             self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
         kept_rows = self._split_families[key].items()
         return [QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in kept_rows]
