@@ -68,12 +68,12 @@ def is_whole(plan):
 def exact_variances(rows, queries):
     """The variances with 60 digits, from rows of noise variance one.
 
-    Adding 1e-40 of the largest precision to every direction changes no variance of what is measured.
+    Adding 1e-35 of the largest precision to every direction changes no variance of what is measured.
     """
     with mpmath.workdps(60):
         scaled = mpmath.matrix(rows.tolist())
         precision = scaled.T * scaled
-        faint = max(precision[i, i] for i in range(precision.rows)) * mpmath.mpf(10) ** -40
+        faint = max(precision[i, i] for i in range(precision.rows)) * mpmath.mpf(10) ** -35
         for i in range(precision.rows):
             precision[i, i] += faint
         factor = mpmath.mp.cholesky(precision)
