@@ -1,5 +1,7 @@
 """Which queries are measured as they are: the default plan against the optimum over all mechanisms."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,7 +11,15 @@ import querysmasher as qs
 from querysmasher.planning.limits import limited
 from tests.builders import COST, cps, plan_split
 from tests.profiles import fewer
-from tests.reference import query_rows, root_bounds
+from tests.reference import (
+    estimates,
+    marginal_map,
+    measured_rows,
+    query_rows,
+    root_bounds,
+    split_map,
+    subsets,
+)
 from tests.strategies import schemas, workloads
 
 
@@ -75,6 +85,54 @@ def test_tables_beside_given_queries_reach_the_optimum(limit_planning):
     beside = qs.plan(workload, COST)
     assert beside.whole == (0,)
     assert beside.weighted_loss > 1.02 * plan.weighted_loss
+
+
+@pytest.mark.parametrize("seed", [2, 6, 14, 20, 27, 43, 50, 58])
+def test_the_certificate_of_combined_answers_is_that_of_answers_from_own_measurements(seed, limit_planning):
+    """Combined answers are better by up to a half: the bound is none on their loss."""
+    random = np.random.default_rng(seed)
+    schema = qs.Schema.of({f"a{i}": int(n) for i, n in enumerate(random.integers(2, 5, 3))})
+    workload = qs.all_kway(schema, [1, 2], random.choice(["identity", "prefix"]))
+    for _ in range(random.integers(1, 4)):
+        names = random.choice(schema.names, random.integers(2, 4), replace=False).tolist()
+        rows = random.integers(0, 2, (int(random.integers(1, 5)), math.prod(schema.shape(names))))
+        workload += float(10 ** random.uniform(-1, 1.5)) * qs.linear(schema, names, rows + not_any(rows))
+    limit_planning(light_work=0, whole_work=0)
+    plan = qs.plan(workload, COST)
+    certificate, (low, high) = plan.certificate, bounds_apart(plan)
+    assert low * (1 - 1e-6) <= certificate.value <= high * (1 + plan.gap) ** 2 * (1 + 1e-6)
+    assert certificate.bound <= high * (1 + 1e-6)
+    assert plan.gap <= 1e-3
+    queries, weights = query_rows(workload)
+    assert least_loss(queries, weights, 200) <= plan.weighted_loss <= certificate.value * (1 + 1e-9)
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert "plan of this kind that answers every group from its own measurement" in repr(plan)
+
+
+def not_any(rows):
+    """One in the first place if all rows are zero."""
+    return np.arange(rows.size).reshape(rows.shape) == (-1 if rows.any() else 0)
+
+
+def bounds_apart(plan):
+    """Bounds of the least loss if every group is answered from its own measurement, and the total."""
+    schema, (queries, weights) = plan.workload.schema, query_rows(plan.workload)
+    of_group = np.repeat(range(len(plan.workload.groups)), [g.rows for g in plan.workload])
+    queries, total, found = queries * np.sqrt(weights)[:, None], 0.0, []
+    split = queries[~np.isin(of_group, plan.whole)]
+    for kept in subsets(range(len(schema))):
+        part = split @ split_map(schema, plan.centres, kept)
+        total += (part**2).sum() * (not kept)
+        found += [root_bounds(part)] if kept and np.abs(part).max() > 1e-9 else []
+    for m in (m for m in plan.measured if m.whole):
+        own = queries[np.isin(of_group, m.whole)]
+        known = measured_rows(plan, m) @ marginal_map(schema, m.attributes)
+        means = np.zeros(len(own))
+        if estimates(own, known) is None:  # they use the total
+            means = estimates(own, np.concatenate([known, np.ones((1, known.shape[1]))]))[:, -1]
+        total += (means**2).sum()
+        found.append(root_bounds(own - means[:, None]))
+    return [(sum(each) + math.sqrt(total)) ** 2 for each in zip(*found, strict=True)]
 
 
 def test_predicates_are_measured_beside_tables():

@@ -262,7 +262,7 @@ def best_candidate(
     if best is None:
         raise refusals[min(refusals)]
     if bound > best.certificate.bound:
-        best = replace(best, certificate=replace(best.certificate, bound=bound))
+        best = replace(best, certificate=Certificate(best.weighted_loss, bound))
     return best, clusters
 
 
@@ -529,6 +529,7 @@ def beside(
 def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
     """Return the plan with its loss after all answers are combined by generalised least squares.
 
+    Its certificate remains about answers that are not combined: of others, no such bound is known.
     From residuals alone, the loss of the split groups is what the plan states, less what centred queries add
     to the loss of the total. Rows measured whole lower it. The other queries are combinations of these rows
     and of the total. Return an error if rounding errors hide queries.
@@ -556,5 +557,4 @@ def _combined(plan: Plan, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
         if losses[-1] < CLOSE * before:
             why = "rounding errors hide queries of small weight; use weights that differ less"
             return PlanError(f"workload: {why}")
-    loss = math.fsum(losses)
-    return replace(plan, weighted_loss=loss, certificate=Certificate(loss, plan.certificate.bound))
+    return replace(plan, weighted_loss=math.fsum(losses))

@@ -132,7 +132,8 @@ class Plan(Explained):
 
         The objective is the weighted RMSE or, with `objective="worst"`, the largest standard error relative
         to its target. For `least_budget`, the gap bounds how much smaller all targets could be at the same
-        cost.
+        cost. If some groups are measured whole beside others, it refers to plans that answer every group from
+        its own measurement.
         """
         return self.certificate.gap
 

@@ -56,7 +56,8 @@ LEAST = "least"
 class Certificate:
     """A value that a plan reaches, and a lower bound on that of every plan of its kind; both are squares.
 
-    It is made once, where the bound is known.
+    It is made once, where the bound is known. If some groups are measured whole beside others, both refer to
+    plans that answer every group from its own measurement: this plan combines answers, and is no worse.
     """
 
     value: float

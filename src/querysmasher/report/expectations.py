@@ -321,7 +321,8 @@ def optimum(plan: Plan) -> str:
     alone &= any(is_line(solution.strategy) for solution in plan.solutions)
     if is_whole or (alone and not plan.budget.unit.total_is_public):
         return "the best possible matrix mechanism"
-    return "the best possible plan of this kind"
+    apart = " that answers every group from its own measurement" if plan.whole else ""  # and not combined
+    return f"the best possible plan of this kind{apart}"
 
 
 def _label(group: Group, workload: Workload) -> str:

@@ -26,7 +26,6 @@ from querysmasher.formatting import number
 from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.checks import nothing_in
-from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Multipliers, targets_of
@@ -118,10 +117,7 @@ def least_largest(
     best = search.run(centres)
     assert best is not None  # noqa: S101 - without caps, every plan will do
     plan = replace(best.plan, workload=workload)
-    value = best.value
-    if isinstance(plan.estimator, CombinedEstimator):  # combined answers are better
-        value = max(extreme.std / aim for extreme, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
-    return replace(best, plan=replace(plan, certificate=Certificate(value, search.bound, objective)))
+    return replace(best, plan=replace(plan, certificate=Certificate(best.value, search.bound, objective)))
 
 
 @dataclass(frozen=True, eq=False)
