@@ -1,5 +1,6 @@
 """What tests of every layer build again and again: schemas, workloads, options of planning, traps."""
 
+import math
 import subprocess
 import sys
 import unicodedata
@@ -122,3 +123,16 @@ BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 def acts(sign):
     """Whether a sign does something to a terminal, or cannot be printed."""
     return unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") or sign in BIDI
+
+
+def grouped(schema, name, groups, *others):
+    """Every count of groups of an attribute's values, by other attributes."""
+    level = qs.hierarchy(schema, name, part=[f"g{g}" for g in groups], leaves=False)
+    return qs.queries(schema, {name: level} | dict.fromkeys(others, "identity"))
+
+
+def classes_of_groups(schema, name, groups, by):
+    """For every cell, the combination of the group and the other attributes."""
+    cells = np.unravel_index(np.arange(math.prod(schema.sizes)), schema.sizes)
+    first = groups[cells[schema.position(name)]]
+    return np.unique(sum((cells[schema.position(n)] * 100 for n in by), first), return_inverse=True)[1]

@@ -87,6 +87,15 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
     return tensor
 
 
+def less_means(values: Array, axis: int, groups: NDArray[np.int64]) -> Array:
+    """Subtract from the entries along an axis their means over each group; rounding errors become zero."""
+    rows = np.moveaxis(values, axis, -1)
+    indicators = np.eye(int(groups.max()) + 1)[groups]
+    left = rows - ((rows @ indicators) / np.maximum(indicators.sum(axis=0), 1))[..., groups]
+    scale = np.abs(rows).max(axis=-1, keepdims=True, initial=0.0)
+    return np.moveaxis(np.where(np.abs(left) > ROUNDING * scale, left, 0.0), -1, axis)
+
+
 def kronecker(factors: Iterable[Array]) -> Array:
     """Return the Kronecker product of vectors, or of matrices; one if there are none."""
 

@@ -53,6 +53,7 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
+from querysmasher.privacy.unit import attributes_of
 from querysmasher.release.provenance import (
     ERRORS,
     PLANNED,
@@ -168,11 +169,11 @@ def measure(
     whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
     check_budget(whole, access.noise)
     schema, workload = whole.schema, plan.asked or plan.workload
-    agreed = plan.budget.unit.known(schema).agreed
-    used = sorted({a for m in plan.measured for a in m.attributes}.union(agreed, *compared))
+    exact = [*map(attributes_of, plan.budget.exact)]
+    agreed = map(schema.positions, exact)
+    used = sorted({a for m in plan.measured for a in m.attributes}.union(*agreed, *compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     sets = [tuple(schema.names[a] for a in attributes) for attributes in compared]
-    exact = list(plan.budget.exact)
     again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared or exact else []
     again += exact
 

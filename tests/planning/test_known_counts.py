@@ -124,10 +124,13 @@ def test_the_exact_total_is_a_public_number_of_records():
     [
         (3, "exact: expected a workload of counts to publish, such as .*, got 3"),
         (qs.marginals(qs.Schema.of(a=2), 1), "exact: expected a workload on the schema of the planned one"),
-        (qs.where(SCHEMA, "age >= 2"), r"exact: expected queries that determine every count on \(age\)"),
+        (
+            qs.where(SCHEMA, "age >= 2 and sex == 1"),
+            r"exact: expected queries that determine every count on \(age, sex\), or that of every group",
+        ),
         (qs.affine(SCHEMA, "age", "sex"), "exact: expected queries that determine every count"),
         (
-            qs.queries(SCHEMA, age=[[1, 1, 0, 0]]),
+            qs.queries(SCHEMA, age=[[1, 1, 0, 0], [0, 1, 1, 0], [1, 2, 1, 0]]),
             r"publish all of them, as in qs.marginals\(schema, \['age'\]\)",
         ),
         (

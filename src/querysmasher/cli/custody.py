@@ -21,13 +21,15 @@ from querysmasher.guarantees import total_words
 from querysmasher.privacy.budget import number, readable
 from querysmasher.privacy.entries import DELTA, Chain
 from querysmasher.privacy.ledger import Ledger
+from querysmasher.privacy.unit import attributes_of, sets_to_json
 from querysmasher.spec.spec import AMOUNTS, stated_budget
 
 
 def check(spec: Path, data: Path | None, as_json: bool) -> None:
     """Show what in the table does not fit the schema."""
     read = opened(spec)
-    counted = (*(group.attributes for group in read.workload.groups), *read.budget.exact)
+    exact = map(attributes_of, read.budget.exact)
+    counted = (*(group.attributes for group in read.workload.groups), *exact)
     used = {name for attributes in counted for name in attributes}
     names = [name for name in read.schema.names if name in used]
     measuring, budget = read.measuring, read.budget
@@ -155,7 +157,7 @@ def _json(book: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
             "epsilon": total.epsilon_left(book.limit, delta),
             "delta": delta,
         },
-        "exact": [list(names) for names in chain.exact],
+        "exact": sets_to_json(chain.exact),
         "head": chain.head,
         "entries": [e.to_data() for e in chain.entries],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from querysmasher.attributes import Attribute, Categorical
 from querysmasher.data.encoding import Encoder, Strings
 from querysmasher.data.foreign import quietly
 from querysmasher.endings import TABLES
 from querysmasher.errors import DataError, as_given
+from querysmasher.formatting import preview
 from querysmasher.privacy.counts import Counts
-from querysmasher.privacy.unit import AttributeSets
+from querysmasher.privacy.unit import AttributeSets, Groups, Names, attributes_of, sizes_of
 from querysmasher.schema import Schema
 
 COUNT = "count"
@@ -28,19 +29,23 @@ COUNT = "count"
 def read_totals(schema: Schema, sets: AttributeSets, given: Any) -> tuple[Counts, ...]:
     """Return the tables of counts on the sets, in their order; combinations that are not listed count 0.
 
-    `given` is a path to a CSV or Parquet file, a dataframe, or a list of these: one for each set.
+    `given` is a path to a CSV or Parquet file, a dataframe, or a list of these: one for each set. Where
+    groups of an attribute's values are counted, its column has their names.
     """
     tables = [_table(item) for item in (given if isinstance(given, list | tuple) else [given])]
     found = [tuple(sorted(set(table.column_names) - {COUNT})) for table in tables]
     complete = all(len(table.column_names) == len(on) + 1 for table, on in zip(tables, found, strict=True))
-    if not sets or not complete or sorted(found) != sorted(sets):
-        wanted = "; ".join(", ".join([*names, COUNT]) for names in sets)
+    asked = [tuple(sorted(attributes_of(names))) for names in sets]
+    if not sets or not complete or sorted(found) != sorted(asked):
+        wanted = "; ".join(", ".join([*names, COUNT]) for names in asked)
         got = "; ".join(", ".join(table.column_names) for table in tables)
         expected = (
             f"expected tables with the columns {wanted}" if sets else "expected a plan with exact counts"
         )
         raise DataError(f"public: {expected}, got the columns {got}")
-    return tuple(_counts(schema, names, tables[found.index(names)]) for names in sets)
+    return tuple(
+        _counts(schema, names, tables[found.index(on)]) for names, on in zip(sets, asked, strict=True)
+    )
 
 
 def _table(given: Any) -> Any:
@@ -61,14 +66,18 @@ def _table(given: Any) -> Any:
     return quietly("reading public", lambda: pa.csv.read_csv(path, convert_options=options))
 
 
-def _counts(schema: Schema, names: Sequence[str], table: Any) -> Counts:
+def _counts(schema: Schema, names: Names, table: Any) -> Counts:
     """Return the counts that a table lists."""
     codes = []
-    for name in names:
-        encoder, column = Encoder(schema[name]), table[name].combine_chunks()
+    for name, known in zip(attributes_of(names), names, strict=True):
+        attribute: Attribute = schema[name]
+        if isinstance(known, Groups):
+            attribute = Categorical(name, known.labels)
+        encoder, column = Encoder(attribute), table[name].combine_chunks()
         kept = encoder.encode(Strings(column) if pa.types.is_string(column.type) else column)
-        if np.any(kept >= schema[name].size):
-            raise DataError(f"public: expected values of {name!r} from the schema, got others")
+        if np.any(kept >= attribute.size):
+            which = "from the schema" if known == name else f"that name a group, {preview(attribute.labels)}"
+            raise DataError(f"public: expected values of {name!r} {which}, got others")
         codes.append(kept.astype(np.intp))
     try:
         numbers = np.asarray(table[COUNT].cast(pa.int64()).to_numpy(zero_copy_only=False))
@@ -76,8 +85,9 @@ def _counts(schema: Schema, names: Sequence[str], table: Any) -> Counts:
         numbers = np.array([-1])
     if numbers.dtype != np.int64 or np.any(numbers < 0):
         raise DataError(f"public: expected non-negative integers in the column {COUNT!r}, got others")
-    counts = np.full(schema.shape(names), -1, dtype=np.int64)
+    counts = np.full(sizes_of(schema, names), -1, dtype=np.int64)
     if len(set(zip(*(code.tolist() for code in codes), strict=True))) < len(numbers):
-        raise DataError(f"public: expected every combination of {', '.join(names)} once, got some repeated")
+        every = ", ".join(attributes_of(names))
+        raise DataError(f"public: expected every combination of {every} once, got some repeated")
     counts[tuple(codes)] = numbers
     return np.maximum(counts, 0)

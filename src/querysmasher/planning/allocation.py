@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure, unprotected
 from querysmasher.planning.limits import limits
@@ -93,11 +93,18 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     known = budget.unit.known(workload.schema)
     assert choose is not None  # noqa: S101 - the others have no centres
     options = replace(options, replaced=public)
+    if known.groups:  # so that bounds may draw pairs of values of one group
+        centres = tuple(Centre.uniform(len(c)) if a in known.groups else c for a, c in enumerate(centres))
     every = split_sets(workload, centres, options.lines, public_total=public)
-    sets = [s for s in every if s.every_attribute not in known]  # what is public is not measured
-    for s in sets:
-        if known.unprotected(s.every_attribute):
+    sets = []
+    for s in every:
+        if s.every_attribute in known:
+            continue  # what is public is not measured
+        if (grouped := known.partly(s.every_attribute)) is not None:
+            s = s.within(grouped, known.groups[grouped])  # noqa: PLW2901 - what is left of it
+        elif known.sets and known.agreed.union(known.groups).issuperset(s.every_attribute):
             raise unprotected(workload.schema, budget.unit, s.every_attribute)
+        sets += [s] * bool(s.terms)
     if not sets:
         raise nothing_to_measure(public=bool(every))
     solutions, choices = choose(sets, options)
@@ -134,7 +141,7 @@ def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
     if not budget.unit.total_is_public or lines or plan.whole or plan.certificate.gap <= most.coupled_gap:
         return plan
     known = budget.unit.known(schema)
-    if len(plan.measured) > most.coupled_sets:
+    if known.groups or len(plan.measured) > most.coupled_sets:
         return plan
     every = split_sets(plan.workload, plan.centres, (), public_total=True)
     root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)

@@ -27,7 +27,7 @@ from typing import cast
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, one_core
+from querysmasher.arrays import CHUNK, Array, less_means, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.cells import (
@@ -40,7 +40,7 @@ from querysmasher.planning.cells import (
     work_of,
 )
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.estimator.whole import CombinedEstimator, class_sums
+from querysmasher.planning.estimator.whole import CombinedEstimator
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options, pair_root, root_of, solve_whole
@@ -58,6 +58,7 @@ from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
+from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Workload
 
 AttributeSet = tuple[int, ...]
@@ -166,31 +167,34 @@ def merged_groups(
 ) -> MergedRows | None:
     """Return the queries of some groups over distinct columns; None if too much work, or all are known.
 
-    Cells with different values of an attribute on which neighbours agree are not merged.
+    Cells with different values of an attribute on which neighbours agree are not merged, or with different
+    groups of its values, if they agree on these.
     """
     schema, groups = workload.schema, [workload.groups[i] for i in indexes]
-    attributes = _attributes(schema, groups)
-    public = sorted(unit.known(schema).agreed.intersection(attributes))
+    attributes, known = _attributes(schema, groups), unit.known(schema)
+    public = sorted(known.agreed.union(known.groups).intersection(attributes))
     if not public:
         merged = merge(schema, groups, attributes, most_work, columns)
         return None if merged is None or not merged.rows.any() else merged
-    families = tuple(Identity((schema.sizes[a],)) for a in public)
+    families = tuple(
+        Rows((schema.sizes[a],), np.eye(int(known.groups[a].max()) + 1)[:, known.groups[a]])
+        if a in known.groups
+        else Identity((schema.sizes[a],))
+        for a in public
+    )
     indicators = Group(tuple(schema.names[a] for a in public), families)
     merged = merge(schema, [*groups, indicators], attributes, most_work)
     if merged is None:
         return None
     classes = merged.rows[-indicators.rows :].argmax(axis=0)
     rows, weights, spanning = (x[: -indicators.rows] for x in (merged.rows, merged.weights, merged.spanning))
-    known = not centred_within(rows, classes).any()
-    return None if known else replace(merged, rows=rows, weights=weights, spanning=spanning, classes=classes)
+    follow = not centred_within(rows, classes).any()
+    return None if follow else replace(merged, rows=rows, weights=weights, spanning=spanning, classes=classes)
 
 
 def centred_within(rows: Array, classes: Integers) -> Array:
     """Return rows less their means over the columns of every class; rounding errors become zero."""
-    numbers = np.unique(classes, return_inverse=True)[1]
-    centred = rows - (class_sums(rows, numbers, 1) / np.bincount(numbers))[:, numbers]
-    scale = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    return np.where(np.abs(centred) > ROUNDING * scale, centred, 0.0)
+    return less_means(rows, 1, np.unique(classes, return_inverse=True)[1])
 
 
 def _attributes(schema: Schema, groups: Iterable[Group]) -> list[int]:
@@ -294,7 +298,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     rows = sum(math.prod(map(height, group.families)) for group in workload)
     light = work_of(rows, cells) <= most.light_work  # even if all values are distinguished
     merged = merged_groups(workload, range(count), unit, work) if given or light else None
-    if known.agreed:  # groups are whole all together, or not at all
+    if known.agreed or known.groups:  # groups are whole all together, or not at all
         yield Candidate([], lambda _: 0.0)
         if merged is not None and merged.rows.shape[1] <= most.paired_cells and len(known.sets) == 1:
             yield Candidate([Cluster.of(tuple(range(count)), merged, unit)], lambda _: 0.0, is_optimal=True)

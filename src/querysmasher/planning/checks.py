@@ -13,9 +13,10 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import is_total
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.unit import AttributeSets, Unit
+from querysmasher.privacy.unit import AttributeSets, Groups, Names, Unit
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
+from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.workload import Workload
 
 
@@ -38,38 +39,78 @@ def exact_sets(workload: Workload, exact: object) -> AttributeSets:
     """Return the sets of attributes on which a workload asks for every count; refuse other queries.
 
     A group asks for every count if its queries, with the number of records, determine how often each
-    combination of values occurs. A family that asks only for all records leaves its attribute out.
+    combination of values occurs. A family that asks only for all records leaves its attribute out, and one
+    that does not distinguish some values asks for the counts of groups of values.
     """
     if not isinstance(exact, Workload):
         example = "such as qs.marginals(schema, ['state'])"
         raise PlanError(f"exact: expected a workload of counts to publish, {example}, got {as_given(exact)}")
     if exact.schema != workload.schema:
         raise PlanError("exact: expected a workload on the schema of the planned one, got another schema")
-    sets: list[tuple[str, ...]] = [()]
+    sets: list[Names] = [()]
     for group in exact:
         parts = [(names, family) for names, family in group.parts() if _distinctions(family)[1]]
         names = [name for on, _ in parts for name in on]
-        for family in (family for _, family in parts if not family.closed_form):
-            rows = family.matrix()
-            if len(parts) == 1:  # the number of records is known
-                rows = np.concatenate([rows, np.ones((1, family.cells))])
-            if np.linalg.matrix_rank(rows) < family.cells:
+        known: list[str | Groups] = []
+        for on, family in parts:
+            some = None if family.closed_form else _groups(exact.schema, on, family, alone=len(parts) == 1)
+            if some == ():
                 raise PlanError(
-                    f"exact: expected queries that determine every count on ({', '.join(names)}), got "
-                    f"{group.kind}; publish all of them, as in qs.marginals(schema, {names})"
+                    f"exact: expected queries that determine every count on ({', '.join(names)}), or that of "
+                    f"every group of values of one of these, got {group.kind}; publish all of them, as in "
+                    f"qs.marginals(schema, {names})"
                 )
+            known += some or on
         cells, most = math.prod(exact.schema.shape(names)), limits().structured_cells
         if cells > most:
             which = f"the exact table on ({', '.join(names)}) has {cells:,} cells"
             raise TooLargeError(f"exact: {which}, more than the {most:,} that are counted at once")
         if all(_distinctions(family)[0] for family in group.families):
-            sets.append(tuple(names))
+            sets.append(tuple(known))
     return tuple(sets)
+
+
+def _groups(schema: Schema, on: tuple[str, ...], family: Family, *, alone: bool) -> tuple[Groups, ...] | None:
+    """Return the groups of values that queries do not distinguish, if they determine the counts of all.
+
+    None if they determine those of single values, and nothing if of neither. If they are `alone`, the number
+    of records is known beside them.
+    """
+    (attribute, *others) = (schema[name] for name in on)
+    if isinstance(family, Hierarchy):
+        if family.leaves:
+            return None
+        level = int(np.argmax([len(names) for names in family.names]))
+        numbers, labels = family.groups[level], tuple(map(str, family.names[level]))
+        title = f"{family.titles[level]} of {attribute.name}" if family.titles else ""
+    else:
+        rows = family.matrix()
+        columns, first, found = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+        numbers, title = np.argsort(np.argsort(first))[found.ravel()], ""
+        if np.linalg.matrix_rank(np.vstack([columns, np.ones((1, first.size))][: 1 + alone])) < first.size:
+            return ()
+        said = family.labels([attribute]) if not others else []
+        inside = columns[:, np.argsort(first)].T != 0
+        labels = tuple(
+            " and ".join(text if is_in else f"not ({text})" for text, is_in in zip(said, each, strict=False))
+            for each in (inside if len(said) == 1 else [])
+        ) or tuple(f"{k}" for k in range(1, first.size + 1))
+    if len(labels) == family.cells or others:
+        return None if len(labels) == family.cells else ()
+    listed = " / ".join(labels) if len(labels) < 4 else f"{len(labels)} groups"
+    title = title or f"group of {attribute.name} ({listed})"
+    return (Groups(attribute.name, title, labels, tuple(numbers.tolist())),)
 
 
 def unprotected(schema: Schema, unit: Unit, attributes: Collection[int]) -> PlanError:
     """Return the error that refuses to measure what neighbours agree on, but is not published."""
     names = [schema.names[a] for a in attributes]
+    if unit.known(schema).groups.keys() & set(attributes):
+        return PlanError(
+            f"exact: the planned queries need counts on ({', '.join(names)}), of which {unit.agreed_words} "
+            "are left unprotected, so noise would protect nobody; publish one table of all these, by "
+            "exact=qs.queries(schema, ...), or plan no query that combines these attributes"
+        )
     return PlanError(
         f"exact: the planned queries need the counts on ({', '.join(names)}), which the exact counts "
         f"{unit.exact_words} leave unprotected, so noise would protect nobody; publish these as well, by "

@@ -169,7 +169,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
             blocks, scale = separated((Term(1.0, terms[0].pieces),) if len(terms) == 1 else terms)
             scaled.append((blocks, math.sqrt(unit * scale)))
         own: set[Block] = set()
-        if options.replaced and options.are_default:
+        if options.replaced and options.are_default and not options.grouped:
             own = _alone(
                 sets,
                 [[(axes, list(numbers)[n]) for axes, n in blocks] for blocks, _ in scaled],
@@ -195,7 +195,7 @@ def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:
         reached = {blocks: math.prod(solutions[n].reached for n in each) for blocks, each in used.items()}
         bound = {blocks: math.prod(bounds[n] for n in each) for blocks, each in used.items()}
         least = [scale * bound[blocks] for blocks, scale in scaled]
-        if options.replaced and options.alone:
+        if options.replaced and options.alone and not options.grouped:
             their = {n for n, block in enumerate(numbers) if block in own}
             independent = {
                 s.attributes[axis]
@@ -506,6 +506,9 @@ class Options:
     independently, with the weights of the centres, as those for what is whole do."""
     agreed: frozenset[int] = frozenset()
     """The attributes of which a replaced record keeps the values."""
+    grouped: bool = False
+    """Whether a replaced record keeps the group of the value of some attribute: pairs are then drawn
+    independently otherwise, for bounds and for prices."""
     progress: bool | None = None
 
     @property

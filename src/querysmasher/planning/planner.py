@@ -12,7 +12,7 @@ from querysmasher.planning.checks import check_arguments, check_scales, check_si
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lines.splitting import check_cells, large_attributes
-from querysmasher.planning.mechanisms import Options, choose_bases
+from querysmasher.planning.mechanisms import DEFAULT, Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
 from querysmasher.planning.objectives.objective import (
     OBJECTIVES,
@@ -25,7 +25,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.tying import Tying
 from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import AttributeSets, Unit
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
@@ -79,10 +79,11 @@ def plan(
         records: for purpose="estimate", a rough, public number of records. Without it, `measure` first spends
             1% of the budget on this number, and divides the rest accordingly; the plan then shows the errors
             for 30,000 records.
-        exact: counts to publish as they are, such as `marginals(schema, ["state"])`. Answers equal them, and
-            only the rest is measured. This changes the guarantee: neighbours replace a record by one with
-            the same values of these attributes ("replace_one", whatever the budget says), so that what a
-            record says about them is not protected: `repr(plan)` states it.
+        exact: counts to publish as they are, such as `marginals(schema, ["state"])`, or of groups of values,
+            such as `where(schema, "age >= 18")`. Answers equal them, and only the rest is measured. This
+            changes the guarantee: neighbours replace a record by one with the same values of these
+            attributes, or values of the same groups ("replace_one", whatever the budget says), so that what
+            a record says about them is not protected: `repr(plan)` states it.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -103,6 +104,9 @@ def plan(
         if not options.keeps_whole or objective != "mean":
             msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
+        if budget.unit.known(workload.schema).groups:
+            msg = "purpose: expected 'answers', as groups of values have exact counts, got 'estimate'"
+            raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     replan = Replan(options, budget, max_records, insufficient)
     return replace(_minimised(OBJECTIVES[objective].minimise, tied, replan), workload=workload, tying=tying)
@@ -120,7 +124,7 @@ def least_budget(
     tolerance: float = 1e-3,
     bases: Mapping[str, Any] | None = None,
     max_records: int = MAX_RECORDS,
-    exact: Workload | None = None,
+    exact: Workload | AttributeSets | None = None,
     progress: bool | None = None,
 ) -> Plan:
     """Plan at the least privacy cost that meets every accuracy target of a workload, without data.
@@ -162,11 +166,12 @@ def least_budget(
     return replace(made, workload=workload, tying=tying)
 
 
-def _knowing(workload: Workload, budget: Budget, exact: Workload | None) -> Budget:
+def _knowing(workload: Workload, budget: Budget, exact: Workload | AttributeSets | None) -> Budget:
     """Return the budget for neighbours that agree on exact counts."""
     if exact is None:
         return budget
-    return replace(budget, neighbours="replace_one", exact=(*budget.exact, *exact_sets(workload, exact)))
+    sets = exact if isinstance(exact, tuple) else exact_sets(workload, exact)
+    return replace(budget, neighbours="replace_one", exact=(*budget.exact, *sets))
 
 
 def _prepared(
@@ -186,8 +191,11 @@ def _prepared(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         allowed = "expected an integer from 1 to 2^40, such as 1_000_000"
         raise PlanError(f"max_records: {allowed}, got {as_given(max_records)}")
-    agreed = unit.known(workload.schema).agreed
-    options = replace(options, replaced=unit.total_is_public, agreed=agreed)
+    known = unit.known(workload.schema)
+    options = replace(options, replaced=unit.total_is_public, agreed=known.agreed, grouped=bool(known.groups))
+    if known.groups and options.mechanism.name not in {DEFAULT, "whole"}:
+        msg = f"mechanism: expected {DEFAULT!r} or 'whole', as groups of values have exact counts, got "
+        raise PlanError(f"{msg}{options.mechanism.name!r}")
     if len(unit.exact) > 1 and options.mechanism.choose is None:
         allowed = "expected one that splits queries, as there are several tables of exact counts"
         raise PlanError(f"mechanism: {allowed}, got {options.mechanism.name!r}")
@@ -195,7 +203,7 @@ def _prepared(
     if options.are_default:
         mean = not searched and options.centering == "optimized"
         lines = large_attributes(workload, mean=mean, tolerance=options.tolerance, replaced=options.replaced)
-        lines = tuple(a for a in lines if a not in options.agreed)
+        lines = tuple(a for a in lines if a not in options.agreed.union(known.groups))
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)

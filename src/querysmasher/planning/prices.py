@@ -94,7 +94,8 @@ def _pairs(
         tuple((tuple(m.attributes[a] for a in axes), strategies[n].column_products()) for axes, n in m.blocks)
         for m in measured
     ]
-    return Pairs(schema.sizes, parts, weights, budget.unit.known(schema).agreed)
+    known = budget.unit.known(schema)
+    return Pairs(schema.sizes, parts, weights, known.agreed, known.groups)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,17 +15,17 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from querysmasher.arrays import ROUNDING, Array, along_axes, square_root
+from querysmasher.arrays import ROUNDING, Array, along_axes, less_means, square_root
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.grading import are_far_apart, lengths
-from querysmasher.planning.lattice import Integers, lattice_rows
+from querysmasher.planning.lattice import RANK, Integers, lattice_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
@@ -84,6 +84,22 @@ class Part:
         """Integer rows that span the queries, if these do not span the whole residual space."""
         return None if self.spanning is None else self.spanning()
 
+    def within(self, axis: int, groups: Integers) -> Part | None:
+        """Return what is left if sums over groups of values of an axis are known; None if nothing is."""
+        if self.thin:
+            rows = less_means(self.content.reshape(-1, *self.shape), 1 + axis, groups)
+            content = rows.reshape(len(rows), -1)
+        else:
+            gram = self.content.reshape(*self.shape, *self.shape)
+            for both in (axis, len(self.shape) + axis):
+                gram = less_means(gram, both, groups)
+            content = gram.reshape(self.cells, self.cells)
+        made = Part(self.shape, self.centres, np.ascontiguousarray(content), self.thin)
+        if made.trace <= RANK**2 * self.trace:
+            return None
+        spans = partial(_lattice_within, made, groups) if len(self.shape) == 1 else None
+        return replace(made, spanning=spans)
+
     @property
     def rows(self) -> Array:
         """The queries with the roots of their weights or, if only their Gram is known, a root of it."""
@@ -119,6 +135,17 @@ class Part:
             return np.einsum("ia,ia->a", duals[0], self.content @ duals[0])
         image = along_axes(self.root.reshape(-1, *self.shape), 1, duals)
         return np.einsum("r...,r...->...", image, image)
+
+
+def _lattice_within(part: Part, groups: Integers) -> Integers | None:
+    """Return differences of neighbouring values of each group, if a part spans them all."""
+    order = np.argsort(groups, kind="stable")
+    pairs = np.flatnonzero(np.diff(groups[order]) == 0)
+    if np.linalg.matrix_rank(part.content, tol=None) < len(pairs):
+        return None
+    rows = np.zeros((len(pairs), part.cells), dtype=np.int64)
+    rows[np.arange(len(pairs)), order[pairs]], rows[np.arange(len(pairs)), order[pairs + 1]] = 1, -1
+    return rows
 
 
 class Piece(NamedTuple):
@@ -187,6 +214,16 @@ class Subworkload:
     """The strategies of the set's lines and trees, by attribute."""
     quality: float = 1.0
     """√(lower bound / loss) of these strategies together."""
+
+    def within(self, attribute: int, groups: Integers) -> Subworkload:
+        """Return what is left if counts are known by groups of an attribute's values."""
+        axis, terms = self.attributes.index(attribute), []
+        for term in self.terms:
+            (piece,) = (piece for piece in term.pieces if axis in piece.axes)
+            if (part := piece.part.within(piece.axes.index(axis), groups)) is not None:
+                left = tuple(Piece(p.axes, part) if p is piece else p for p in term.pieces)
+                terms.append(Term(term.coefficient, left))
+        return replace(self, terms=tuple(terms))
 
     @property
     def every_attribute(self) -> tuple[int, ...]:

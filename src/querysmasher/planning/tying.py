@@ -29,7 +29,7 @@ from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, s
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import Unit, attributes_of
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.restricted import Restricted
@@ -90,7 +90,7 @@ class Tying:
         """
         schema = workload.schema
         components: list[tuple[str, ...]] = []
-        for _, masks in schema.zeros(asked(workload).difference(*unit.exact)):
+        for _, masks in schema.zeros(asked(workload).difference(*map(attributes_of, unit.exact))):
             names = {schema.names[a] for on, _ in masks for a in on}
             touching = [c for c in components if not names.isdisjoint(c)]
             merged = tuple(n for n in schema.names if n in names.union(*touching))

@@ -101,7 +101,7 @@ def _largest_of_pairs(plan: IntegerPlan, costs: Sequence[Fraction]) -> Fraction:
     weights = np.nextafter([float(cost) for _, cost in kept], math.inf)
     if not np.isfinite(weights).all():
         raise PrivacyError("plan: a measurement has too little noise")
-    value, _ = Pairs(plan.schema.sizes, measured, weights, known.agreed).largest(weights)
+    value, _ = Pairs(plan.schema.sizes, measured, weights, known.agreed, known.groups).largest(weights)
     return Fraction(value) * plan.budget.unit.records_per_person**2
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, as_given, explained
-from querysmasher.privacy.unit import AttributeSets, Unit
+from querysmasher.privacy.unit import AttributeSets, Unit, sets_to_json
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +138,7 @@ class Budget(Explained):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""
-        data = {"kind": type(self).__name__, **asdict(self), "exact": [list(names) for names in self.exact]}
+        data = {"kind": type(self).__name__, **asdict(self), "exact": sets_to_json(self.exact)}
         return data if self.exact else {name: value for name, value in data.items() if name != "exact"}
 
     @staticmethod

@@ -37,7 +37,7 @@ from querysmasher.privacy.budget import (
 from querysmasher.privacy.budget import number as checked
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.unit import AttributeSets, Unit
+from querysmasher.privacy.unit import AttributeSets, Groups, Unit, sets_to_json
 
 
 def canonical(data: Any) -> str:
@@ -286,7 +286,7 @@ class Entry:
             "cost": str(self.cost),
             "noise": self.noise,
             "plan": self.plan,
-            **({"exact": [list(names) for names in self.unit.exact]} if self.unit.exact else {}),
+            **({"exact": sets_to_json(self.unit.exact)} if self.unit.exact else {}),
         }
 
     @cached_property
@@ -314,7 +314,7 @@ class Entry:
             Unit(
                 _match(_SHORT, data["neighbours"]),
                 _whole(data["records_per_person"]),
-                tuple(tuple(_match(_NAME, name) for name in names) for names in data.get("exact", ())),
+                tuple(tuple(map(_known_by, names)) for names in data.get("exact", ())),
             ),
             Fraction(_match(_FRACTION, data["cost"])),
             distribution_of(data["noise"]).name,
@@ -423,6 +423,10 @@ def _opening(data: Mapping[str, Any]) -> Opening:
 def _match(pattern: re.Pattern[str], value: object) -> str:
     _require(type(value) is str and pattern.fullmatch(value))
     return str(value)
+
+
+def _known_by(name: Any) -> str | Groups:
+    return _match(_NAME, name) if isinstance(name, str) else Groups(**name)
 
 
 def _whole(value: Any) -> int:

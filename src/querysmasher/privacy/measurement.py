@@ -46,7 +46,7 @@ from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
-from querysmasher.privacy.unit import Unit
+from querysmasher.privacy.unit import Groups, Unit, attributes_of
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 
@@ -94,12 +94,19 @@ def exact_counts(
 
     Formal guarantee: what is returned is the same for any two neighbours, so that it costs nothing, and so is
     a refusal. They differ by records that are replaced by records with the same values of all attributes in
-    these sets, and their numbers of records are the same. A refusal reveals that the table is not one of
-    those that public knowledge allows, and nothing else about it.
+    these sets, or values of the same groups where only groups are counted, and so count in the same cells;
+    their numbers of records are the same. A refusal reveals that the table is not one of those that public
+    knowledge allows, and nothing else about it.
     """
     made: dict[int, Counts] = {}
-    records, names = _checked_records(counter, max_records, progress), dict(enumerate(unit.exact))
+    records = _checked_records(counter, max_records, progress)
+    names = dict(enumerate(map(attributes_of, unit.exact)))
     for number, counts in _counted(schema, names, counter, records, "Exact counts", progress):
+        for axis, name in enumerate(unit.exact[number]):
+            if isinstance(name, Groups):
+                added = np.zeros((len(name.labels), *np.delete(counts.shape, axis)), dtype=np.int64)
+                np.add.at(added, np.array(name.of), np.moveaxis(counts, axis, 0))
+                counts = np.moveaxis(added, 0, axis)  # noqa: PLW2901 - one axis after the other
         made[number] = np.ascontiguousarray(counts)
     exact = tuple(made[number] for number in range(len(unit.exact)))
     if public is not None and not all(map(np.array_equal, exact, public)):

@@ -27,7 +27,9 @@ row of any length, such as a sum: its ends differ most. Otherwise upper bounds:
 
 Where counts are public, both records agree on some attributes (`unit`), and only pairs of cells that do are
 counted. For given values of these, a factor on them alone is a constant of at most 1, and a factor that ties
-them to others has the columns of these values only: its products are bounded over all such values.
+them to others has the columns of these values only: its products are bounded over all such values. Of other
+attributes they agree on the group that a value is in: only pairs of values of one group are counted, and a
+factor that ties such an attribute to others is bounded over the cells of every group.
 
 Floating point: every product and every sum of a pair has a relative error of at most 2⁻⁵² per operation,
 relative to the sum of all weights; fewer than 2²⁰ operations contribute to any. `MARGIN` exceeds that.
@@ -37,9 +39,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +77,8 @@ class Products:
     """A lower bound on the product of two columns."""
     farthest: float
     """An upper bound on the squared distance of two columns."""
+    groups: NDArray[np.int64] | None = None
+    """The group of every cell, if only pairs of cells of one group count."""
 
     @classmethod
     def of(cls, matrix: Array, squared: float = 0.0) -> Products:
@@ -109,12 +114,16 @@ class Products:
             return Products(None, None, self.least, self.farthest)
         least, farthest = 1.0, 0.0
         columns = np.arange(len(self.gram)) if self.columns is None else self.columns
-        for number in range(int(classes.max()) + 1):
+        for number in np.unique(classes).tolist():
             some = columns[classes == number]
             gram = self.gram[np.ix_(some, some)]
             squares = np.diagonal(gram)
             least, farthest = min(least, float(gram.min())), max(farthest, _farthest(gram, squares, squares))
         return Products(None, None, least, farthest)
+
+    def within(self, groups: NDArray[np.int64]) -> Products:
+        """Return the products of pairs of cells of the same group, given the group of every cell."""
+        return replace(self.among(groups), gram=self.gram, columns=self.columns, groups=groups)
 
     def spread(self, columns: Callable[[], NDArray[np.int64]], cells: int) -> Products:
         """Return the products over so many cells, given a function that returns the column of each."""
@@ -132,9 +141,14 @@ class Products:
 
     @cached_property
     def upper(self) -> tuple[Array, Array]:
-        """For all pairs of different values: the squared distance, and C[u,v]."""
+        """For all pairs of different values, of one group: the squared distance, and C[u,v]."""
         assert self.gram is not None  # noqa: S101 - the caller asks only where it is kept
         first, second = np.triu_indices(len(self.gram) if self.columns is None else self.columns.size, 1)
+        if self.groups is not None:
+            same = self.groups[first] == self.groups[second]
+            if not same.any():
+                return np.zeros(1), np.ones(1)  # the values agree
+            first, second = first[same], second[same]
         one, other, product = self.over(first, second)
         return one + other - 2 * product, product
 
@@ -156,12 +170,14 @@ class Pairs:
         measured: Sequence[Parts],
         weights: Array | None = None,
         agreed: Collection[int] = (),
+        groups: Mapping[int, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         """Take the sizes of attributes, what is measured, and the attributes on which pairs agree.
 
-        `weights` say which attributes are alike.
+        `groups` has the number of every value's group, of attributes on whose groups they agree. `weights`
+        say which attributes are alike.
         """
-        self.measured = measured
+        self.measured, self._groups = measured, groups
         used = {a for parts in measured for on, _ in parts for a in on}
         common = sorted(used.intersection(agreed))
         self.attributes = [*common, *sorted(used.difference(agreed))]
@@ -204,6 +220,10 @@ class Pairs:
             else (np.triu_indices(n) if a == self.attributes[-1] else np.indices((n, n)).reshape(2, -1))
             for a, n in self.sizes.items()
         ]
+        for i, groups in ((self.attributes.index(a), g) for a, g in self._groups.items() if a in self.sizes):
+            first, second = ends[i]
+            same = groups[first] == groups[second]
+            ends[i] = first[same], second[same]
         axis, changes = {a: i for i, a in enumerate(self.attributes)}, []
         for parts in self.measured:
             one, other, product = (np.ones([1] * len(ends)) for _ in range(3))
@@ -228,19 +248,23 @@ class Pairs:
     ) -> tuple[list[Parts], NDArray[np.intp]]:
         """Return what is measured on the attributes that may differ, once each, and which each is.
 
-        Its products are bounded over all values of the others.
+        Its products are bounded over all values of the others, and over all groups of values.
         """
-        if not common:
+        if not common and not self._groups:
             return list(self.measured), np.arange(len(self.measured))
-        bounds: dict[tuple[int, tuple[bool, ...]], Products] = {}
+        bounds: dict[tuple[int, tuple[int | None, ...]], Products] = {}
 
         def differing(on: tuple[int, ...], products: Products) -> Products:
-            agree = tuple(a in common for a in on)
-            if any(agree) and (id(products), agree) not in bounds:
+            agree = tuple(a if a in self._groups else -1 if a in common else None for a in on)
+            if agree.count(None) < len(on) and (id(products), agree) not in bounds:
                 cells = np.unravel_index(np.arange(math.prod(sizes[a] for a in on)), [sizes[a] for a in on])
-                kept = [(cell, sizes[a]) for cell, a, same in zip(cells, on, agree, strict=True) if same]
-                classes = np.ravel_multi_index([c for c, _ in kept], [n for _, n in kept])
-                bounds[id(products), agree] = products.among(classes)
+                agreeing = zip(cells, on, agree, strict=True)
+                kept = [
+                    self._groups[a][c] if a in self._groups else c for c, a, i in agreeing if i is not None
+                ]
+                classes = np.ravel_multi_index(kept, [int(c.max()) + 1 for c in kept])
+                alone = len(on) == 1 and on[0] in self._groups
+                bounds[id(products), agree] = products.within(classes) if alone else products.among(classes)
             return bounds.get((id(products), agree), products)
 
         distinct: dict[object, int] = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.errors import BudgetError, as_given, suggestion
 from querysmasher.schema import Schema
@@ -13,27 +15,90 @@ from querysmasher.schema import Schema
 NEIGHBOURS = ("add_remove", "replace_one")
 
 
-AttributeSets = tuple[tuple[str, ...], ...]
-"""Sets of attributes, by name."""
+@dataclass(frozen=True)
+class Groups:
+    """Groups of the values of an attribute, of which a record's group is public, and not its value."""
+
+    attribute: str
+    name: str
+    """What distinguishes the groups, in words."""
+    labels: tuple[str, ...]
+    """The name of every group."""
+    of: tuple[int, ...]
+    """The number of the group of every value."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not put every value into one of the groups, none of which is empty."""
+        words = (self.attribute, self.name, *self.labels)
+        numbers = all(type(number) is int for number in self.of)
+        each = numbers and set(self.of) == set(range(len(self.labels))) and len(self.labels) > 1
+        if not each or not all(type(word) is str and 0 < len(word) <= 1000 for word in words):
+            raise BudgetError("exact: expected groups that every value of an attribute is in one of")
+
+    def __str__(self) -> str:
+        """Return what distinguishes the groups."""
+        return self.name
+
+    @classmethod
+    def of_json(cls, data: Any) -> Any:
+        """Rebuild groups from their fields; leave the name of an attribute as it is."""
+        if not isinstance(data, Mapping):
+            return data
+        if data.keys() != {"attribute", "name", "labels", "of"}:
+            raise BudgetError("exact: expected an attribute, a name, labels and the group of every value")
+        return cls(data["attribute"], data["name"], tuple(data["labels"]), tuple(data["of"]))
+
+
+Names = tuple[str | Groups, ...]
+"""A set of attributes, by name; of some, only groups of values are meant."""
+
+AttributeSets = tuple[Names, ...]
+"""Sets of attributes."""
+
+
+def attributes_of(names: Iterable[str | Groups]) -> tuple[str, ...]:
+    """Return the names of the attributes of a set."""
+    return tuple(name.attribute if isinstance(name, Groups) else name for name in names)
+
+
+def sizes_of(schema: Schema, names: Names) -> tuple[int, ...]:
+    """Return the shape of a table of counts on a set: of values, or of groups of values."""
+    return tuple(len(n.labels) if isinstance(n, Groups) else schema[n].size for n in names)
+
+
+def sets_to_json(sets: AttributeSets) -> list[list[Any]]:
+    """Return plain data for sets of attributes."""
+    return [[asdict(name) if isinstance(name, Groups) else name for name in names] for names in sets]
 
 
 @dataclass(frozen=True)
 class Known:
     """The attribute sets whose counts are the same in all neighbours, and public; none contains another.
 
-    The empty set stands for the number of records. If it is not public, nothing is.
+    The empty set stands for the number of records. If it is not public, nothing is. Of the attributes in
+    `groups`, only the group of a value is the same, and only counts of groups are public.
     """
 
     sets: tuple[frozenset[int], ...] = ()
+    groups: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    """The number of the group of every value, by attribute."""
 
     def __contains__(self, attributes: Collection[int]) -> bool:
         """Return whether the counts on some attributes are public."""
+        return self.groups.keys().isdisjoint(attributes) and self._covers(attributes)
+
+    def _covers(self, attributes: Collection[int]) -> bool:
         return any(known.issuperset(attributes) for known in self.sets)
+
+    def partly(self, attributes: Collection[int]) -> int | None:
+        """Return the attribute of a set on which counts by its groups are public; None if there is none."""
+        grouped = self.groups.keys() & set(attributes)
+        return min(grouped) if grouped and self._covers(attributes) else None
 
     @property
     def agreed(self) -> frozenset[int]:
         """The attributes of which a record and the one that replaces it have the same values."""
-        return frozenset[int]().union(*self.sets)
+        return frozenset[int]().union(*self.sets).difference(self.groups)
 
     def unprotected(self, attributes: Collection[int]) -> bool:
         """Return whether the counts on some attributes are the same in all neighbours, public or not."""
@@ -47,14 +112,17 @@ class Unit:
     With exact counts, a record is replaced by one that has the same values of all attributes in `exact`, and
     so both tables have the same counts on every set in `exact`. Of two tables that agree on these counts and
     differ in one replaced record, nothing else can hold: the counts on a set change by e_v - e_u, which is
-    zero only if u and v agree on it. The records of one person are replaced in this way one by one: two
-    records that exchange what is public make no neighbours, although the counts stay the same.
+    zero only if u and v agree on it. Where `exact` has groups of the values of an attribute, the same holds
+    of the group that a value is in: a record may be replaced by one with another value of the same group.
+    The records of one person are replaced in this way one by one: two records that exchange what is public
+    make no neighbours, although the counts stay the same.
 
     Args:
         neighbours: "add_remove" (one table has additional records) or "replace_one" (records differ; their
             number is the same, and public).
         records_per_person: maximum number of records of one person, all of which may differ.
-        exact: attribute sets, by name, whose counts are public and the same in neighbours ("replace_one").
+        exact: attribute sets, by name or with `Groups` of values of an attribute, whose counts are public and
+            the same in neighbours ("replace_one").
     """
 
     neighbours: str = "add_remove"
@@ -86,8 +154,21 @@ class Unit:
 
     def known(self, schema: Schema) -> Known:
         """Return the attribute sets of a schema whose counts are public."""
-        sets = [frozenset(schema.positions(names)) for names in self.exact]
-        return Known(tuple(sets or [frozenset()]) if self.total_is_public else ())
+        sets = [frozenset(schema.positions(attributes_of(names))) for names in self.exact]
+        groups: dict[int, Groups] = {}
+        for names in self.exact:
+            grouped = [name for name in names if isinstance(name, Groups)]
+            for each in grouped:
+                place = schema.position(each.attribute)
+                same = groups.setdefault(place, each).of == each.of
+                plain = any(each.attribute in others for others in self.exact)
+                if len(each.of) != schema.sizes[place] or not same or plain or len(grouped) > 1:
+                    raise BudgetError(
+                        f"exact: expected the values of {each.attribute!r}, or their groups in one way, and "
+                        "groups of one attribute per table; publish the finer counts only"
+                    )
+        numbers = {place: np.array(each.of, dtype=np.int64) for place, each in groups.items()}
+        return Known(tuple(sets or [frozenset()]) if self.total_is_public else (), numbers)
 
     @property
     def total_is_public(self) -> bool:
@@ -109,12 +190,12 @@ class Unit:
     @property
     def exact_words(self) -> str:
         """By which attributes counts are exact, in words."""
-        return _listed([f"by {' × '.join(names)}" for names in self.exact])
+        return _listed([f"by {' × '.join(map(str, names))}" for names in self.exact])
 
     @property
     def agreed_words(self) -> str:
         """The attributes of which a replaced record keeps the value, in words."""
-        return _listed(sorted({name for names in self.exact for name in names}))
+        return _listed(sorted({str(name) for names in self.exact for name in names}))
 
     def describe(self, person: str | None = None) -> str:
         """Return in plain words for which tables a guarantee holds, and whom it protects.
@@ -150,11 +231,19 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def _maximal(sets: Iterable[Sequence[str]]) -> AttributeSets:
+def _maximal(sets: Iterable[Sequence[Any]]) -> AttributeSets:
     """Return the sets that no other contains, in one order; the number of records needs no mention."""
     given = list(sets) if isinstance(sets, list | tuple) else [sets]
-    if not all(isinstance(names, list | tuple) and all(type(n) is str for n in names) for names in given):
+    listed = all(isinstance(names, list | tuple) for names in given)
+    read: list[list[Any]] = [[*map(Groups.of_json, names)] for names in given] if listed else [[None]]
+    if not all(isinstance(name, str | Groups) for names in read for name in names):
         raise BudgetError(f"exact: expected tuples of names of attributes, got {as_given(sets)}")
-    distinct = {frozenset(names) for names in given}
+    distinct = {frozenset(names) for names in read}
     kept = [names for names in distinct if names and not any(names < other for other in distinct)]
-    return tuple(sorted(tuple(sorted(names)) for names in kept))
+    ordered = (tuple(sorted(names, key=_place)) for names in kept)
+    return tuple(sorted(ordered, key=lambda names: [*map(_place, names)]))
+
+
+def _place(name: str | Groups) -> tuple[str, ...]:
+    """Return what names are sorted by: attributes first."""
+    return (name.attribute, name.name) if isinstance(name, Groups) else (name,)

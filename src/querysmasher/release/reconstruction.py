@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, Numbers
+from querysmasher.arrays import Array, Numbers, less_means
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.files import Lazy
 from querysmasher.planning.constrained import ConstrainedEstimator
-from querysmasher.planning.estimator.estimator import Estimator, subsets
+from querysmasher.planning.estimator.estimator import Estimator, subsets, within_groups
 from querysmasher.planning.estimator.whole import summed
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Blocks
@@ -157,12 +157,26 @@ KEPT = 30_000_000
 
 @dataclass(frozen=True, eq=False)
 class PublicCounts:
-    """The tables of counts that are published as they are, by attribute set, in the order of their axes."""
+    """The tables of counts that are published as they are, by attribute set, in the order of their axes.
+
+    Of an attribute in `groups`, they count groups of values: `groups` has the group of every value.
+    """
 
     tables: Mapping[tuple[int, ...], Integers]
+    groups: Mapping[int, Integers] = field(default_factory=dict)
+
+    def spread(self, attributes: tuple[int, ...], grouped: int) -> Array:
+        """Return a table in which the public counts of groups are spread evenly over their values."""
+        table = PublicCounts(self.tables).on(attributes)
+        assert table is not None  # noqa: S101 - the caller asks only where groups are counted
+        groups, axis = self.groups[grouped], attributes.index(grouped)
+        sizes = np.bincount(groups)[groups].reshape(-1, *(1,) * (len(attributes) - 1 - axis))
+        return np.asarray(table.take(groups, axis=axis) / sizes)
 
     def on(self, attributes: tuple[int, ...]) -> Array | None:
         """Return the counts on attributes, in any order, or None if they are not public."""
+        if not self.groups.keys().isdisjoint(attributes):
+            return None
         for known, table in self.tables.items():
             if set(attributes) <= set(known):
                 others = tuple(axis for axis, a in enumerate(known) if a not in attributes)
@@ -197,14 +211,39 @@ class Reconstruction:
             self._kept.move_to_end(attributes)
             return self._kept[attributes]
         numbers = self._numbers.get(attributes)
-        if numbers is None:
+        grouped = self.estimator.known.partly(attributes)
+        if grouped is not None:
+            residual = self._within(attributes, grouped, numbers)
+        elif numbers is not None:
+            residual = self.estimator.centred(self._estimated(numbers), attributes)
+        else:
             return None
-        residual = self.estimator.centred(self._estimated(numbers), attributes)
         self._kept[attributes] = residual = np.ascontiguousarray(residual)
         self._kept_values += residual.size
         while len(self._kept) > 1 and self._kept_values > KEPT:
             self._kept_values -= self._kept.popitem(last=False)[1].size
         return residual
+
+    def _within(self, attributes: tuple[int, ...], grouped: int, numbers: tuple[int, ...] | None) -> Array:
+        """Return the residual of a set on which groups of the values of an attribute have public counts p.
+
+        With P the means over groups and D = 1 - P, it is the public part P·C·p and the best estimate of the
+        rest, D(DBᵀBD)†DBᵀ(z - B·P·C·p).
+        """
+        axis, groups = attributes.index(grouped), self.public.groups[grouped]
+        spread = self.estimator.centred(self.public.spread(attributes, grouped), attributes)
+        known = spread - less_means(spread, axis, groups)
+        if numbers is None:
+            return known
+        measured = self.plan.measured[numbers[0]]
+        left = self.estimator.centred(self._estimated(numbers), attributes) - known
+        ((axes, number),) = (block for block in measured.blocks if axis in block[0])
+        strategy = self.estimator.strategies[number]
+        moved = np.moveaxis(left, axes, range(-len(axes), 0))
+        rows = strategy.written_out()
+        images = moved.reshape(-1, rows.shape[1]) @ rows.T @ rows
+        inside = within_groups(strategy, axes.index(axis), groups).covary(images.reshape(-1, *strategy.shape))
+        return known + np.moveaxis(inside.reshape(moved.shape), range(-len(axes), 0), axes)
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order.
@@ -265,7 +304,8 @@ class Reconstruction:
     def _answered(self, rows: Mapping[int, Array], attributes: tuple[int, ...]) -> Array | None:
         """Return a residual with the answers to rows in place of the cells of some attributes."""
         numbers, centres = self._numbers.get(attributes), self.estimator.centres
-        if not rows or numbers is None or self.public.on(attributes) is not None:
+        partly = self.estimator.known.partly(attributes) is not None
+        if not rows or numbers is None or partly or self.public.on(attributes) is not None:
             residual = self.residual(attributes)
             return residual if residual is None else applied(residual, attributes, rows)
         asked = {axis: (rows[a], centres[a].weights) for axis, a in enumerate(attributes) if a in rows}

@@ -26,14 +26,15 @@ from querysmasher.guarantees import ALL, Counted, LeftOut, remarks
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.constrained import ConstrainedEstimator, measured_zeros
-from querysmasher.planning.estimator.estimator import AttributeSet, Estimator
+from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, within_groups
 from querysmasher.planning.estimator.whole import class_sums, estimator_of
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import is_line, strategy_of_integers
+from querysmasher.planning.strategies import Strategy, is_line, strategy_of_integers
 from querysmasher.planning.tying import TiedEstimator, Tying
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.unit import Known, attributes_of
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import (
@@ -214,16 +215,30 @@ class Release(Statistical, Explained):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = []
+        measured, known = [], self.plan.budget.unit.known(self.plan.schema)
         for numbers in repeats(self.plan):  # σ² × multiplier, and the variance from rounding
             m = self.plan.measured[numbers[0]]
             variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
             blocks = m.blocks if m.attributes else ()
+            if (grouped := known.partly(m.attributes)) is not None:
+                blocks = tuple(
+                    (axes, self._within(strategies, number, [m.attributes[a] for a in axes], grouped, known))
+                    for axes, number in blocks
+                )
             even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
             noises = Measured(m.attributes, blocks, variance, 0.0), Measured(m.attributes, even, extra, 0.0)
             measured.append(noises if extra else noises[:1])
-        known = self.plan.budget.unit.known(self.plan.schema)
         return estimator_of(self.plan.schema, self.centres, strategies, measured, known)
+
+    @staticmethod
+    def _within(
+        strategies: list[Strategy], number: int, on: Sequence[int], grouped: int, known: Known
+    ) -> int:
+        """Return the number of a strategy, or of what it measures beside public counts of groups."""
+        if grouped not in on:
+            return number
+        strategies.append(within_groups(strategies[number], on.index(grouped), known.groups[grouped]))
+        return len(strategies) - 1
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -249,10 +264,12 @@ class Release(Statistical, Explained):
 
     def public_on(self, schema: Schema) -> PublicCounts:
         """Return these counts by the attributes of a schema: what was counted, or the table's."""
-        sets = self.plan.budget.unit.exact
-        tables = dict(zip(map(schema.positions, sets), self.exact, strict=True))
+        unit = self.plan.budget.unit
+        sets = [schema.positions(attributes_of(names)) for names in unit.exact]
+        tables = dict(zip(sets, self.exact, strict=True))
         return PublicCounts(
-            tables if sets or self.public_total is None else {(): np.array(self.public_total)}
+            tables if sets or self.public_total is None else {(): np.array(self.public_total)},
+            unit.known(schema).groups,
         )
 
     def marginal(self, *attributes: str) -> Marginal:

@@ -38,6 +38,7 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Entry, plan_digest
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.privacy.unit import Names, sizes_of
 from querysmasher.release.provenance import (
     NoiseRecord,
     Provenance,
@@ -167,10 +168,10 @@ def release_from_data(data: dict[str, Any]) -> Release:
     return release
 
 
-def _table(plan: IntegerPlan, names: tuple[str, ...], data: Any) -> Integers:
+def _table(plan: IntegerPlan, names: Names, data: Any) -> Integers:
     """Return a table of exact counts."""
     counts = integers(data, len(names))
-    if counts.shape != plan.schema.shape(names) or counts.min() < 0:
+    if counts.shape != sizes_of(plan.schema, names) or counts.min() < 0:
         raise ValueError("an exact table does not fit its attributes")
     return counts
 

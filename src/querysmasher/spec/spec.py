@@ -48,7 +48,6 @@ from querysmasher.spec.sections import (
     PlanSection,
 )
 from querysmasher.spec.workloads import SpecEntry, build_entries
-from querysmasher.workload.builders import marginals
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -247,8 +246,7 @@ class Spec:
         if not self.least:
             return self.checked(plan(self.workload, self.budget, **options))
         unit = {name: getattr(self.budget.unit, name) for name in ("neighbours", "records_per_person")}
-        exact = [group for names in self.budget.exact for group in marginals(self.schema, names)]
-        options["exact"] = Workload(self.schema, tuple(exact)) if exact else None
+        options["exact"] = self.budget.exact or None
         return self.checked(least_budget(self.workload, **unit, **options))
 
     def checked(self, planned: Plan) -> Plan:

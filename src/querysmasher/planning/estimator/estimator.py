@@ -16,16 +16,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from querysmasher.arrays import Array, square_root
+from querysmasher.arrays import Array, less_means, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centre, Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import is_total, square_sum
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import Kept, connected, query_tensor, schema_order, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, is_line
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, DenseStrategy, Strategy, is_line
 from querysmasher.privacy.unit import Known
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -158,12 +158,30 @@ class Estimator:
         """
         left, missing = [], []
         for attributes, parts in self.parts(group, summed=summed):
+            if (grouped := self.known.partly(attributes)) is not None:
+                parts = self._within(grouped, parts)  # noqa: PLW2901 - what is left of it
+                if not parts:
+                    continue
             left += [(noise, parts) for noise in self.measured.get(attributes, ())]
             if not self.measures(attributes):
                 missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and self.strict:
             raise unanswerable(group, "; ".join(missing), "such")
         yield from left
+
+    def _within(self, grouped: int, parts: Sequence[QueryPart]) -> list[QueryPart]:
+        """Return what is left of parts if counts by groups of an attribute's values are known; or nothing."""
+        result = list(parts)
+        for place, part in enumerate(parts):
+            if grouped in part.kept:
+                rows = part.rows.reshape(-1, *(self.schema.sizes[a] for a in part.kept))
+                rows = less_means(rows, 1 + part.kept.index(grouped), self.known.groups[grouped])
+                left = rows.reshape(len(rows), -1)
+                key = (part.key, "within", grouped)
+                result[place] = QueryPart(part.index, part.kept, key, np.ascontiguousarray(left))
+                if not left.any():
+                    return []
+        return result
 
     def knows(self, group: Group, *, summed: bool = False) -> bool:
         """Return whether every set on which the group leaves something is measured completely."""
@@ -178,8 +196,13 @@ class Estimator:
         """Return whether a measured set's strategies span its whole residual space."""
         if not attributes or attributes in self.known:
             return True
+        if not self.measured[attributes][0].variance:  # only groups of values are known
+            return False
         ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
-        return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
+        free = {a: self.schema.sizes[a] - 1 for a in attributes}
+        if (grouped := self.known.partly(attributes)) is not None:
+            free[grouped] = self.schema.sizes[grouped] - len(np.unique(self.known.groups[grouped]))
+        return math.prod(ranks) >= math.prod(free.values())
 
     def parts(self, group: Group, *, summed: bool = False) -> Iterator[tuple[AttributeSet, list[QueryPart]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
@@ -491,6 +514,15 @@ def unanswerable(group: Group, why: str, which: str = "these") -> OutsideMeasure
     """Return the error that refuses a group and says which queries to plan."""
     what = f"the queries on ({', '.join(group.attributes)}) cannot be answered: {why}. "
     return OutsideMeasuredSpaceError(f"{what}Add {which} queries to the planned workload")
+
+
+def within_groups(strategy: Strategy, axis: int, groups: Integers) -> DenseStrategy:
+    """Return what a strategy measures of a block if the sums over groups of values of an axis are known."""
+    rows = strategy.written_out()
+    left = less_means(rows.reshape(-1, *strategy.shape), 1 + axis, groups).reshape(rows.shape)
+    _, sizes, vectors = np.linalg.svd(left, full_matrices=False)
+    kept = sizes > RANK * sizes[0]
+    return DenseStrategy(strategy.shape, sizes[kept, None] * vectors[kept])
 
 
 def subsets(attributes: Sequence[int]) -> Iterator[AttributeSet]:

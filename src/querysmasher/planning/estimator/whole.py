@@ -30,7 +30,7 @@ from typing import cast
 import numpy as np
 
 from querysmasher.arrays import CHUNK, Array
-from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.centre import Centre, Centres, complement
 from querysmasher.planning.estimator.estimator import (
     AttributeSet,
     Estimator,
@@ -40,7 +40,7 @@ from querysmasher.planning.estimator.estimator import (
 )
 from querysmasher.planning.lattice import RANK, Integers
 from querysmasher.planning.solution import Measured
-from querysmasher.planning.strategies import MergedStrategy, Strategy
+from querysmasher.planning.strategies import DenseStrategy, MergedStrategy, Strategy
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.unit import Known
 from querysmasher.schema import Schema
@@ -125,8 +125,27 @@ def estimator_of(
         is_whole = [False]  # an `Estimator` alone handles one set of whole rows
     split = {noises[0].attributes: noises for noises, whole in zip(every, is_whole, strict=True) if not whole}
     wholes = [Whole.of(noises, strategies) for noises, whole in zip(every, is_whole, strict=True) if whole]
+    if wholes:
+        strategies, split = [*strategies], dict(split)
+        for some in {part for known_set in known.sets for part in subsets(sorted(known_set))}:
+            if some not in split and (grouped := known.partly(some)) is not None:
+                split[some] = (_of_groups(schema, some, grouped, known, strategies),)
     residual = Estimator(schema, centres, strategies, split, known)
     return CombinedEstimator(residual, wholes) if wholes else residual
+
+
+def _of_groups(
+    schema: Schema, some: AttributeSet, grouped: int, known: Known, strategies: list[Strategy]
+) -> Measured:
+    """Return public counts by groups of an attribute's values as a measurement without noise."""
+    blocks = []
+    for axis, a in enumerate(some):
+        groups = known.groups[a] if a == grouped else np.arange(schema.sizes[a])
+        indicators = np.eye(int(groups.max()) + 1)[:, groups]
+        rows = complement(indicators @ np.full(schema.sizes[a], 1 / schema.sizes[a])) @ indicators
+        blocks.append(((axis,), len(strategies)))
+        strategies.append(DenseStrategy((schema.sizes[a],), rows))
+    return Measured(some, tuple(blocks), 0.0, 0.0)
 
 
 class CombinedEstimator(Estimator):
@@ -322,6 +341,7 @@ class CombinedEstimator(Estimator):
                 left += np.where(inside < (1 - RANK) * every, every - inside, 0.0) / cells
                 if (part := self.known_parts.get(subset)) is not None and part.outside is not None:
                     products[..., part.at] += part.share * _contracted(part.outside, subset, tensors)
+        products[left == 0] = 0.0
         return products, left, lengths
 
     def _tensors(self, parts: Sequence[QueryPart]) -> Iterator[tuple[AttributeSet, Array]]:
