@@ -111,7 +111,14 @@ def test_a_budget_without_delta_needs_one(run, spec, folder):
 
 
 def test_what_needs_values_first(run, spec, folder):
-    assert "the values of 'dest' are discovered by `querysmasher release`" in run("plan", code=2).err
+    found = "the values of 'dest' are discovered by `querysmasher release`"
+    assert found in run("report", "release.toml", code=2).err
+    ran = run("plan")
+    assert found in ran.err
+    assert "errors here suppose 20 of each attribute" in ran.words
+    assert "together satisfy differential privacy with epsilon = 1.0 and delta = 1e-06" in ran.words
+    assert run("plan", "--json").json["groups"][0]["queries"] == 21
+    assert "--save: expected none" in run("plan", "--save", "my.plan", code=2).err
     assert "All 3,001 records fit" in run("check").words
     (folder / "release.toml").write_text(spec.replace("share = 0.25", "share = 1.5"))
     assert "schema[0].share: expected a number between 0 and 1" in run("release", code=2).err

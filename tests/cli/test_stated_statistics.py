@@ -203,6 +203,8 @@ def test_what_no_plan_answers_is_refused_before_anything_is_measured(run, stated
     for command in (["plan"], ["release"], ["release", "--plan", "my.plan"]):
         assert run(*command, code=2).err.startswith(f"error: release.toml: statistics[7]: {MEASURED}")
     read = read_spec("release.toml")
+    with pytest.raises(SpecError, match=r"Add \[\[workload\]\] kind = \"means\", attribute = \"age\", by = "):
+        read.check()
     with pytest.raises(SpecError, match="statistics"):
         read.measure(qs.Plan.load("my.plan"), "people.csv")
     assert names(stated) == before

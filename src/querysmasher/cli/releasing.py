@@ -96,7 +96,7 @@ def _run(
         source.check()
         if read.discoveries:
             if not explores:
-                read.rehearse()
+                read.supposed().plan()  # errors appear before anything is spent
             read = _with_values(read, source, seed)
         if not explores:
             planned = read.plan() if plan is None else _stored(plan, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from querysmasher.report.expectations import (
 )
 from querysmasher.report.words import family_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
+from querysmasher.spec.discoveries import SUPPOSING
 from querysmasher.workload.workload import Group
 
 KEYS = {
@@ -117,6 +118,12 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
     if save is not None:
         check_archive_name(save)
         check_free(save, force)
+    if read.discoveries:
+        if save is not None:
+            raise SpecError("--save: expected none, because values are discovered before the plan is made")
+        columns = ", ".join(repr(one.column) for one in read.discoveries)
+        note(f"Supposed: the values of {columns} are discovered by `querysmasher release`; {SUPPOSING}.")
+    read = supposing(read)
     start = time.perf_counter()
     planned = read.plan()
     cost = {"planning_seconds": round(time.perf_counter() - start, 1), **measuring_cost(planned)}
@@ -129,6 +136,14 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
     show(expected, every)
     if save is not None:
         say(f"Written: {save}")
+
+
+def supposing(read: Spec, text: str | None = None) -> Spec:
+    """Return a spec as if the values that it asks for had been discovered, with words about both."""
+    made = read.supposed(text)
+    return (
+        made if made is read else replace(made, discovered=f"{promised(read, read.budget)} {made.discovered}")
+    )
 
 
 def show(expected: Expectations, every: bool) -> None:
@@ -173,7 +188,7 @@ class Expectations:
     def facts(self) -> list[tuple[str, str]]:
         """Return what holds for the plan as a whole, as names and strings."""
         planned = self.plan
-        return [
+        every = [
             ("Queries", (planned.asked or planned.workload).size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
@@ -183,6 +198,14 @@ class Expectations:
             *([("Ledger", said)] if (said := self.ledger()) else []),
             *([("Note", said)] if (said := self.sparse()) else []),
         ]
+        if self.spec.discovered is None:
+            return every
+        rest = [fact for fact in every if fact[0] not in ("Guarantee", "In other words", "Ledger")]
+        return [
+            ("Guarantee", self.spec.discovered),
+            ("Supposed", SUPPOSING),
+            *rest,
+        ]  # the plan has a part only
 
     @property
     def factor(self) -> float:
@@ -277,7 +300,8 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": promised(self.spec, plan.budget),
+            "guarantee": self.spec.discovered or promised(self.spec, plan.budget),
+            **({"supposed": SUPPOSING} if self.spec.discovered else {}),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),

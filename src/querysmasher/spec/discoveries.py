@@ -20,6 +20,13 @@ from querysmasher.spec.sections import Section
 DISCOVER = "discover"
 """The word that stands for the values."""
 
+SUPPOSED = 20
+"""Number of values that plans suppose where `release` discovers them."""
+
+SUPPOSING = (
+    f"values that `release` discovers are not known yet; errors here suppose {SUPPOSED} of each attribute"
+)
+
 PLACEHOLDER = "(values to be discovered)"
 """The only value of such an attribute until its values are known."""
 

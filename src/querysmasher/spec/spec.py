@@ -31,7 +31,7 @@ from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
-from querysmasher.spec.discoveries import Shares, ToDiscover, substituted
+from querysmasher.spec.discoveries import SUPPOSED, Shares, ToDiscover, substituted
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
 from querysmasher.spec.schemas import build_schema, read_codebook
 from querysmasher.spec.sections import (
@@ -186,6 +186,10 @@ class Spec:
             Bound.drawn(measuring.person, unit)
         counted = Counted(measuring.person, unit.records_per_person, measuring.unknown)
         check_reported(measuring.report_dropped, counted, self.workload.has_targets)
+        if self.statistics and self.planning.purpose == "answers" and not self.schema.impossible_where:
+            from querysmasher.spec.spec_statistics import check_asked  # noqa: PLC0415 - loads pyarrow
+
+            check_asked(self.statistics, self.workload, self.budget.exact, self.path.name)
 
     @scrubbed
     def discover(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Spec:
@@ -220,15 +224,25 @@ class Spec:
             found[one.column] = made.values
         return self.with_values(found, shares.rest(noise, costs), shares.words(self.discoveries))
 
-    def rehearse(self) -> None:
-        """Plan with a stand-in for the values to be discovered: errors appear before anything is spent."""
+    def supposed(self, text: str | None = None) -> Spec:
+        """Return the spec as if the values that `release` discovers were known, and paid for."""
+        if not self.discoveries:
+            return self
+        found = {one.column: [f"value {n}" for n in range(1, SUPPOSED + 1)] for one in self.discoveries}
         noise = distribution_of(self.measuring.noise)
         shares = Shares.of(self.budget, self.discoveries, noise)
-        self.with_values({}, shares.rest(noise), None).plan()
+        said = shares.words(self.discoveries).replace("were", "are", 1)
+        return self.with_values(found, shares.rest(noise), said, text)
 
-    def with_values(self, found: Mapping[str, Sequence[Label]], budget: Budget, words: str | None) -> Spec:
+    def with_values(
+        self,
+        found: Mapping[str, Sequence[Label]],
+        budget: Budget,
+        words: str | None,
+        text: str | None = None,
+    ) -> Spec:
         """Return the spec with the values of columns, the budget that is left, and words about both."""
-        read = read_spec(self.path, values=found)
+        read = read_spec(self.path, text, values=found)
         return replace(read, budget=budget, estimate=self.estimate, discoveries=(), discovered=words)
 
     def plan(self, progress: bool | None = None) -> Plan:
@@ -237,7 +251,7 @@ class Spec:
             names = ", ".join(repr(one.column) for one in self.discoveries)
             raise SpecError(
                 f"{self.path.name}: schema: the values of {names} are discovered by `querysmasher release`, "
-                "which plans afterwards; to plan now, list values"
+                f"which plans afterwards; `querysmasher plan` supposes {SUPPOSED}, or list values"
             )
         self.check()
         only_of_amounts = {"objective", "insufficient", "purpose", "records"} if self.least else set[str]()

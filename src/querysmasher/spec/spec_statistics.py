@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +17,7 @@ from querysmasher.spec.findings import Findings, LocatedError, within, written
 from querysmasher.statistics.contrasts import Statistical
 from querysmasher.statistics.statistic import KINDS, Statistic, read_statistics
 from querysmasher.workload.builders import as_workload
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 
 
@@ -25,11 +27,14 @@ class Expected(Statistical):
     def __init__(self, schema: Schema, plan: Plan | None = None) -> None:
         """Take a schema and perhaps a plan."""
         self.workload = Workload(schema, (Group((), ()),))
+        self.asked: list[Group] = []
+        """What was answered."""
         self._plan = plan
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Return 1 for every query, with the standard error that is expected."""
         wanted = self.workload if workload is None else as_workload(self.schema, workload)
+        self.asked += wanted.groups
         values = np.ones(wanted.query_count)
         return Answers(
             wanted, values, values if self._plan is None else np.sqrt(self._plan.variances(wanted))
@@ -86,6 +91,53 @@ def _quoted(arguments: Mapping[str, object], problem: str) -> str | None:
         if word and any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", str(each)) for each in given):
             return key
     return None
+
+
+def check_asked(
+    statistics: Sequence[Statistic], workload: Workload, exact: Sequence[Sequence[str]], file: str
+) -> None:
+    """Refuse statistics about attributes that no queries and no exact counts are about together.
+
+    A product of queries that vary with each of these attributes is no sum of queries on other sets. So no
+    plan answers it. Queries that tie attributes may be such sums: `check_planned` has the last word.
+    """
+    together = [frozenset(group.attributes) for group in workload] + [frozenset(names) for names in exact]
+    for number, statistic in enumerate(statistics):
+        statistic.of(source := Expected(workload.schema))
+        for group in source.asked:
+            needed = {
+                n for names, family in group.parts() for n in names if len(names) == 1 and _varies(family)
+            }
+            if any(needed <= names for names in together):
+                continue
+            listed = [name for name in workload.schema.names if name in needed]
+            numbers = [
+                s.arguments["attribute"] for s in _with_operands(statistic) if s.kind in ("mean", "total")
+            ]
+            of = next((name for name in numbers if name in needed), None)
+            by = [name for name in listed if name != of]
+            table = f'kind = "tables", tables = {json.dumps([listed])}'
+            means = f'kind = "means", attribute = "{of}", by = {json.dumps(by)}'
+            why = f"{' and '.join(filter(None, [', '.join(listed[:-1]), listed[-1]]))} were not planned"
+            raise SpecError(
+                f"{file}: {written(('statistics', number))}: the queries on ({', '.join(group.attributes)}) "
+                f"cannot be answered: {why}{' together' if len(listed) > 1 else ''}. "
+                f"Add [[workload]] {table if of is None else means}"
+            )
+
+
+def _varies(family: Family) -> bool:
+    """Return whether some query of a family depends on the value."""
+    if family.closed_form or not family.fits_memory:
+        return family.cells > 1
+    rows = family.matrix()
+    return bool(np.any(rows != rows[:, :1]))
+
+
+def _with_operands(statistic: Statistic) -> list[Statistic]:
+    """Return a statistic and those that it compares."""
+    operands = [value for value in statistic.arguments.values() if isinstance(value, Statistic)]
+    return [statistic, *(inner for operand in operands for inner in _with_operands(operand))]
 
 
 def check_planned(statistics: Sequence[Statistic], plan: Plan, file: str) -> None:

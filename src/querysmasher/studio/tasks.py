@@ -17,20 +17,18 @@ import numpy as np
 
 from querysmasher.attributes import Attribute
 from querysmasher.cli.command import message_of
-from querysmasher.cli.specs import Expectations, promised
+from querysmasher.cli.specs import Expectations, supposing
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, readable
-from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import LISTENERS
 from querysmasher.report.expectations import expected_table, facts, is_met, together
 from querysmasher.report.plan_report import shares, tenths
 from querysmasher.report.words import KINDS, group_words
 from querysmasher.spec import Spec, read_spec, template
-from querysmasher.spec.discoveries import Shares
 from querysmasher.spec.spec import Source
 from querysmasher.spec.workloads import SpecEntry
 from querysmasher.statistics.statistic import KINDS as STATISTICS
@@ -39,13 +37,6 @@ from querysmasher.workload.builders import queries, where
 
 MOST_TABLES = 6_000
 """Maximum number of tables of an entry that are listed one by one."""
-
-SUPPOSED = 20
-"""Number of values that are supposed where `release` discovers them."""
-
-SUPPOSING = (
-    f"values that `release` discovers are not known yet; errors here suppose {SUPPOSED} of each attribute"
-)
 
 KEPT = 3
 """Maximum number of plans that a process keeps."""
@@ -159,12 +150,8 @@ def plan(path: str, text: str) -> dict[str, Any]:
     by_set = shares(planned, MOST_SHARES)
     rmse = planned.rmse * expected.factor
     amounts = _amounts(planned.budget, delta_of(planned.budget))
-    facts = expected.facts()
-    if spec.discovered:  # the plan has only a part of the budget
-        rest = [fact for fact in facts if fact[0] not in ("Guarantee", "In other words", "Ledger")]
-        facts = [("Guarantee", spec.discovered), ("Supposed", SUPPOSING), *rest]
     return {
-        "facts": facts,
+        "facts": expected.facts(),
         "rmse": number(rmse),
         "largest": None if largest is None else number(largest * expected.factor),
         "gap": planned.gap,
@@ -187,7 +174,7 @@ _LATEST: list[Expectations] = []
 
 def _expected(path: str, text: str) -> Expectations:
     """Return the plan of what a text states, made once for all amounts of a budget."""
-    spec = _supposing(read_spec(Path(path), text), text)
+    spec = supposing(read_spec(Path(path), text), text)
     for place, before in enumerate(_LATEST):
         made = before if before.spec == spec else at_budget(before, spec)
         if made is not None:
@@ -198,20 +185,6 @@ def _expected(path: str, text: str) -> Expectations:
     _LATEST[KEPT - 1 :] = []
     _LATEST.insert(0, made)
     return made
-
-
-def _supposing(spec: Spec, text: str) -> Spec:
-    """Return a spec as if the values that it asks for had been discovered, and paid for."""
-    if not spec.discoveries:
-        return spec
-    found = {one.column: [f"value {n}" for n in range(1, SUPPOSED + 1)] for one in spec.discoveries}
-    noise = distribution_of(spec.measuring.noise)
-    shares = Shares.of(spec.budget, spec.discoveries, noise)
-    rest = shares.rest(noise)
-    read = read_spec(spec.path, text, values=found)
-    said = shares.words(spec.discoveries).replace("were", "are", 1)
-    said = f"{promised(spec, spec.budget)} {said}"
-    return replace(read, budget=rest, discoveries=(), discovered=said)
 
 
 def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
