@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
+from querysmasher.errors import BudgetError, PlanError
 from querysmasher.planning import candidates
 from tests.builders import COST, classes_of_groups, grouped
 from tests.planning.drawn import drawn
@@ -81,3 +81,85 @@ def test_random_plans_are_as_accurate_as_they_say_and_near_the_best_of_their_kin
     low, high = pair_bounds(parts or [scaled], classes=classes)
     assert math.sqrt(plan.certificate.bound) <= high * (1 + 1e-6)
     assert math.sqrt(plan.certificate.value) >= low * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "family", "gap"),
+    [
+        (60, 15, "identity", 1e-3),
+        (60, 4, "identity", 1e-3),
+        (320, 40, "identity", 1e-3),
+        (305, 5, "prefix", 0.2),
+    ],
+)
+def test_values_of_even_groups_are_measured_as_if_every_group_were_all_there_is(size, parts, family, gap):
+    """The optimum over all mechanisms, though certified closely only where values look alike."""
+    schema, groups = qs.Schema.of(a=size), np.arange(size) * parts // size
+    plan = qs.plan(qs.queries(schema, a=family), COST, exact=grouped(schema, "a", groups))
+    one = qs.Schema.of(a=size // parts)
+    alone = qs.plan(qs.queries(one, a=family), qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.rmse == pytest.approx(alone.rmse, rel=1e-3 if family == "identity" else 0.1)
+    assert plan.gap < gap
+
+
+def test_small_groups_beside_large_ones_do_not_raise_errors():
+    schema, groups = qs.Schema.of(a=120), np.repeat([0, 1, 2], [116, 2, 2])
+    plan = qs.plan(qs.marginals(schema, 1), COST, exact=grouped(schema, "a", groups))
+    without = qs.plan(qs.marginals(schema, 1), qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.rmse < without.rmse
+
+
+@pytest.mark.parametrize("centering", ["optimized", "uniform"])
+def test_targets_and_largest_errors_with_groups(centering):
+    schema = qs.Schema.of(state=3, age=5)
+    workload, exact = qs.all_kway(schema, [1, 2], "prefix"), qs.where(schema, "age < 2")
+    options = {"exact": exact, "centering": centering}
+    worst = qs.plan(workload, COST, objective="worst", **options)
+    assert worst.worst <= qs.plan(workload, COST, **options).worst * (1 + 1e-9)
+    assert worst.worst == pytest.approx(math.sqrt(worst.variances(workload).max()), rel=1e-6)
+    least = qs.least_budget(workload.within(10), **options)
+    assert math.sqrt(least.variances(workload).max()) <= 10 * (1 + 1e-6)
+    without = qs.least_budget(workload.within(10), neighbours="replace_one", centering=centering)
+    assert least.privacy_cost < without.privacy_cost
+
+
+SCHEMA = qs.Schema.of(state=4, sex=2, age=6)
+YOUNG = qs.where(SCHEMA, "age < 2")
+
+
+@pytest.mark.parametrize(
+    ("exact", "options", "message"),
+    [
+        (
+            YOUNG + qs.marginals(SCHEMA, ["age"]),
+            {},
+            "or their groups in one way.*publish the finer counts only",
+        ),
+        (YOUNG + qs.where(SCHEMA, "age < 3"), {}, "expected the values of 'age', or their groups in one way"),
+        (YOUNG + qs.marginals(SCHEMA, ["state"]), {}, "publish one table of all these"),
+        (
+            qs.queries(SCHEMA, age=[[1, 1, 0, 0, 0, 0]], sex="identity"),
+            {},
+            "or that of every group of values",
+        ),
+        (qs.affine(SCHEMA, "age", "sex") + YOUNG, {}, "or that of every group of values"),
+        (YOUNG, {"mechanism": "residual"}, "mechanism: expected 'querysmasher' or 'whole'.*got 'residual'"),
+        (
+            YOUNG,
+            {"purpose": "estimate"},
+            "purpose: expected 'answers', as groups of values have exact counts",
+        ),
+    ],
+)
+def test_what_is_refused(exact, options, message):
+    with pytest.raises((PlanError, BudgetError), match=message):
+        qs.plan(qs.marginals(SCHEMA, 2), COST, exact=exact, **options)
+
+
+def test_a_plan_with_exact_groups_is_saved_and_loaded(tmp_path):
+    plan = qs.plan(qs.marginals(SCHEMA, [1, 2]), COST, exact=YOUNG)
+    plan.save(tmp_path / "p.plan")
+    loaded = qs.Plan.load(tmp_path / "p.plan")
+    assert loaded.budget == plan.budget
+    assert "the same group of age (age < 2 / not (age < 2))" in loaded.budget.describe()
+    np.testing.assert_array_equal(loaded.variances(plan.workload), plan.variances(plan.workload))

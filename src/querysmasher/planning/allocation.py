@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+import numpy as np
+
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.checks import nothing_to_measure, unprotected
@@ -22,9 +24,10 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import priced
 from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.planning.solvers.couplings import coupled_bound
-from querysmasher.planning.split import separate
+from querysmasher.planning.split import Subworkload, separate
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.unit import Known
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
@@ -129,7 +132,19 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     if public:  # both cells of a pair are drawn independently
         least *= math.sqrt(2)
     least *= budget.unit.records_per_person
+    if known.groups:
+        least /= math.sqrt(1 - _alike(every, centres, known))
     return allocated(workload, budget, centres, solutions, measured, least, options)
+
+
+def _alike(sets: Sequence[Subworkload], centres: Centres, known: Known) -> float:
+    """Return how often both cells of a pair are the same: such pairs cost nothing, and need not be drawn."""
+    often = 1.0
+    for a in {a for s in sets for a in s.every_attribute}.difference(known.agreed):
+        weights = centres[a].weights
+        groups = known.groups.get(a, np.zeros(len(weights), dtype=np.int64))
+        often *= 0.0 if weights.min() < 0 else float(weights**2 @ (1 / np.bincount(groups, weights))[groups])
+    return often
 
 
 def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:

@@ -19,7 +19,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.drawing import raised
 from querysmasher.planning.grading import are_far_apart
-from querysmasher.planning.lattice import RANK, common_lattice, integer_rows
+from querysmasher.planning.lattice import RANK, Integers, common_lattice, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers import SOLVERS, Solver, solve
@@ -52,7 +52,7 @@ from querysmasher.planning.solvers.optimum import (
     solve_dense,
 )
 from querysmasher.planning.solvers.structured import solve_fourier
-from querysmasher.planning.split import Block, Part, Subworkload, Term, query_tensor, separate
+from querysmasher.planning.split import Block, Part, Piece, Subworkload, Term, query_tensor, separate
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, MergedStrategy
 from querysmasher.progress import Bar
 from querysmasher.workload.families import ONE_ATTRIBUTE
@@ -135,6 +135,9 @@ def solve_blocks(
 
 def _solve(block: Block, tolerance: float, solver: Solver, alone: Collection[Block]) -> Solution:
     """Solve one block; refuse a strategy that misses a query, as double precision can at its limits."""
+    (first, *_) = block.pieces
+    if first.part.groups is not None and len(block.shape) == 1:
+        return _solve_within(block, first.part.groups, tolerance, solver)
     if block in alone:
         even = len(block.shape) == 1 and is_circulant(block)
         solver = solve_circulant_pairs if even else partial(solve_dense, pairs=True)
@@ -150,6 +153,26 @@ def _solve(block: Block, tolerance: float, solver: Solver, alone: Collection[Blo
                 "Remedies: weights and coefficients that are less far apart, or fewer of these queries"
             )
     return solution
+
+
+def _solve_within(block: Block, groups: Integers, tolerance: float, solver: Solver) -> Solution:
+    """Solve a block of one attribute of which a replaced record keeps the group of its value.
+
+    Columns of length 1 - 1/k, with k values in a group, are at a distance of about the same from each other
+    in groups of any size: short columns of small groups cost no more than others.
+    """
+    sizes = np.bincount(groups)[groups]
+    root = np.sqrt(np.where(sizes > 1, 1 - 1 / sizes, 1.0))
+    pieces = (
+        Piece(p.axes, replace(p.part, content=p.part.content / root, groups=None)) for p in block.pieces
+    )
+    terms = tuple(Term(t.coefficient, (piece,)) for t, piece in zip(block.terms, pieces, strict=True))
+    solution = _solve(Block(block.shape, terms), tolerance, solver, ())
+    rows = solution.strategy.written_out() * root
+    rows /= (length := float(np.linalg.norm(rows, axis=0).max()))
+    lattice = common_lattice([piece.part.lattice for piece in block.pieces], len(rows))
+    strategy = DenseStrategy(block.shape, rows, lattice)
+    return Solution(strategy, solution.reached * length, solution.bound * float(root.min()), solution.method)
 
 
 def solve_separately(solver_for: Callable[[Options], Solver]) -> Choose:

@@ -50,6 +50,8 @@ class Part:
     """Computes `lattice`."""
     source: Callable[[], Array] | None = None
     """Computes the rows of a Gram matrix, if it was made from rows."""
+    groups: Integers | None = None
+    """The group of every value, if a replaced record keeps it, so that only pairs within groups matter."""
 
     @cached_property
     def digest(self) -> str:
@@ -93,12 +95,16 @@ class Part:
             gram = self.content.reshape(*self.shape, *self.shape)
             for both in (axis, len(self.shape) + axis):
                 gram = less_means(gram, both, groups)
-            content = gram.reshape(self.cells, self.cells)
-        made = Part(self.shape, self.centres, np.ascontiguousarray(content), self.thin)
-        if made.trace <= RANK**2 * self.trace:
+            gram = gram.reshape(self.cells, self.cells)
+            trace = float(np.trace(gram))
+            if trace <= RANK * self.trace:
+                return None
+            content = square_root(gram, 1e-12 + 1e-14 * self.trace / trace)
+        if not content.any():
             return None
-        spans = partial(_lattice_within, made, groups) if len(self.shape) == 1 else None
-        return replace(made, spanning=spans)
+        single = len(self.shape) == 1
+        made = Part(self.shape, self.centres, content, thin=True, groups=groups if single else None)
+        return replace(made, spanning=partial(_differences, groups, len(content))) if single else made
 
     @property
     def rows(self) -> Array:
@@ -137,13 +143,13 @@ class Part:
         return np.einsum("r...,r...->...", image, image)
 
 
-def _lattice_within(part: Part, groups: Integers) -> Integers | None:
-    """Return differences of neighbouring values of each group, if a part spans them all."""
+def _differences(groups: Integers, rank: int) -> Integers | None:
+    """Return differences of neighbouring values of each group, if these are not more than so many rows."""
     order = np.argsort(groups, kind="stable")
     pairs = np.flatnonzero(np.diff(groups[order]) == 0)
-    if np.linalg.matrix_rank(part.content, tol=None) < len(pairs):
+    if rank < len(pairs):
         return None
-    rows = np.zeros((len(pairs), part.cells), dtype=np.int64)
+    rows = np.zeros((len(pairs), len(groups)), dtype=np.int64)
     rows[np.arange(len(pairs)), order[pairs]], rows[np.arange(len(pairs)), order[pairs + 1]] = 1, -1
     return rows
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -405,7 +406,7 @@ class CombinedEstimator(Estimator):
         a = self.coefficients(*self._checked(group)).reshape(group.rows, -1)
         images = {id(measured): image for measured, image in super().images(group)}
         for subset, noises in self.measured.items():
-            for measured in noises:
+            for measured in filter(attrgetter("variance"), noises):  # the others have no noise
                 split = images.get(id(measured), np.zeros(()))
                 if (part := self.known_parts.get(subset)) is not None:
                     factors = [(tuple(range(len(subset))), part.rows.reshape(len(part.rows), -1))]

@@ -30,7 +30,6 @@ from querysmasher.arrays import CHUNK, TIE, Array, first_largest, in_order
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator, Tied, subsets, tied
-from querysmasher.planning.estimator.whole import CombinedEstimator, Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
@@ -213,8 +212,8 @@ class VarianceTable:
         if estimator.is_single and len(self._plan.measured) == 1:
             return {0: self._plan.estimator.variances(group).ravel() / measured.variance}
         if not estimator.is_single or not estimator.contains(group):
-            totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
-            estimator = CombinedEstimator(totals, [Whole.of((measured,), totals.strategies)])
+            totals = [m for m in self._plan.measured if not m.attributes]  # or it is public
+            estimator = self._of([*totals, measured])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _column(
