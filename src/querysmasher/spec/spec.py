@@ -30,6 +30,7 @@ from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCos
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
+from querysmasher.privacy.unit import attributes_of
 from querysmasher.schema import Schema
 from querysmasher.spec.discoveries import SUPPOSED, Shares, ToDiscover, substituted
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
@@ -189,7 +190,8 @@ class Spec:
         if self.statistics and self.planning.purpose == "answers" and not self.schema.impossible_where:
             from querysmasher.spec.spec_statistics import check_asked  # noqa: PLC0415 - loads pyarrow
 
-            check_asked(self.statistics, self.workload, self.budget.exact, self.path.name)
+            exact = [*map(attributes_of, self.budget.exact)]
+            check_asked(self.statistics, self.workload, exact, self.path.name)
 
     @scrubbed
     def discover(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Spec:
