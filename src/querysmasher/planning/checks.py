@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import AttributeSets, Groups, Names, Unit
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family, Structure
-from querysmasher.workload.hierarchy import Hierarchy
 from querysmasher.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from querysmasher.workload.hierarchy import Hierarchy
 
 
 def check_arguments(workload: object, budget: object) -> None:
@@ -77,12 +80,13 @@ def _groups(schema: Schema, on: tuple[str, ...], family: Family, *, alone: bool)
     of records is known beside them.
     """
     (attribute, *others) = (schema[name] for name in on)
-    if isinstance(family, Hierarchy):
-        if family.leaves:
+    if family.structure is Structure.TREE:
+        tree = cast("Hierarchy", family)
+        if tree.leaves:
             return None
-        level = int(np.argmax([len(names) for names in family.names]))
-        numbers, labels = family.groups[level], tuple(map(str, family.names[level]))
-        title = f"{family.titles[level]} of {attribute.name}" if family.titles else ""
+        level = int(np.argmax([len(names) for names in tree.names]))
+        numbers, labels = tree.groups[level], tuple(map(str, tree.names[level]))
+        title = f"{tree.titles[level]} of {attribute.name}" if tree.titles else ""
     else:
         rows = family.matrix()
         columns, first, found = np.unique(rows, axis=1, return_index=True, return_inverse=True)
