@@ -79,6 +79,7 @@ def difference_integers(factor):
 
 INTEGERS = {
     "matrix": matrix_integers,
+    "few": matrix_integers,
     "filter": filter_integers,
     "merged": merged_integers,
     "tree": tree_integers,

@@ -207,7 +207,7 @@ def _prepared(
     if searched:
         check_written_out(workload, lines)
     check_sizes(workload, lines)
-    check_cells(workload, lines)
+    check_cells(workload, lines, sums=not options.replaced)
     check_scales(workload)
     chosen: list[Solution] = []
     if options.mechanism.has_bases:

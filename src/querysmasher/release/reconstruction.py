@@ -284,7 +284,7 @@ class Reconstruction:
         families: list[Family] = []
         for names, family in group.parts():
             (first, *more) = self.plan.schema.positions(names)
-            if more or first in self.estimator.lines or family.rows >= self.plan.schema.sizes[first]:
+            if more or family.rows >= self.plan.schema.sizes[first]:
                 families.append(family)
             else:
                 rows[first] = family.matrix()

@@ -3,13 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.limits import limited
+from querysmasher.planning.lines.splitting import check_cells
 from querysmasher.planning.objectives.objective import as_measured
 from tests.builders import COST, LINE_SCHEMA, SPLIT, as_lines, plan_lines
-from tests.reference import check_variances
+from tests.profiles import fewer
+from tests.reference import check_variances, query_rows
 from tests.release.tables import check_simulated, exact_release, random_counts
 
 PUBLIC = pytest.param("replace_one", 150, 0.13, 1.07, 1.07, marks=pytest.mark.slow)
@@ -159,7 +163,7 @@ def test_what_is_not_measured_is_refused_with_its_name():
 
 MANY, MILLION = qs.Schema.of(x=100_000, age=116, sex=5), qs.Schema.of(a=1_000_000, b=60)
 TREE = qs.hierarchy(MANY, "x", np.arange(100_000) // 100)
-TOO_MANY = r"has 1,000,001 values.*up to 1,000,000\. Remedies: coarser"
+TOO_MANY = r"has 1,000,101 values.*up to 1,000,100\. Remedies: coarser"
 
 
 @pytest.mark.parametrize(
@@ -167,13 +171,47 @@ TOO_MANY = r"has 1,000,001 values.*up to 1,000,000\. Remedies: coarser"
     [
         (qs.queries(MILLION, a="prefix", b="identity"), "60,000,000 cells"),
         (qs.queries(MANY, x=TREE, age="prefix", sex="identity"), "58,000,000.*50,000,000"),
-        (qs.queries(qs.Schema.of(a=1_000_001), a="prefix"), TOO_MANY),
-        (qs.queries(qs.Schema.of(a=1_000_001), a="identity"), TOO_MANY),
+        (qs.queries(qs.Schema.of(a=1_000_101), a="prefix"), TOO_MANY),
+        (qs.queries(qs.Schema.of(a=1_000_101), a="identity"), TOO_MANY),
     ],
 )
 def test_what_is_too_large_is_refused_before_any_work(workload, problem):
     with pytest.raises(TooLargeError, match=problem):
         qs.plan(workload, COST)
+
+
+def by_group(groups, missing=None, low=0, size=8):
+    """A schema of a number and groups, a line beside means by these, and what else can be asked."""
+    number = qs.Number("x", low, low + size - 1, missing=missing)
+    schema = qs.Schema([number, qs.Categorical("g", range(groups)), qs.Categorical("h", ["u", "v"])])
+    means = [qs.means(schema, "x", by=["g"]), qs.means(schema, "x", by=["g", "h"])]
+    return schema, qs.queries(schema, x="prefix"), [*means, qs.sums(schema, "x", by=["g"], around=low + 3)]
+
+
+@fewer(15)
+@given(st.data())
+def test_sums_by_groups_beside_a_line_are_measured_alone(data):
+    """Variances against written-out rows, answers without noise against the counts, also of rounded rows."""
+    missing, low = data.draw(st.sampled_from([None, "missing"])), data.draw(st.integers(-5, 5))
+    schema, line, others = by_group(data.draw(st.integers(2, 3)), missing, low, data.draw(st.integers(6, 9)))
+    workload = sum(data.draw(st.lists(st.sampled_from(others), min_size=1, unique_by=id)), start=line)
+    plan = plan_lines(workload)
+    assert "few" in {solution.strategy.kind for solution in plan.solutions}
+    check_variances(plan, workload)
+    assert (as_measured(plan, 10**7).variances(workload) / plan.variances(workload)).max() <= 1.05
+    table = random_counts(schema, data.draw(st.integers(0, 99)))
+    answers = exact_release(plan, table).answer(workload).values
+    np.testing.assert_allclose(answers, query_rows(workload)[0] @ table.ravel(), rtol=1e-7, atol=1e-5)
+    with pytest.raises(OutsideMeasuredSpaceError, match="only sums"):
+        plan.variances(qs.queries(schema, x="prefix", g="identity"))
+
+
+def test_sums_by_groups_beside_a_line_need_no_table():
+    schema, line, (means, _, sums) = by_group(60, size=1_000_000)
+    check_cells(line + means + sums, (0,), sums=True)
+    for alone, workload in ((False, line + means), (True, qs.queries(schema, x="prefix", g="identity"))):
+        with pytest.raises(TooLargeError, match="60,000,000 cells"):
+            check_cells(workload, (0,), sums=alone)
 
 
 def test_overlapping_combinations_of_large_attributes_are_planned():

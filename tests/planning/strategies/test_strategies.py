@@ -16,6 +16,7 @@ from querysmasher.planning.strategies import (
     CrossedStrategy,
     DenseStrategy,
     DiagonalStrategy,
+    FewStrategy,
     FourierStrategy,
     MatrixAxis,
     MergedStrategy,
@@ -129,6 +130,19 @@ def matrix_axis(seed=5):
     return normalised(MatrixAxis(np.tri(5) + 0.3 * rng.standard_normal((5, 5))))
 
 
+def few(count, seed=6):
+    """Sums of some rows of integers, measured with the total."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((count + 1, count + 1)) + 2 * np.eye(count + 1)
+    return normalised(FewStrategy(rng.integers(-50, 51, (count, 7)), root.T @ root))
+
+
+def few_rows(strategy):
+    """A root of AᵀMA, with A the rows divided by their largest entries, and the total."""
+    rows = strategy.lattice / np.abs(strategy.lattice).max(axis=1, keepdims=True)
+    return np.linalg.cholesky(strategy.weights).T @ np.vstack([rows, np.ones((1, 7))])
+
+
 def coarse(inner):
     """A line on the five classes of eight values."""
     return normalised(CoarseStrategy(np.array([0, 0, 1, 2, 2, 2, 3, 4]), inner))
@@ -179,6 +193,8 @@ CASES = {
     "crossed": (crossed(), crossed_rows),
     "crossed, deficient": (crossed(complete=False), crossed_rows),
     "line": (matrix_axis(), matrix_rows),
+    "few": (few(1), few_rows),
+    "few, three": (few(3), few_rows),
     "coarse": (coarse(matrix_axis()), coarse_rows),
     "coarse, mirrored": (coarse(mirrored(1)), coarse_rows),
     "steps": (StepStrategy(5), StepStrategy.written_out),

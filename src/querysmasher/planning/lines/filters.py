@@ -31,7 +31,13 @@ from querysmasher.planning.lines.gram import LineGram, length_spectrum
 from querysmasher.planning.solvers.bounds import even_bases, even_bound, path_bound
 from querysmasher.planning.solvers.design import Levelled, equal_columns, fixed_point
 from querysmasher.planning.solvers.optimum import best_rows, independent_root
-from querysmasher.planning.strategies import AxisStrategy, CoarseStrategy, MatrixAxis, MirroredStrategy
+from querysmasher.planning.strategies import (
+    AxisStrategy,
+    CoarseStrategy,
+    FewStrategy,
+    MatrixAxis,
+    MirroredStrategy,
+)
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.factors import Reflection
 
@@ -42,7 +48,7 @@ ROUNDS, STILL = 40, 2e-3
 """Maximum number of rounds for lines with a few other rows, and change of the diagonal that ends them."""
 
 RESERVE = 1e-3
-"""Fraction of the sensitivity that a strategy for a few rows leaves for single values."""
+"""Fraction of the sensitivity that a strategy for a few rows leaves for single values, or for the total."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +60,17 @@ class LineSolution:
     bound: float
 
 
-def solve_line(gram: LineGram) -> LineSolution:
+def solve_line(gram: LineGram, *, sums: bool = False) -> LineSolution:
     """Return the best filter; if its certificate is not good, adapt its low frequencies.
 
-    Values that no query distinguishes are one: what is best for one value of each class is best for all.
+    Values that no query distinguishes are one: what is best for one value of each class is best for all. With
+    `sums`, few rows are measured alone, without single values.
     """
     if (classes := gram.classes)[-1] < gram.size - 1:
         solution = solve_line(gram.on_classes(classes))
         return replace(solution, strategy=CoarseStrategy(classes, solution.strategy))
     if gram.few.any() and not (gram.path[0].any() or gram.values.any() or gram.others):
-        return _solved_few(gram)
+        return _solved_few(gram, sums)
     if gram.size <= limits().line_matrix:
         return _solved_written_out(gram)
     prefixes, local, bases = bool(gram.prefixes.any()), gram.boundaries, even_bases(gram)
@@ -104,14 +111,20 @@ def _solved_written_out(gram: LineGram) -> LineSolution:
     return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 
 
-def _solved_few(gram: LineGram) -> LineSolution:
-    """Return the best strategy for a few rows; single values, which no query asks for, get what is left."""
+def _solved_few(gram: LineGram, sums: bool) -> LineSolution:
+    """Return the best strategy for a few rows; the total, or else single values, gets what is left."""
     root = independent_root(gram.few_and_total)
     columns, back = equal_columns(root)
     rows, _, bound = best_rows(root[:, columns], np.ones(len(columns)), 1e-3)
     rows = rows[:, back] * math.sqrt(1 - RESERVE)
-    diagonal = np.sqrt(1 - np.square(rows).sum(axis=0))
-    strategy = MirroredStrategy("cosine", np.ones(gram.size), diagonal, rows / diagonal)
+    strategy: AxisStrategy | None = None
+    if sums:
+        queries = np.concatenate([family.matrix() for family, _ in gram.families])
+        total = np.full((1, gram.size), math.sqrt(RESERVE))
+        strategy = FewStrategy.of(queries, np.concatenate([rows, total]), counted=gram.total > 0)
+    if strategy is None:
+        diagonal = np.sqrt(1 - np.square(rows).sum(axis=0))
+        strategy = MirroredStrategy("cosine", np.ones(gram.size), diagonal, rows / diagonal)
     loss = strategy.whole_loss(gram)
     return LineSolution(strategy, loss, min(bound**2, loss))
 

@@ -132,11 +132,12 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     raise TooLargeError(msg)
 
 
-def check_cells(workload: Workload, large: Attributes) -> None:
-    """Refuse groups whose table would not fit in memory."""
+def check_cells(workload: Workload, large: Attributes, *, sums: bool) -> None:
+    """Refuse groups whose table would not fit in memory; with `sums`, those of numbers are added up."""
     most = limits().structured_cells
     for group in workload if large else ():
-        cells = math.prod(workload.schema.shape(group.attributes))
+        parts = (family for _, family in group.parts())
+        cells = math.prod(f.rows if sums and not is_implicit(f) and is_smooth(f) else f.cells for f in parts)
         if cells > most and not set(large).isdisjoint(workload.schema.positions(group.attributes)):
             msg = (
                 f"workload: the table on ({', '.join(group.attributes)}) has {cells:,} cells, more than the "
@@ -302,7 +303,9 @@ class LineSplitter:
         key = (size, tuple(keys), f"{total / scale:.9e}")
         if key not in self._known:
             gram = LineGram.of(size, [(family, weight / scale) for family, weight in weighted], total / scale)
-            solution = solve_forest(gram, always=self.has_trees) or solve_line(gram)
+            solution = solve_forest(gram, always=self.has_trees) or solve_line(
+                gram, sums=not self.public_total
+            )
             unit = 1 - 1 / solution.strategy.total_variance
             self._known[key] = solution.strategy.scaled(1 / unit), solution.bound
         strategy, bound = self._known[key]

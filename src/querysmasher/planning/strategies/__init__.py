@@ -11,6 +11,7 @@ from querysmasher.planning.strategies.coarse import CoarseStrategy
 from querysmasher.planning.strategies.crossed import CrossedStrategy
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
+from querysmasher.planning.strategies.few import FewStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, is_line
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.nodes import TreeStrategy
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Strategy]] = {
         FourierStrategy,
         MergedStrategy,
         MatrixAxis,
+        FewStrategy,
         MirroredStrategy,
         TreeStrategy,
         CrossedStrategy,
@@ -44,6 +46,7 @@ __all__ = [
     "CrossedStrategy",
     "DenseStrategy",
     "DiagonalStrategy",
+    "FewStrategy",
     "FourierStrategy",
     "MatrixAxis",
     "MergedStrategy",
@@ -70,7 +73,7 @@ def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
         kind = KINDS.get(factor.kind, DenseStrategy)
         if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
             kind = DiagonalStrategy
-        elif isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:
+        elif type(factor) is Matrix and len(axes) == 1 and factor.rows == factor.cells > 1:
             kind = MatrixAxis  # rows in a residual space are fewer than values
         _known[rounded] = kind.of_integers(rounded)
     return _known[rounded]

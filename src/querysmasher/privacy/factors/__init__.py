@@ -8,12 +8,12 @@ from typing import Any
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter, Mirrored
-from querysmasher.privacy.factors.matrix import Coarse, Matrix, Merged, Partition
+from querysmasher.privacy.factors.matrix import Coarse, Few, Matrix, Merged, Partition
 from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Crossed, Crossing, Nodes, Tree
 
 KINDS: dict[str, type[Factor]] = {
-    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Crossed, Coarse)
+    kind.kind: kind for kind in (Matrix, Few, Filter, Merged, Mirrored, Tree, Crossed, Coarse)
 }
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
@@ -24,6 +24,7 @@ __all__ = [
     "Crossed",
     "Crossing",
     "Factor",
+    "Few",
     "Filter",
     "Integers",
     "Matrix",

@@ -102,6 +102,13 @@ class Matrix(Factor):
 
 
 @dataclass(frozen=True, eq=False)
+class Few(Matrix):
+    """Few rows that determine a centre of their attribute: for everything else, a matrix."""
+
+    kind = "few"
+
+
+@dataclass(frozen=True, eq=False)
 class Partition:
     """The columns of the cells of some axes: cells of one column are treated alike by every row.
 
