@@ -115,14 +115,9 @@ class _Rounded:
 
     @cached_property
     def loss(self) -> float:
-        """The largest factor by which rounding multiplies the variance of a planned row, or its reciprocal.
-
-        Where records are replaced, rows that lower the cost of the largest column are no gain: the cost is
-        that of a pair of columns, and may have risen.
-        """
+        """The largest factor by which rounding multiplies the variance of a planned row."""
         planned = self.planned
-        loss = 1.0 if planned is None else planned.rounding_loss(self.strategy) / planned.leverage
-        return max(loss, 1 / loss)
+        return 1.0 if planned is None else planned.rounding_loss(self.strategy) / planned.leverage
 
 
 class _Rounder:
