@@ -93,3 +93,13 @@ def test_the_guarantee_says_which_groups():
     made = release(("state",))
     assert "replacing one record by one with the same part of age and state" in made.plan.budget.describe()
     assert "What a record says about part of age and state is not protected" in made.plan.budget.describe()
+
+
+def test_a_ledger_records_them_and_is_read_again(tmp_path):
+    exact = grouped(SCHEMA, "age", GROUPS)
+    plan = qs.plan(WORKLOAD, qs.zCDP(0.1), exact=exact)
+    limit = qs.zCDP(1, neighbours="replace_one")
+    for _ in range(2):
+        qs.measure(plan, frame(SCHEMA, TABLE), ledger=qs.Ledger(tmp_path / "people.ledger", limit=limit))
+    entries = qs.Ledger(tmp_path / "people.ledger", limit=limit).entries
+    assert [entry.unit.exact for entry in entries] == [plan.budget.exact] * 2

@@ -426,7 +426,8 @@ def _match(pattern: re.Pattern[str], value: object) -> str:
 
 
 def _known_by(name: Any) -> str | Groups:
-    return _match(_NAME, name) if isinstance(name, str) else Groups(**name)
+    groups = Groups.of_json(name)
+    return groups if isinstance(groups, Groups) else _match(_NAME, name)
 
 
 def _whole(value: Any) -> int:

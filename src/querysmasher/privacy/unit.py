@@ -39,6 +39,10 @@ class Groups:
         """Return what distinguishes the groups."""
         return self.name
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data from which `of_json` rebuilds these groups."""
+        return {**asdict(self), "labels": list(self.labels), "of": list(self.of)}
+
     @classmethod
     def of_json(cls, data: Any) -> Any:
         """Rebuild groups from their fields; leave the name of an attribute as it is."""
@@ -68,7 +72,7 @@ def sizes_of(schema: Schema, names: Names) -> tuple[int, ...]:
 
 def sets_to_json(sets: AttributeSets) -> list[list[Any]]:
     """Return plain data for sets of attributes."""
-    return [[asdict(name) if isinstance(name, Groups) else name for name in names] for names in sets]
+    return [[name.to_json() if isinstance(name, Groups) else name for name in names] for names in sets]
 
 
 @dataclass(frozen=True)
