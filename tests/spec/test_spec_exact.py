@@ -37,6 +37,26 @@ def test_combinations_are_lists(tmp_path):
     assert spec.budget.exact == (("age", "sex"),)
 
 
+def test_groups_of_values_are_predicates_or_levels(tmp_path):
+    spec = read(tmp_path, TEXT.replace('["sex"]', '[["age >= 5", "sex"]]'))
+    plan = spec.plan()
+    assert plan.variances(qs.where(spec.schema, "age < 5")).max() == 0
+    assert "the same group of age (not (age >= 5) / age >= 5) and sex" in spec.budget.describe()
+    level = """
+[[workload]]
+kind = "queries"
+families = {age = {hierarchy = {half = PARTS}}}
+
+[budget]""".replace("PARTS", str([f"{age // 5}" for age in range(spec.schema["age"].size)]))
+    text = TEXT.replace('["sex"]', '[["half", "sex"]]').replace("\n[budget]", level)
+    made = read(tmp_path, text)
+    assert "the same half of age and sex, and so have the same exact counts by half of age" in (
+        made.budget.describe()
+    )
+    with pytest.raises(SpecError, match=r"plan.exact: exact: expected the values of 'age', or their groups in one"):
+        read(tmp_path, text.replace('[["half", "sex"]]', '["half", "age"]'))
+
+
 def test_the_least_budget_knows_exact_counts(tmp_path):
     text = TEXT.replace("rho = 0.05", "least = true").replace("k = [1, 2]", "k = [1, 2]\ntarget = 20")
     plan = read(tmp_path, text).plan()

@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,8 +20,9 @@ from querysmasher.attributes import Label
 from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.endings import TABLES
-from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
+from querysmasher.errors import BudgetError, FileError, PredicateError, SchemaError, SpecError, WorkloadError
 from querysmasher.guarantees import Counted, check_options, check_reported
+from querysmasher.planning.checks import exact_sets
 from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
@@ -30,7 +32,7 @@ from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCos
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.privacy.unit import attributes_of
+from querysmasher.privacy.unit import Groups, attributes_of
 from querysmasher.schema import Schema
 from querysmasher.spec.discoveries import SUPPOSED, Shares, ToDiscover, substituted
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
@@ -49,6 +51,8 @@ from querysmasher.spec.sections import (
     PlanSection,
 )
 from querysmasher.spec.workloads import SpecEntry, build_entries
+from querysmasher.workload.builders import where
+from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -389,8 +393,9 @@ def read_spec(
         statistics = build_statistics(file.statistics, schema, findings)
     if planning is not None:
         _check_plan(planning, schema, findings)
-        if budget is not None and schema is not None:
-            budget = _knowing(budget, planning, schema, findings)
+        if budget is not None and schema is not None and entries:
+            asked = Workload(schema, tuple(group for e in entries for group in e.workload.groups))
+            budget = _knowing(budget, planning, asked, findings)
         if measuring is not None and measuring.public is not None and not planning.exact:
             findings.add(("measure", "public"), "allowed only with [plan] exact, the sets of these counts")
     if budget is not None and measuring is not None:
@@ -528,14 +533,32 @@ def _check_plan(section: PlanSection, schema: Schema | None, findings: Findings)
                 findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
 
 
-def _knowing(budget: Budget, section: PlanSection, schema: Schema, findings: Findings) -> Budget:
+def _knowing(budget: Budget, section: PlanSection, workload: Workload, findings: Findings) -> Budget:
     """Return the budget for neighbours that agree on the exact counts of [plan]."""
     sets = [(names,) if isinstance(names, str) else tuple(names) for names in section.exact or ()]
     with findings.at(("plan", "exact")):
-        for names in sets:
-            schema.positions(names)
-        return replace(budget, exact=tuple(sets))
+        knowing = replace(
+            budget, exact=tuple(tuple(_public(workload, name) for name in names) for names in sets)
+        )
+        knowing.unit.known(workload.schema)
+        return knowing
     return budget
+
+
+def _public(workload: Workload, name: str) -> str | Groups:
+    """Return an attribute, or the groups of values of a level of a hierarchy or of a predicate."""
+    if name in workload.schema:
+        return name
+    with suppress(WorkloadError):
+        level = Coarsening.read(workload, name)
+        labels, groups = level.schema[name].labels, level.groups.tolist()
+        return Groups(level.attribute, f"{name} of {level.attribute}", tuple(labels), tuple(groups))
+    try:
+        stated = where(workload.schema, name)
+    except PredicateError:
+        workload.schema.position(name)
+        raise
+    return exact_sets(workload, stated)[-1][0]
 
 
 def _source(section: DataSection, path: Path, findings: Findings) -> Source | None:
