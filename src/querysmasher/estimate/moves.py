@@ -47,11 +47,13 @@ SMALL, EARLY = 2, 3
 """At first, records follow tables of at most so many attributes only, and move so often along every one of
 them: this takes little time, and larger tables are closer when it is done."""
 
-FEWEST, MOST, WORK = 2, 12, 4e9
+FEWEST, MOST, TABLE, WORK = 3, 12, 10, 1.5e10
 """Minimum and maximum number of times that records move along every attribute after that, and what decides:
-the product of this number, that of records, and that of the values along which each may move."""
+the product of this number, that of records, and that of the values along which each may move, where looking
+up the cells of a table takes as long as `TABLE` values. All records are tried the first time, and from then
+on the half of them that had the most to gain when last tried."""
 
-BATCHES, BATCH, VALUES = 10, 1_000, 4_000_000
+BATCHES, BATCH, VALUES = 10, 250, 4_000_000
 """Minimum number of batches of records, and maximum number of records of a batch and of values of theirs."""
 
 BOLDEST = 0.2
@@ -113,7 +115,7 @@ class Followed:
     @property
     def rounds(self) -> int:
         """How often records may move along every attribute."""
-        values = sum(self._sizes[a] for subset in self._sets for a in subset)
+        values = sum(self._sizes[a] + TABLE for subset in self._sets for a in subset)
         return EARLY + int(np.clip(WORK / max(values * self._records, 1), FEWEST, MOST))
 
     @property
@@ -125,17 +127,22 @@ class Followed:
         self, records: Codes, rng: np.random.Generator, advance: Callable[[], None] = lambda: None
     ) -> Codes:
         """Return records moved towards a share of the tables, and of what earlier ones lack."""
+        if not len(records):
+            return records
         records, share, known = records.copy(), np.float32(len(records) / self._records), 0
         orders = [SMALL] * EARLY + [math.inf] * (self.rounds - EARLY)
+        gains = np.empty(records.shape, dtype=np.float32)
         for order in orders:
             new = [k for k in range(known, len(self._sets)) if len(self._sets[k]) <= order]
             self._count(records, new, share, rng)
             known += len(new)
+            if new or order == SMALL:
+                gains[:] = np.inf
             self._replace(records, known, rng)
             for attribute in rng.permutation(len(self._sizes)).tolist():
                 chosen = [k for k, subset in enumerate(self._sets[:known]) if attribute in subset]
                 if chosen and self._sizes[attribute] > 1:
-                    self._move(records, attribute, chosen, rng)
+                    self._move(records, attribute, chosen, gains[:, attribute], rng)
                 advance()
         for subset in self._sets:
             if subset in self._exact:
@@ -236,8 +243,18 @@ class Followed:
             records[part[worst[going]]] = records[part[best[going]]]
             _change(costs, excess, weights, left[:, going], entered[:, going])
 
-    def _move(self, records: Codes, attribute: int, chosen: Sequence[int], rng: np.random.Generator) -> None:
-        """Move records along an attribute, in place; `chosen` are the tables with this attribute."""
+    def _move(
+        self,
+        records: Codes,
+        attribute: int,
+        chosen: Sequence[int],
+        expected: Single,
+        rng: np.random.Generator,
+    ) -> None:
+        """Move records along an attribute, in place; `chosen` are the tables with this attribute.
+
+        Only records move whose `expected` gains are at least the median; these are updated.
+        """
         layout = self._layout(chosen, attribute)
         size, parts = self._sizes[attribute], layout[1][1:, 0] * self._sizes[attribute]
         weights, excess = (
@@ -245,8 +262,11 @@ class Followed:
             for tables in (self._weights, self._excess)
         )
         costs, marks = weights * (excess + ONE / 2), np.zeros(len(weights), dtype=np.float32)
-        for part in _batches(len(records), max(size, len(chosen)), rng):
+        tried = np.flatnonzero(expected >= np.median(expected))
+        for batch in _batches(len(tried), max(size, len(chosen)), rng):
+            part = tried[batch]
             values, gains, left = self._best(records[part], attribute, layout, costs, weights)
+            expected[part] = gains
             wanting = np.flatnonzero(gains > 0)
             most = math.ceil(BOLDEST * len(part))
             if len(wanting) > most:
@@ -275,7 +295,7 @@ class Followed:
     def _best(
         self, records: Codes, attribute: int, layout: Layout, costs: Single, weights: Single
     ) -> tuple[Codes, Single, Indexes]:
-        """Return the best value of each record, what it gains by it, and the cells that it is in."""
+        """Return the best other value of each record, what it gains by it, and the cells that it is in."""
         from scipy.sparse import csr_array  # noqa: PLC0415 - loads slowly
 
         here, own, size = np.arange(len(records)), records[:, attribute], self._sizes[attribute]
@@ -290,8 +310,10 @@ class Followed:
         possible = self._zeros.values(records, attribute)
         if possible is not None:
             entering[~possible] = np.inf
+        gains = entering[here, own]
+        entering[here, own] = np.inf
         best = entering.argmin(axis=1)
-        return best, entering[here, own] - entering[here, best], cells
+        return best, gains - entering[here, best], cells
 
 
 def _batches(records: int, values: int, rng: np.random.Generator) -> Iterator[Codes]:
