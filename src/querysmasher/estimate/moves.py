@@ -53,8 +53,9 @@ the product of this number, that of records, and that of the values along which 
 up the cells of a table takes as long as `TABLE` values. All records are tried the first time, and from then
 on the half of them that had the most to gain when last tried."""
 
-BATCHES, BATCH, VALUES = 10, 250, 4_000_000
-"""Minimum number of batches of records, and maximum number of records of a batch and of values of theirs."""
+BATCHES, BATCH, VALUES = (10, 80), (250, 1_000), 4_000_000
+"""Minimum number of batches of records, and that of batches of usual size; between which limits this size
+stays; and maximum number of values of a batch. In small batches, fewer records get in each other's way."""
 
 BOLDEST = 0.2
 """Fraction of a batch that may move at the same time: those that gain most."""
@@ -318,7 +319,8 @@ class Followed:
 
 def _batches(records: int, values: int, rng: np.random.Generator) -> Iterator[Codes]:
     """Iterate over batches of records, each with so many values, in random order."""
-    batch = max(1, min(records // BATCHES, BATCH, VALUES // max(values, 1)))
+    usual = int(np.clip(records // BATCHES[1], *BATCH))
+    batch = max(1, min(records // BATCHES[0], usual, VALUES // max(values, 1)))
     order = rng.permutation(records)
     return (order[start : start + batch] for start in range(0, records, batch))
 
