@@ -219,6 +219,45 @@ def test_budgets_with_exact_counts_are_written_and_read():
     assert "exact" not in qs.zCDP(0.5).to_json()
 
 
+GROUPS = {"attribute": "b", "name": "part of b", "labels": ["x", "y"], "of": [0, 1, 0]}
+
+
+def test_groups_of_values_are_written_and_read_everywhere(tmp_path):
+    import pandas as pd
+
+    budget = qs.zCDP(0.5, neighbours="replace_one", exact=[["a", GROUPS]])
+    assert qs.zCDP.from_json(budget.to_json()) == budget
+    assert budget.unit.known(SCHEMA).groups[1].tolist() == [0, 1, 0]
+    ledger = qs.Ledger(tmp_path / "l", limit=qs.zCDP(1, neighbours="replace_one"))
+    plan = qs.plan(qs.marginals(SCHEMA, [1, 2]), budget)
+    qs.measure(plan, pd.DataFrame({"a": [0, 1], "b": [1, 2], "c": [0, 0]}), ledger=ledger)
+    assert qs.Ledger(tmp_path / "l").verify().exact == budget.exact
+
+
+@pytest.mark.parametrize(
+    "change", [{"of": [0, 0, 0]}, {"of": [0, 1, 2]}, {"labels": ["x", 3]}, {"of": [0, 1]}, {"more": 1}]
+)
+def test_forged_groups_are_refused(change):
+    with pytest.raises(BudgetError, match="exact: expected"):
+        qs.zCDP(0.5, neighbours="replace_one", exact=[[GROUPS | change]]).unit.known(SCHEMA)
+
+
+def test_exact_counts_of_groups_are_the_same_for_neighbours_only():
+    """Every pair of cells: the counts change if and only if the record's group or its other values do."""
+    unit = Unit("replace_one", 1, (("a", GROUPS),))
+    values = list(itertools.product(*map(range, SCHEMA.sizes)))
+    table = random_counts(SCHEMA, 1, 50) + 1
+    (before,) = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, table), 100)
+    np.testing.assert_array_equal(before[:, 0], table[:, [0, 2]].sum(axis=(1, 2)))
+    for u, v in itertools.permutations(values, 2):
+        other = table.copy()
+        other[u] -= 1
+        other[v] += 1
+        (after,) = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, other), 100)
+        agree = u[0] == v[0] and GROUPS["of"][u[1]] == GROUPS["of"][v[1]]
+        assert np.array_equal(before, after) == agree
+
+
 def test_a_ledger_adds_up_for_tables_that_agree_on_all_exact_counts(tmp_path):
     schema = qs.Schema.of(a=2, b=3)
     workload = qs.marginals(schema, [1, 2])
