@@ -119,7 +119,9 @@ def test_what_needs_values_first(run, spec, folder):
     assert "together satisfy differential privacy with epsilon = 1.0 and delta = 1e-06" in ran.words
     assert run("plan", "--json").json["groups"][0]["queries"] == 21
     assert "--save: expected none" in run("plan", "--save", "my.plan", code=2).err
-    assert "All 3,001 records fit" in run("check").words
+    checked = run("check").words
+    assert "All 3,001 records fit" in checked
+    assert "The values of 'dest' are discovered by `querysmasher release`; here, all are unlisted." in checked
     (folder / "release.toml").write_text(spec.replace("share = 0.25", "share = 1.5"))
     assert "schema[0].share: expected a number between 0 and 1" in run("release", code=2).err
     (folder / "release.toml").write_text(spec.replace('"categorical"', '"ordinal"'))

@@ -48,6 +48,9 @@ def check(spec: Path, data: Path | None, as_json: bool) -> None:
         print_json({**problems.to_json(), "verdict": verdict})
     else:
         tell(NOTICE)
+        for one in read.discoveries:
+            where = f"The values of {one.column!r} are discovered by `querysmasher release`"
+            tell(f"{where}; here, all are unlisted.")
         print_table(HEAD, [column.cells() for column in problems], numbers=False)
         tell(verdict)
     if not problems.ok:
