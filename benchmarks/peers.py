@@ -50,7 +50,9 @@ def peers(quick):
         "Beside AIM and MST",
         f"All 3-way tables at ε = {EPSILON:g}, δ = 1e-9: ‖error‖₁/N and root mean square error per cell, as "
         "above. AIM and MST are the public code of private-pgm; their tables are those of their synthetic "
-        f"records. {how} *ours* are the mean of {SEEDS} seeds of `explore`. Empty cells were not measured.",
+        f"records. {how} *ours* are the mean of {SEEDS} seeds of `explore`. Empty cells were not measured. "
+        "SWIFT of google/dpsynth was not measured: its README calls it an unpublished mechanism, and we know "
+        "of no figures.",
         ("table", "ours", "AIM", "seconds", "MST", "seconds"),
         "`explore` is closer than what was measured of either",
     )
