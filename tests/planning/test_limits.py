@@ -144,10 +144,20 @@ def replaced(limit=None):
         return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).gap
 
 
-@pytest.mark.parametrize("limit", [{"coupled_gap": 0.1}, {"coupled_sets": 9}, {"coupled_work": 1000}])
+@pytest.mark.parametrize("limit", [{"coupled_gap": 0.1}, {"coupled_sets": 1}, {"coupled_work": 100}])
 def test_pairs_of_values_are_coupled_for_a_closer_bound(limit):
     assert replaced() < 0.04
     assert replaced(limit) > 0.05
+
+
+def test_pairs_are_coupled_on_hundreds_of_attribute_sets():
+    """The heaviest kinds of sets guide the search: it was left out, and the gap was 5.3%."""
+    sizes = (42, 16, 15, 9, 7, 6, 5, 2, 2, 60, 60, 59, 50)
+    schema = qs.Schema.of({f"a{i}": n for i, n in enumerate(sizes)})
+    families = {
+        name: "prefix" if n >= 50 else "identity" for name, n in zip(schema.names, sizes, strict=True)
+    }
+    assert qs.plan(qs.all_kway(schema, 3, families), REPLACE).gap < 0.01
 
 
 # --- what constants beside algorithms gain ---------------------------------------------------------
@@ -166,7 +176,7 @@ def with_public_total(workload):
     return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).rmse
 
 
-@pytest.mark.parametrize(("name", "value"), [("STEPS", 4), ("POWER", 1.0)])
+@pytest.mark.parametrize(("name", "value"), [("STEPS", 2), ("POWER", 1.0)])
 def test_couplings_take_enough_steps(name, value, monkeypatch):
     before = replaced()
     changed(f"solvers.couplings.{name}", value, monkeypatch)

@@ -156,7 +156,7 @@ def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
     if not budget.unit.total_is_public or lines or plan.whole or plan.certificate.gap <= most.coupled_gap:
         return plan
     known = budget.unit.known(schema)
-    if known.groups or len(plan.measured) > most.coupled_sets:
+    if known.groups:
         return plan
     every = split_sets(plan.workload, plan.centres, (), public_total=True)
     root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)

@@ -95,10 +95,10 @@ class PlanningLimits:
     """Maximum number of cells for which all pairs are weighed, if a record is replaced."""
     coupled_gap: float = 0.01
     """The gap above which the closest bound on split plans is found, if a record is replaced."""
-    coupled_sets: int = 80
-    """Maximum number of attribute sets for the closest bound on split plans."""
-    coupled_work: float = 2e6
-    """Maximum of measured numbers, and of rows² × cells of all blocks, for that bound."""
+    coupled_sets: int = 25
+    """Number of kinds of attribute sets, the heaviest, that guide the search for that bound."""
+    coupled_work: float = 1e7
+    """Maximum of rows² × cells of all blocks for that bound."""
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8

@@ -17,16 +17,16 @@ and the bound for sums of products in common bases holds (`bounds`).
 
 In these bases M is nearly diagonal, and so V = RᵀM^{-½}R is known. The mean of (e_u - e_v)ᵀV(e_u - e_v) over
 the other attributes, for every pair of values of one attribute, is the derivative by μ: each μ is multiplied
-by a power of it, as in `design`. (Mixtures of such draws, in which some attributes agree, take several times
-as long. On most tables they come closer by less than 0.1%, and by 1% where attributes have two values, or are
-tied.)
+by a power of it, as in `design`. Attributes of which the same is asked share one μ. (Mixtures of such draws,
+in which some attributes agree, take several times as long. On most tables they come closer by less than 0.1%,
+and by 1% where attributes have two values, or are tied.)
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial, reduce
 
@@ -37,17 +37,26 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.optimum import block_root
 from querysmasher.planning.split import Block, Subworkload, separate
 
-STEPS, POWER = 12, 3.5
-"""Number of steps, and the power of the derivative by which each multiplies weights."""
+STEPS, POWER = 10, 8.0
+"""Number of steps, and the power of the derivative by which each multiplies weights.
+
+It is at most 1.5 above the number of attributes: the steps of few attributes would overshoot.
+"""
+
+AttributeSet = tuple[int, ...]
 
 Pairs = Mapping[int, Array]
 """For every attribute, the weights μ of pairs of its values."""
+
+Kind = tuple[tuple[AttributeSet, int], ...]
+"""The attributes and the number of every block of a set; of attributes that are drawn alike, the first."""
 
 
 def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float:
     """Return a lower bound on the root loss of all plans of these sets at unit cost; zero if too much work.
 
-    Pairs agree on the attributes in `agreed`.
+    Pairs agree on the attributes in `agreed`. Attributes of which the same is asked are drawn alike. The
+    heaviest kinds of sets decide how.
     """
     most = limits()
     if any(len(c) > most.paired_cells for s in sets for p in s.terms[0].pieces for c in p.part.centres):
@@ -62,21 +71,41 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
         factored.append((keys, math.sqrt(scale)))
     if any(block.cells > most.dense_cells for block in numbers):
         return 0.0
+    alike = _alike([keys for keys, _ in factored], agreed)
+    kinds = defaultdict[Kind, float](float)
+    for keys, scale in factored:
+        kinds[tuple(sorted((tuple(alike[a] for a in on), n) for on, n in keys))] += scale
     with one_core():
         roots = [block_root(block).reshape(-1, *block.shape) for block in numbers]
-        work = sum(roots[n].size * len(roots[n]) for _, n in {key for keys, _ in factored for key in keys})
-        work += sum(math.prod(len(roots[n]) for _, n in keys) for keys, _ in factored)
+        work = sum(roots[n].size * len(roots[n]) for _, n in {key for kind in kinds for key in kind})
         if work > most.coupled_work:
             return 0.0
 
-        def coupled(pairs: Pairs) -> list[tuple[list[_Coupled], float]]:
+        def coupled(pairs: Pairs, some: Mapping[Kind, float]) -> Iterator[tuple[list[_Coupled], float]]:
             made = cache(lambda attributes, number: _Coupled(attributes, roots[number], pairs))
-            return [([made(*key) for key in keys], scale) for keys, scale in factored]
+            return (([made(*key) for key in kind], scale) for kind, scale in some.items())
 
-        pairs = _first_pairs(sets, agreed)
+        def weight(kind: Kind) -> float:
+            rows = [roots[n] for _, n in kind]
+            return kinds[kind] * math.prod(math.sqrt(len(R)) * float(np.linalg.norm(R)) for R in rows)
+
+        heavy = {kind: kinds[kind] for kind in sorted(kinds, key=weight, reverse=True)[: most.coupled_sets]}
+        pairs: Pairs = {a: w for a, w in _first_pairs(sets, agreed).items() if alike[a] == a}
         for _ in range(STEPS):
-            pairs = _improved(pairs, coupled(pairs))
-        return math.fsum(scale * _trace_root(blocks) for blocks, scale in coupled(pairs))
+            pairs = _improved(pairs, list(coupled(pairs, heavy)), Counter(alike.values()))
+        return math.fsum(scale * _trace_root(blocks) for blocks, scale in coupled(pairs, kinds))
+
+
+def _alike(sets: Sequence[Sequence[tuple[AttributeSet, int]]], agreed: Collection[int]) -> dict[int, int]:
+    """Return for every attribute the first one of which the same is asked, up to weights."""
+    asked = defaultdict[int, Counter[object]](Counter)
+    for keys in sets:
+        others = tuple(sorted(number for _, number in keys))
+        for on, number in keys:
+            for a in on:
+                asked[a][number, others] += 1
+    first: dict[object, int] = {}
+    return {a: first.setdefault((a in agreed, frozenset(asked[a].items())), a) for a in sorted(asked)}
 
 
 def _first_pairs(sets: Sequence[Subworkload], agreed: Collection[int]) -> Pairs:
@@ -93,24 +122,29 @@ def _first_pairs(sets: Sequence[Subworkload], agreed: Collection[int]) -> Pairs:
     return pairs
 
 
-def _improved(pairs: Pairs, sets: Sequence[tuple[Sequence[_Coupled], float]]) -> Pairs:
-    """Return the weights of pairs after a step."""
+def _improved(
+    pairs: Pairs, sets: Sequence[tuple[Sequence[_Coupled], float]], members: Mapping[int, int]
+) -> Pairs:
+    """Return the weights of pairs after a step; so many attributes are drawn alike."""
     slopes = {a: np.zeros_like(weights) for a, weights in pairs.items()}
     ends, both = (defaultdict[_Coupled, Array](partial(np.zeros, ())) for _ in range(2))
     for blocks, scale in sets:
-        a, b = [block.a for block in blocks], [block.b for block in blocks]
+        a, b, counts = zip(*(block.coarse for block in blocks), strict=True)
         spectrum = 2 * (_outer(a) - _outer(b))
-        h = scale / np.sqrt(np.maximum(spectrum, ROUNDING * _outer(a).max()))
+        h = scale * _outer(counts) / np.sqrt(np.maximum(spectrum, ROUNDING * _outer(a).max()))
         for place, block in enumerate(blocks):
-            ends[block] = ends[block] + _on_axis(h, a, place)
-            both[block] = both[block] + _on_axis(h, b, place)
-        for other in set(slopes).difference(*(block.attributes for block in blocks)):
-            slopes[other] += float((h * spectrum).sum())
+            ends[block] = ends[block] + _on_axis(h, a, place) / counts[place]
+            both[block] = both[block] + _on_axis(h, b, place) / counts[place]
+        inside = Counter(a for block in blocks for a in block.attributes)
+        total = float((h * spectrum).sum())
+        for other in slopes:
+            slopes[other] += (members[other] - inside[other]) * total
     for block in ends:
-        for attribute, slope in block.slopes(ends[block], both[block], pairs):
+        for attribute, slope in block.slopes(ends[block][block.bins], both[block][block.bins], pairs):
             slopes[attribute] += slope
+    power = min(POWER, 1.5 + sum(members.values()))
     stepped = {
-        a: weights * np.maximum(slopes[a] / slopes[a].max(), ROUNDING) ** POWER
+        a: weights * np.maximum(slopes[a] / slopes[a].max(), ROUNDING) ** power
         for a, weights in pairs.items()
     }
     return {a: weights / weights.sum() for a, weights in stepped.items()}
@@ -119,7 +153,7 @@ def _improved(pairs: Pairs, sets: Sequence[tuple[Sequence[_Coupled], float]]) ->
 class _Coupled:
     """A and B of a block."""
 
-    def __init__(self, attributes: tuple[int, ...], root: Array, pairs: Pairs) -> None:
+    def __init__(self, attributes: AttributeSet, root: Array, pairs: Pairs) -> None:
         """Find the basis in which they are nearly diagonal."""
         self.attributes, rows = attributes, root.reshape(len(root), -1)
         self.A = (rows * _ends(attributes, pairs)) @ rows.T
@@ -127,11 +161,16 @@ class _Coupled:
         self.basis = np.linalg.eigh(self.A - 0.5 * self.B)[1]
         self.image = (self.basis.T @ rows).reshape(root.shape)
         self.a, self.b = (np.einsum("ia,ia->a", self.basis, X @ self.basis) for X in (self.A, self.B))
+        finer = (2 * np.log2(len(root) - np.arange(len(root)))).astype(int)
+        self.bins = np.unique(finer, return_inverse=True)[1]
+        counts = np.bincount(self.bins)
+        self.coarse = *(np.bincount(self.bins, x) / counts for x in (self.a, self.b)), counts
+        """The means of a and b over 1, 1, 1, 2, 3, 5, … of them, which guide the steps; and these numbers."""
 
     def slopes(self, ends: Array, both: Array, pairs: Pairs) -> Iterator[tuple[int, Array]]:
         """Iterate over attributes and the means of (e_u - e_v)ᵀV(e_u - e_v) for all pairs of their values."""
         for axis, a in enumerate(self.attributes):
-            others = [other for other in self.attributes if other != a]
+            others = [*self.attributes[:axis], *self.attributes[axis + 1 :]]
             image = np.moveaxis(self.image, 1 + axis, -1)
             flat = image.reshape(len(image), -1, len(pairs[a]))
             alone = ends @ np.tensordot(flat**2, _ends(others, pairs), (1, 0))
@@ -139,6 +178,7 @@ class _Coupled:
             product = np.tensordot(both[:, None, None] * mixed, flat, ((0, 1), (0, 1)))
             yield a, alone[:, None] + alone - product - product.T
 
+    @cached_property
     def is_scalar(self) -> bool:
         """Whether A and B are multiples of the identity."""
         eye = np.eye(len(self.basis))
@@ -171,7 +211,7 @@ def _on_axis(tensor: Array, vectors: Sequence[Array], place: int) -> Array:
 
 def _trace_root(blocks: Sequence[_Coupled]) -> float:
     """Return a lower bound on tr M^½."""
-    scalar = [block for block in blocks if block.is_scalar()]
+    scalar = [block for block in blocks if block.is_scalar]
     others = [block for block in blocks if block not in scalar]
     copies = math.prod(len(block.basis) for block in scalar)
     ends, both = (
