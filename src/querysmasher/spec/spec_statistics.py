@@ -94,7 +94,7 @@ def _quoted(arguments: Mapping[str, object], problem: str) -> str | None:
 
 
 def check_asked(
-    statistics: Sequence[Statistic], workload: Workload, exact: Sequence[Sequence[str]], file: str
+    statistics: Sequence[Statistic], workload: Workload, exact: Sequence[Sequence[object]], file: str
 ) -> None:
     """Refuse statistics about attributes that no queries and no exact counts are about together.
 
