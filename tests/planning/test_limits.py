@@ -183,6 +183,15 @@ def test_couplings_take_enough_steps(name, value, monkeypatch):
     assert replaced() > 1.1 * before
 
 
+def test_couplings_of_alike_attributes_take_more_steps(monkeypatch):
+    schema = qs.Schema.of({f"a{i}": 6 for i in range(20)})
+    ties = [qs.abs_difference(schema, *pair) for pair in combinations(schema.names, 2)]
+    workload = sum(ties, qs.all_kway(schema, 1, "prefix"))
+    before = qs.plan(workload, REPLACE).gap
+    changed("solvers.couplings.FEW_STEPS", 10, monkeypatch)
+    assert qs.plan(workload, REPLACE).gap > before + 0.02
+
+
 @pytest.mark.parametrize(("name", "value"), [("NEAR", 0.2), ("WRITTEN_OUT", 0)])
 def test_pairs_are_drawn_in_enough_ways(name, value, monkeypatch):
     workload = qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(10)}), [1, 2, 3])

@@ -43,6 +43,9 @@ STEPS, POWER = 10, 8.0
 It is at most 1.5 above the number of attributes: the steps of few attributes would overshoot.
 """
 
+FEW_STEPS = 40
+"""The number of steps where one or two kinds of sets take hardly any time."""
+
 AttributeSet = tuple[int, ...]
 
 Pairs = Mapping[int, Array]
@@ -91,7 +94,7 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
 
         heavy = {kind: kinds[kind] for kind in sorted(kinds, key=weight, reverse=True)[: most.coupled_sets]}
         pairs: Pairs = {a: w for a, w in _first_pairs(sets, agreed).items() if alike[a] == a}
-        for _ in range(STEPS):
+        for _ in range(STEPS if len(heavy) > 2 else FEW_STEPS):
             pairs = _improved(pairs, list(coupled(pairs, heavy)), Counter(alike.values()))
         return math.fsum(scale * _trace_root(blocks) for blocks, scale in coupled(pairs, kinds))
 
