@@ -139,7 +139,7 @@ def test_many_whole_queries_are_solved_more_closely_if_that_is_asked():
 
 def replaced(limit=None):
     """Return the gap of a plan of prefixes on all pairs of attributes where a record is replaced."""
-    workload = qs.all_kway(qs.Schema.of(a=10, b=10, c=10, d=10), [1, 2], "prefix")
+    workload = qs.all_kway(qs.Schema.of(a=10, b=11, c=12, d=13), [1, 2], "prefix")
     with limited(**(limit or {})):
         return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).gap
 
