@@ -85,7 +85,8 @@ def plan_around_best(workload: Workload, budget: Budget, options: Options) -> Pl
             break
         best = trial
     rough = at(even, options=replace(options, tolerance=math.sqrt(options.tolerance)))
-    if rough.certificate.bound >= best.weighted_loss:
+    solved = (1 + max(s.gap for s in rough.solutions)) ** (2 * max(len(m.blocks) for m in rough.measured))
+    if max(rough.certificate.bound, rough.weighted_loss / solved) >= best.weighted_loss:
         return best
     return min(best, at(even), key=attrgetter("weighted_loss"))
 
