@@ -357,3 +357,12 @@ def test_errors_of_lines_are_those_of_their_rows_written_out(missing, monkeypatc
     monkeypatch.setattr(evidence, "is_line", lambda _: False)
     written_out = evidence.Evidence.of_release(release).noisy((0,))
     assert noisy.variance == pytest.approx(written_out.variance, rel=1e-6)
+
+
+def test_errors_are_those_of_tables_that_are_not_too_large(monkeypatch):
+    schema = qs.Schema.of(a=3, b=2)
+    table = pa.table({"a": [0, 2], "b": [1, 0]})
+    release = qs.measure(qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(1.0)), table)
+    estimate = release.estimate()
+    monkeypatch.setattr("querysmasher.estimate.estimate.LARGEST", 3)
+    assert estimate.error().tables == (("a",), ("b",))

@@ -22,7 +22,7 @@ from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.risk import settled
 from querysmasher.estimate.sums import Sums, largest_count, of_cells, with_total
-from querysmasher.estimate.table_model import Model
+from querysmasher.estimate.table_model import LARGEST, Model
 from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
 from querysmasher.release.answers import LabelledAnswers
@@ -327,14 +327,15 @@ class Estimate:
         return self.errors([attributes] if attributes else None).mean
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
-        """Return the error of each table, by default of the tables in the workload."""
+        """Return the error of each table, by default of those in the workload that are not too large."""
         if self.seed is not None:
             msg = (
                 "errors: the errors are those of the estimate before rounding; use errors() of that estimate"
             )
             raise OutsideMeasuredSpaceError(msg)
         if tables is None:
-            tables = [group.attributes for group in self.workload if group.attributes]
+            every = [group.attributes for group in self.workload if group.attributes]
+            tables = [names for names in every if math.prod(self.schema.shape(names)) <= LARGEST]
         sets = [tuple(sorted(self.schema.positions(names))) for names in tables]
         with one_core():
             return errors_of(self.release, self.model, self._sets, list(dict.fromkeys(sets)) or [()])
