@@ -22,7 +22,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies import Strategy, is_line
-from querysmasher.privacy.accounting import LARGEST_VARIANCE, squared_sensitivity
+from querysmasher.privacy.accounting import LARGEST_VARIANCE, column_products, squared_sensitivity
 from querysmasher.privacy.accounting import privacy_cost as accounted_cost
 from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -101,6 +101,8 @@ class _Rounded:
     planned: Strategy | None
     """None for the total."""
     strategy: IntegerStrategy
+    pairs: bool
+    """Whether records are replaced, so that the largest distance of two columns is the cost."""
 
     @cached_property
     def squared(self) -> Fraction:
@@ -116,8 +118,14 @@ class _Rounded:
     @cached_property
     def loss(self) -> float:
         """The largest factor by which rounding multiplies the variance of a planned row."""
-        planned = self.planned
-        return 1.0 if planned is None else planned.rounding_loss(self.strategy) / planned.leverage
+        if self.planned is None:
+            return 1.0
+        loss = self.planned.rounding_loss(self.strategy) / self.planned.leverage
+        if self.pairs and len(parts := column_products(self.strategy)) == 1:
+            ((_, products),), planned = parts, self.planned.column_products()
+            if products.gram is not None and planned.gram is not None and planned.farthest > 0:
+                loss *= max(1.0, products.farthest / planned.farthest)
+        return loss
 
 
 class _Rounder:
@@ -141,7 +149,7 @@ class _Rounder:
         if not measured.attributes:
             finest = min(limits().most_bits, self.room - 1, int(math.log2(most)) // 2)
             multiple = 2 ** max(0, finest)  # for noise as fine as planned
-            return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))]
+            return [_Rounded(None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)), pairs=False)]
         solutions = [number for _, number in measured.blocks]
         for number in solutions:
             if obstacle := self.plan.solutions[number].strategy.obstacle():
@@ -197,5 +205,6 @@ class _Rounder:
             planned = self.plan.solutions[solution].strategy
             if planned.shape != tuple(map(len, centres)):
                 raise PrivacyError("plan: a strategy does not fit its attributes")
-            self._known[solution, bits] = _Rounded(planned, planned.rounded(centres, bits))
+            pairs = self.plan.budget.unit.total_is_public
+            self._known[solution, bits] = _Rounded(planned, planned.rounded(centres, bits), pairs)
         return self._known[solution, bits]

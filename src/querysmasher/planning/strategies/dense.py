@@ -410,13 +410,8 @@ class RowsStrategy(Strategy):
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
         rows R, with ‖R†‖ the reciprocal of their least singular value.
-
-        Few bits are left for combinations of long rows of a lattice. There, the largest distance of two
-        columns counts as well as the longest column: it is the cost where records are replaced.
         """
         cost, ((_, factor),) = float(squared_sensitivity(rounded)), rounded.factors
-        if self.lattice is not None and (farthest := self.column_products().farthest) > 0:
-            cost *= max(1.0, factor.column_products().farthest / farthest)
         entries = cast("Matrix", getattr(factor, "inner", factor)).entries  # as `rounded` returns them
         rows, span = entries[: self.rank], Span(entries, self._roots)
         scale = float(np.linalg.norm(span.lengths[: self.rank]) / np.linalg.norm(self.span.lengths))
