@@ -112,7 +112,7 @@ def test_a_new_kind_with_a_centre_of_its_own_needs_one_line_too(monkeypatch, tmp
     """Its variances, its centre beside other attributes, its file and its release need no other line."""
     monkeypatch.setitem(KINDS, CountAxis.kind, CountAxis)
 
-    def solve_by_counts(gram):
+    def solve_by_counts(gram, **_):
         own = CountAxis(gram.size)
         return LineSolution(own, own.whole_loss(gram), solve_line(gram).bound)
 

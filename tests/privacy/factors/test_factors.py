@@ -17,6 +17,7 @@ from querysmasher.privacy.factors import (
     KINDS,
     Coarse,
     Factor,
+    Few,
     Filter,
     Matrix,
     Merged,
@@ -49,6 +50,7 @@ from tests.release.tables import TableCounter, Telltale, random_counts, released
 CASES = {
     "mirrored": mirrored(),
     "matrix": matrices(),
+    "few": matrices().map(lambda matrix: Few(matrix.entries)),
     "filter": filters(),
     "merged": merged(),
     "tree": trees(),

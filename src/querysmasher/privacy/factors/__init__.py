@@ -13,7 +13,7 @@ from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Crossed, Crossing, Nodes, Tree
 
 KINDS: dict[str, type[Factor]] = {
-    kind.kind: kind for kind in (Matrix, Few, Filter, Merged, Mirrored, Tree, Crossed, Coarse)
+    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Crossed, Coarse, Few)
 }
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
