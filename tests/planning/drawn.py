@@ -6,6 +6,9 @@ import numpy as np
 
 import querysmasher as qs
 
+SEEDS = [seed for seed in range(62) if seed not in (4, 13)]
+"""Seeds of `drawn`, without two whose many queries take as long as those of twenty others."""
+
 
 def _power(random, low, high):
     return float(10 ** random.uniform(low, high))
