@@ -40,11 +40,11 @@ test: style
 	$(MAKE) --jobs 2 types suite
 
 suite: setup
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 quick: setup  # for the inner loop: every layer, without what is slow, and few random cases of each kind
 	$(BIN)/ruff check
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope -m 'not slow' --hypothesis-profile quick
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m 'not slow' --hypothesis-profile quick
 
 fuzz: setup  # property tests on new cases for so many minutes: make fuzz MINUTES=30
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES)

@@ -10,7 +10,7 @@ COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 
-settings.register_profile("fixed", derandomize=True, max_examples=30, **COMMON)  # in CI as here
+settings.register_profile("fixed", derandomize=True, max_examples=20, **COMMON)  # in CI as here
 settings.register_profile("quick", derandomize=True, max_examples=10, **COMMON)
 settings.register_profile("fuzz", derandomize=False, max_examples=500, **COMMON)
 
