@@ -69,7 +69,7 @@ class Document:
             table = table[step]
         if value is None:
             self._forget(table, str(key))
-        elif key not in table and isinstance(table, Table) and any(name for name, _ in table.value.body):
+        elif key not in table and isinstance(table, Table) and table.value.body:
             self._insert(table, f"{_key(key)} = {_item(value).as_string()}")
         else:
             table[key] = _item(value)
