@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.joint import Rows
 from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.sum import Sum
 
@@ -63,8 +62,12 @@ def test_a_sum_weighs_as_much_as_a_count_whatever_its_unit():
 def test_means_ask_for_sums_around_the_middle_and_counts_of_known_numbers():
     sums, counts = qs.means(SCHEMA, "pay", by="sex", weight=2).groups
     assert sums.families[0] == Sum.on(PAY, 0.0)
-    assert counts.families[0] == Rows((6,), [[1, 1, 1, 1, 1, 0]])
+    np.testing.assert_array_equal(counts.families[0].matrix(), [[1, 1, 1, 1, 1, 0]])
     assert (sums.weight, counts.weight) == (2.0, 0.5)
+    assert list(counts.labels(SCHEMA)) == [
+        "pay != 'missing' and sex == 'F'",
+        "pay != 'missing' and sex == 'M'",
+    ]
     sums, counts = qs.means(SCHEMA, "income").groups
     assert sums.families[0] == Sum.on(INCOME, 35.0)
     assert counts.attributes == ()

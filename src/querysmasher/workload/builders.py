@@ -26,12 +26,12 @@ from querysmasher.errors import (
     some,
     warn,
 )
-from querysmasher.formatting import count
+from querysmasher.formatting import count, written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure, check_schema, check_weights, checked_weight
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
-from querysmasher.workload.sum import Sum, middle, on_all
+from querysmasher.workload.sum import Sum, middle
 from querysmasher.workload.workload import Group, Workload
 
 FamilyLike = str | Family | ArrayLike | None
@@ -194,8 +194,11 @@ def means(
     number = schema[attribute]
     centre = middle(number) if around is None else around
     family, groups = Sum.on(number, centre), _groups(by)
-    known = {attribute: Rows((number.size,), on_all(number, np.ones(number.listed))[None])}
-    counts = (known if number.beside else {}) | groups
+    beside = [f"{written_name(attribute)} != {literal(value)}" for value in number.beside]
+    counts: Mapping[str, FamilyLike] = groups
+    if beside:  # of records with a number
+        (listed,) = where(schema, " and ".join(beside)).groups[0].families
+        counts = {attribute: listed} | groups
     sums_of = queries(schema, {attribute: family} | groups, weight=weight)
     counts_of = queries(schema, counts, weight=MEAN_WEIGHT * checked_weight(weight))
     if (within is None) != (size is None):
