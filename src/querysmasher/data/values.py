@@ -102,7 +102,7 @@ def label(text: str) -> Label:
 def keys(column: Any, name: str) -> Keys:
     """Return the key of each value of a column: an Arrow array, Python objects, or strings."""
     if isinstance(column, Strings):
-        return _text(pc.if_else(pc.equal(column.column, ""), None, column.column))
+        column = pc.if_else(pc.equal(column.column, ""), None, column.column)
     if isinstance(column, np.ndarray):
         typed = sure_array(column)
         if typed is None:
@@ -115,65 +115,28 @@ def keys(column: Any, name: str) -> Keys:
     if types.is_dictionary(kind):
         return keys(column.dictionary, name).take(column.indices)
     of_kind = kind_of(kind)
-    if types.is_null(kind):
-        return pa.nulls(len(column), pa.large_string())
-    if of_kind is None:
+    if of_kind is None and not types.is_null(kind):
         got = str(kind).split("<", maxsplit=1)[0].split("[", maxsplit=1)[0]
         raise DataError(
             f"attribute {name!r}: expected a column of strings, numbers, booleans or dates, got {got}"
         )
     if of_kind is str:
-        return _text(column.cast(pa.large_string()))
-    if of_kind is bool:
-        return _tagged(BOOLEAN, column.cast(pa.int8()))
-    if of_kind is date:
-        number = np.asarray(days(column).fill_null(-(2**31)), dtype=np.int64)
-        is_day = (number >= date.min.toordinal() - EPOCH) & (number <= date.max.toordinal() - EPOCH)
-        days_known = pa.array(np.where(is_day, number, 0).astype(np.int32), mask=~is_day)
-        return _tagged(DAY, days_known.cast(pa.date32()))
-    return _numbers(column)
-
-
-def _numbers(column: Any) -> Keys:
-    """Return the keys of numbers: integers at once, others one by one."""
-    kind = column.type
-    if pa.types.is_integer(kind):
-        if kind.bit_width == 64:
-            limit = pa.scalar(EXACT_FLOATS, kind)
-            fits = pc.less(column, limit)
-            if pa.types.is_signed_integer(kind):
-                fits = pc.and_(fits, pc.greater(column, pc.negate(limit)))
-            column = pc.if_else(fits, column, None)
-        return _tagged(NUMBER, column)
-    if pa.types.is_floating(kind):
-        values = np.asarray(column.cast(pa.float64()).fill_null(np.nan), dtype=np.float64)
-        whole = (np.abs(values) < EXACT_FLOATS) & (values == np.floor(values))
-        found = _tagged(NUMBER, pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole))
-        if (whole | ~np.isfinite(values)).all():
-            return found
-        column = pa.array(values)
-    else:
-        found = pa.nulls(len(column), pa.large_string())
+        column = column.cast(pa.large_string()).cast(pa.large_binary())  # some may not be Unicode
+    elif of_kind is date:
+        column = _known_days(column)
+    elif types.is_floating(kind):
+        column = column.cast(pa.float64())
     encoded = column.dictionary_encode()
-    each = pa.array([key(value) for value in encoded.dictionary.to_pylist()], pa.large_string())
-    return pc.coalesce(found, each.take(encoded.indices))
+    values = encoded.dictionary.to_pylist()
+    decoded = (v.decode(errors="surrogateescape") if isinstance(v, bytes) else v for v in values)
+    return pa.array(map(key, decoded), pa.large_string()).take(encoded.indices)
 
 
-def _text(column: Any) -> Keys:
-    """Return the keys of strings that are Unicode."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:  # its message quotes the string
-        raw = column.cast(pa.large_binary()).to_pylist()
-        decoded = [None if b is None else b.decode(errors="surrogateescape") for b in raw]
-        return pa.array([None if d is None else key(d) for d in decoded], pa.large_string())
-    lost = pc.match_substring(column, pattern=UNREADABLE)
-    return _tagged(TEXT, pc.if_else(lost, None, column))
-
-
-def _tagged(tag: str, column: Any) -> Keys:
-    first, between = (pa.scalar(text, pa.large_string()) for text in (tag, ""))
-    return pc.binary_join_element_wise(first, column.cast(pa.large_string()), between)
+def _known_days(column: Any) -> Any:
+    """Return the dates of a column that Python has; null for others, and for other times of day."""
+    number = np.asarray(days(column).fill_null(-(2**31)), dtype=np.int64)
+    is_day = (number >= date.min.toordinal() - EPOCH) & (number <= date.max.toordinal() - EPOCH)
+    return pa.array(np.where(is_day, number, 0).astype(np.int32), mask=~is_day).cast(pa.date32())
 
 
 class Places(Attribute):
