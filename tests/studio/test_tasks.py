@@ -43,13 +43,14 @@ def test_a_plan_at_another_budget(name, unit):
         WORKLOADS[name], f"epsilon = 2.0, delta = 1e-6{unit}", 'measure = {noise = "discrete"}'
     )
     scaled = at_budget(first, anew.spec)
-    plan, other = scaled.plan, anew.plan
-    assert plan.rmse == pytest.approx(other.rmse, rel=1e-9)
-    assert plan.worst_std == pytest.approx(other.worst_std, rel=1e-9)
-    assert plan.privacy_cost == pytest.approx(other.privacy_cost, rel=1e-9)
+    plan, other, times = scaled.plan, anew.plan, scaled.factor / anew.factor
+    assert times * plan.rmse == pytest.approx(other.rmse, rel=1e-9)
+    assert times * plan.worst_std == pytest.approx(other.worst_std, rel=1e-9)
     assert plan.gap == pytest.approx(other.gap, abs=1e-9)
-    assert plan.variances(plan.workload) == pytest.approx(other.variances(other.workload), rel=1e-9)
-    assert plan.budget == other.budget
+    assert times**2 * plan.variances(plan.workload) == pytest.approx(
+        other.variances(other.workload), rel=1e-9
+    )
+    assert scaled.budget == other.budget == anew.budget
     assert scaled.facts() == anew.facts()
     assert [row.cells() for row in scaled.rows(every=True)] == [row.cells() for row in anew.rows(every=True)]
 

@@ -32,7 +32,6 @@ from querysmasher.report.expectations import (
     Expectation,
     expected_table,
     facts,
-    noise_factor,
     together,
 )
 from querysmasher.report.words import family_words
@@ -180,10 +179,15 @@ def left_for_answers(spec: Spec) -> float:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What to expect of a plan, made for a spec."""
+    """What to expect of a plan, made for a spec, with its noise scaled to the budget of the spec."""
 
     plan: Plan
     spec: Spec
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of the spec, or the least one that was found."""
+        return self.plan.budget if self.spec.least else self.spec.budget
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what holds for the plan as a whole, as names and strings."""
@@ -192,7 +196,7 @@ class Expectations:
             ("Queries", (planned.asked or planned.workload).size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
-                for name, text in facts(planned, self.factor, promised(self.spec, planned.budget))
+                for name, text in facts(planned, self.factor, promised(self.spec, self.budget))
             ),
             ("In other words", self.equivalents()),
             *([("Ledger", said)] if (said := self.ledger()) else []),
@@ -209,12 +213,12 @@ class Expectations:
 
     @property
     def factor(self) -> float:
-        """Ratio of the errors under the spec's noise and expenses to those of the plan.
+        """Ratio of the errors under the spec's budget, noise and expenses to those of the plan.
 
         The expenses are for the errors of estimates and for the number of records left out.
         """
-        factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
-        return factor / math.sqrt(left_for_answers(self.spec))
+        allowed = distribution_of(self.spec.measuring.noise).allowed_cost(self.budget)
+        return math.sqrt(self.plan.budget.privacy_cost / (allowed * left_for_answers(self.spec)))
 
     @cached_property
     def groups(self) -> list[Expectation]:
@@ -271,7 +275,7 @@ class Expectations:
 
     def equivalents(self) -> str:
         """Return the budget in other definitions of privacy, at its own δ if it has one."""
-        budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
+        budget, noise = self.budget, distribution_of(self.spec.measuring.noise)
         cost, delta = noise.allowed_cost(budget), delta_of(budget)
         epsilon = budget.epsilon_at(delta, discrete=not noise.is_gaussian)
         gaussian = f", Gaussian DP with mu = {_up(math.sqrt(cost))}" if noise.is_gaussian else ""
@@ -286,7 +290,7 @@ class Expectations:
         left = None if ledger is None else ledger.left()
         if ledger is None or left is None:
             return None
-        cost = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
+        cost = distribution_of(self.spec.measuring.noise).allowed_cost(self.budget)
         spends = f"this spends up to rho = {readable(cost / 2):.6g}{', which is more' * (cost > left[0])}"
         return f"{str(ledger.path)!r} leaves {left[1]}; {spends}"
 
@@ -300,7 +304,7 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": self.spec.discovered or promised(self.spec, plan.budget),
+            "guarantee": self.spec.discovered or promised(self.spec, self.budget),
             **({"supposed": SUPPOSING} if self.spec.discovered else {}),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,

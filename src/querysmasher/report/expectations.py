@@ -17,7 +17,6 @@ from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.strategies import is_line
-from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Structure
@@ -44,11 +43,6 @@ MET = 1e-6
 
 HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
-
-
-def noise_factor(plan: Plan, noise: Distribution) -> float:
-    """Return the ratio of errors under a noise to those under the default noise."""
-    return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
 
 
 @dataclass(frozen=True)
@@ -91,17 +85,10 @@ class Expectation:
         """Number of queries."""
         return sum(group.rows for group in self.groups)
 
-    def scaled(self, factor: float, extreme: Extreme | None = None) -> Expectation:
-        """Return the expectation under noise whose standard deviation is `factor` times as large.
-
-        If the plan is another one, it has another `extreme`.
-        """
-        return replace(
-            self,
-            rmse=None if self.rmse is None else factor * self.rmse,
-            largest=None if self.largest is None else factor * self.largest,
-            extreme=extreme or self.extreme,
-        )
+    def scaled(self, factor: float) -> Expectation:
+        """Return the expectation under noise whose standard deviation is `factor` times as large."""
+        rmse, largest = (None if e is None else factor * e for e in (self.rmse, self.largest))
+        return replace(self, rmse=rmse, largest=largest)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as strings, under `HEADER`."""
@@ -190,7 +177,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
         *_largest(plan, factor, certified),
         *([("in other words", equivalents(plan.budget))] if is_least else []),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {measured}"),
-        *_remarks(plan),
+        *_remarks(plan, factor),
     ]
 
 
@@ -287,7 +274,7 @@ def is_met(ratio: float) -> bool:
     return ratio <= 1 + MET
 
 
-def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
+def _remarks(plan: Plan, factor: float) -> Iterator[tuple[str, str]]:
     """Remark on sets too large for the optimal solver, and on a small table less accurate than a huge one."""
     for method, (sets, gap) in plan.fallbacks.items():
         too_large = (
@@ -305,8 +292,8 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
     if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
-            f"{name} is less accurate ({error(worst.std)}) than the {most:,} queries on "
-            f"{huge.group.describe()} (at most {error(huge.std)}), which outweigh it. "
+            f"{name} is less accurate ({error(factor * worst.std)}) than the {most:,} queries on "
+            f"{huge.group.describe()} (at most {error(factor * huge.std)}), which outweigh it. "
             'weighing("tables") gives tables equal weight; objective="worst" minimises the largest error'
         )
         yield "note", said

@@ -21,7 +21,6 @@ from querysmasher.cli.specs import Expectations, supposing
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
-from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, readable
 from querysmasher.progress import LISTENERS
@@ -149,7 +148,7 @@ def plan(path: str, text: str) -> dict[str, Any]:
     header, *cells = expected_table(expected.rows(every=False), planned.workload.schema)
     by_set = shares(planned, MOST_SHARES)
     rmse = planned.rmse * expected.factor
-    amounts = _amounts(planned.budget, delta_of(planned.budget))
+    amounts = _amounts(expected.budget, delta_of(expected.budget))
     return {
         "facts": expected.facts(),
         "rmse": number(rmse),
@@ -162,9 +161,9 @@ def plan(path: str, text: str) -> dict[str, Any]:
             {"label": label, "share": shortened(part, 6), "said": said}
             for (label, part), said in zip(by_set, tenths([part for _, part in by_set]), strict=True)
         ],
-        "curve": None if spec.discovered else _curve(planned.budget, rmse, amounts),
+        "curve": None if spec.discovered else _curve(expected.budget, rmse, amounts),
         "amounts": amounts,
-        "learn": _learn(planned.budget),
+        "learn": _learn(expected.budget),
     }
 
 
@@ -188,37 +187,17 @@ def _expected(path: str, text: str) -> Expectations:
 
 
 def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
-    """Return expectations with the noise scaled to the budget of a spec, if planning again returns the same.
+    """Return expectations of the same plan at the budget of a spec, if planning again returns this plan.
 
-    For the mean error without targets, the best strategies and shares do not depend on the amount: all
-    variances are inversely proportional to the privacy cost, and so are the bounds of the certificate.
+    For the mean error without targets, the best strategies and shares do not depend on the amount.
     """
-    planned, budget = before.plan, spec.budget
+    planned = before.plan
     is_mean = planned.objective == "mean" and not planned.workload.has_targets and planned.asked is None
-    alike = is_mean and not spec.least and planned.budget.unit == budget.unit
-    if not alike or before.spec != replace(spec, budget=planned.budget):
+    alike = is_mean and not spec.least and planned.budget.unit == spec.budget.unit
+    if not alike or before.spec != replace(spec, budget=before.spec.budget):
         return None
-    ratio = planned.budget.privacy_cost / budget.privacy_cost
-    certificate = planned.certificate
-    scaled = replace(
-        planned,
-        budget=budget,
-        measured=tuple(replace(m, variance=m.variance * ratio) for m in planned.measured),
-        weighted_loss=planned.weighted_loss * ratio,
-        certificate=replace(certificate, value=certificate.value * ratio, bound=certificate.bound * ratio),
-    )
-    made = Expectations(scaled, spec)
-    larger, times = math.sqrt(ratio), made.factor / before.factor
-    extremes = [
-        Extreme(e.group, larger * e.std, e.rows, None if e.rms is None else larger * e.rms)
-        for e in planned.extremes or ()
-    ]
-    if extremes:
-        vars(scaled)["extremes"] = tuple(extremes)  # known without searching again
-    vars(made)["groups"] = [
-        row.scaled(larger * times, extremes[index] if row.extreme else None)
-        for index, row in enumerate(before.groups)
-    ]
+    made = Expectations(planned, spec)
+    vars(made)["groups"] = [row.scaled(made.factor / before.factor) for row in before.groups]
     return made
 
 
