@@ -12,7 +12,7 @@ import querysmasher as qs
 from querysmasher.cli.command import ExitCode
 from querysmasher.cli.folder import load_any
 from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
-from querysmasher.cli.specs import left_for_answers, opened, promised
+from querysmasher.cli.specs import opened
 from querysmasher.comparison.chart import chart_format
 from querysmasher.comparison.compare import WEIGHTED
 from querysmasher.demo import run_demo
@@ -72,8 +72,7 @@ def compare(
     goal = objective or read.planning.objective
     if read.least and objective is None:
         goal, workload = "worst", aimed_of(workload)
-    allowed = distribution_of(read.measuring.noise).allowed_cost(budget)
-    allowed *= left_for_answers(read)
+    allowed = distribution_of(read.measuring.noise).allowed_cost(budget) * read.answer_share
     result = qs.compare(workload, budget, objective=goal, rehearsal=table)
     result = result.scaled(math.sqrt(budget.privacy_cost / allowed))  # as `plan` shows errors
     if chart is not None:
@@ -85,7 +84,7 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Queries", workload.size_in_words), ("Guarantee", promised(read, budget))])
+    print_pairs([("Queries", workload.size_in_words), ("Guarantee", read.promise(budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from querysmasher.endings import check_ending
 from querysmasher.errors import SpecError
 from querysmasher.files import check_archive_name, replacing
 from querysmasher.formatting import count
-from querysmasher.guarantees import Counted, delta_of, promise
+from querysmasher.guarantees import delta_of
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.factors.matrix import FEW_ROWS
@@ -122,7 +121,7 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
             raise SpecError("--save: expected none, because values are discovered before the plan is made")
         columns = ", ".join(repr(one.column) for one in read.discoveries)
         note(f"Supposed: the values of {columns} are discovered by `querysmasher release`; {SUPPOSING}.")
-    read = supposing(read)
+    read = read.supposed()
     start = time.perf_counter()
     planned = read.plan()
     cost = {"planning_seconds": round(time.perf_counter() - start, 1), **measuring_cost(planned)}
@@ -135,14 +134,6 @@ def plan(spec: Path, every: bool, save: Path | None, force: bool, as_json: bool)
     show(expected, every)
     if save is not None:
         say(f"Written: {save}")
-
-
-def supposing(read: Spec, text: str | None = None) -> Spec:
-    """Return a spec as if the values that it asks for had been discovered, with words about both."""
-    made = read.supposed(text)
-    return (
-        made if made is read else replace(made, discovered=f"{promised(read, read.budget)} {made.discovered}")
-    )
 
 
 def show(expected: Expectations, every: bool) -> None:
@@ -161,20 +152,6 @@ def show(expected: Expectations, every: bool) -> None:
     )
     for family, words in family_words(workload).items():
         tell(f"{family + ':':10}{words}")
-
-
-def promised(spec: Spec, budget: Budget) -> str:
-    """Return the guarantee of a spec under a budget, and which records are counted."""
-    measuring = spec.measuring
-    asked = {name for group in spec.workload for name in group.attributes}
-    has_zeros = bool(spec.schema.zeros(asked))
-    counted = Counted(measuring.person, budget.records_per_person, measuring.unknown, has_zeros=has_zeros)
-    return promise(budget, counted, measuring.report_dropped)
-
-
-def left_for_answers(spec: Spec) -> float:
-    """Return the fraction of the budget for answers: without errors of estimates and records left out."""
-    return (1 - SHARE if spec.measuring.report_dropped else 1.0) * (1 - spec.error_share)
 
 
 @dataclass(frozen=True)
@@ -196,7 +173,7 @@ class Expectations:
             ("Queries", (planned.asked or planned.workload).size_in_words),
             *(
                 (name.capitalize(), reduce(lambda said, key: said.replace(*key), KEYS.items(), text))
-                for name, text in facts(planned, self.factor, promised(self.spec, self.budget))
+                for name, text in facts(planned, self.factor, self.spec.promise(self.budget))
             ),
             ("In other words", self.equivalents()),
             *([("Ledger", said)] if (said := self.ledger()) else []),
@@ -218,7 +195,7 @@ class Expectations:
         The expenses are for the errors of estimates and for the number of records left out.
         """
         allowed = distribution_of(self.spec.measuring.noise).allowed_cost(self.budget)
-        return math.sqrt(self.plan.budget.privacy_cost / (allowed * left_for_answers(self.spec)))
+        return math.sqrt(self.plan.budget.privacy_cost / (allowed * self.spec.answer_share))
 
     @cached_property
     def groups(self) -> list[Expectation]:
@@ -304,7 +281,7 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": self.spec.discovered or promised(self.spec, self.budget),
+            "guarantee": self.spec.discovered or self.spec.promise(self.budget),
             **({"supposed": SUPPOSING} if self.spec.discovered else {}),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,

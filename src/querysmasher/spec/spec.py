@@ -21,12 +21,13 @@ from querysmasher.data.foreign import quietly
 from querysmasher.data.framing import CSV
 from querysmasher.endings import TABLES
 from querysmasher.errors import BudgetError, FileError, PredicateError, SchemaError, SpecError, WorkloadError
-from querysmasher.guarantees import Counted, check_options, check_reported
+from querysmasher.guarantees import Counted, check_options, check_reported, promise
 from querysmasher.planning.checks import exact_sets
 from querysmasher.planning.estimating import check_error_share
 from querysmasher.planning.mechanisms import BASES, DEFAULT, MECHANISMS
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
+from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.bound import Bound
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
@@ -183,14 +184,29 @@ class Spec:
         """The fraction of the budget that `measure` spends on the errors of the estimates."""
         return (None if self.estimate is None else self.estimate.error_share) or 0.0
 
+    @property
+    def answer_share(self) -> float:
+        """The fraction of the budget for answers: without errors of estimates and records left out."""
+        return (1 - SHARE if self.measuring.report_dropped else 1.0) * (1 - self.error_share)
+
+    @cached_property
+    def counted(self) -> Counted:
+        """Which records are counted."""
+        asked = {name for group in self.workload for name in group.attributes}
+        person, most, unknown = self.measuring.person, self.budget.records_per_person, self.measuring.unknown
+        return Counted(person, most, unknown, has_zeros=bool(self.schema.zeros(asked)))
+
+    def promise(self, budget: Budget) -> str:
+        """Return the guarantee under a budget, and which records are counted."""
+        return promise(budget, self.counted, self.measuring.report_dropped)
+
     def check(self) -> None:
         """Refuse what `measure` would refuse whatever the data are."""
-        measuring, unit = self.measuring, self.budget.unit
+        measuring = self.measuring
         check_options(self.budget, measuring.unknown, measuring.max_records)
         if measuring.person is not None:
-            Bound.drawn(measuring.person, unit)
-        counted = Counted(measuring.person, unit.records_per_person, measuring.unknown)
-        check_reported(measuring.report_dropped, counted, self.workload.has_targets)
+            Bound.drawn(measuring.person, self.budget.unit)
+        check_reported(measuring.report_dropped, self.counted, self.workload.has_targets)
         if self.statistics and self.planning.purpose == "answers" and not self.schema.impossible_where:
             from querysmasher.spec.spec_statistics import check_asked  # noqa: PLC0415 - loads pyarrow
 
@@ -237,7 +253,7 @@ class Spec:
         found = {one.column: [f"value {n}" for n in range(1, SUPPOSED + 1)] for one in self.discoveries}
         noise = distribution_of(self.measuring.noise)
         shares = Shares.of(self.budget, self.discoveries, noise)
-        said = shares.words(self.discoveries).replace("were", "are", 1)
+        said = f"{self.promise(self.budget)} {shares.words(self.discoveries).replace('were', 'are', 1)}"
         return self.with_values(found, shares.rest(noise), said, text)
 
     def with_values(

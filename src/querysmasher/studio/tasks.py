@@ -17,7 +17,7 @@ import numpy as np
 
 from querysmasher.attributes import Attribute
 from querysmasher.cli.command import message_of
-from querysmasher.cli.specs import Expectations, supposing
+from querysmasher.cli.specs import Expectations
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, figure, number, preview, shortened, written_name
 from querysmasher.guarantees import delta_of
@@ -82,15 +82,12 @@ def read(path: str, text: str) -> dict[str, Any]:
                 "values": preview(attribute.shown),
                 "rules": "; ".join(attribute.rules),
                 "family": attribute.natural_family,
-                "ordered": attribute.ordered,
                 "is_number": attribute.kind in ("ordinal", "binned", "number"),
                 "examples": _examples(attribute),
             }
             for attribute in spec.schema
         ],
         "entries": [_entry(entry) for entry in spec.entries],
-        "queries": spec.workload.size_in_words,
-        "remarks": spec.remarks,
         "amounts": _amounts(spec.budget, delta_of(spec.budget)),
         "statistics": {kind: [*needed, *more] for kind, (needed, more) in STATISTICS.items()},
         "least": spec.least,
@@ -173,7 +170,7 @@ _LATEST: list[Expectations] = []
 
 def _expected(path: str, text: str) -> Expectations:
     """Return the plan of what a text states, made once for all amounts of a budget."""
-    spec = supposing(read_spec(Path(path), text), text)
+    spec = read_spec(Path(path), text).supposed(text)
     for place, before in enumerate(_LATEST):
         made = before if before.spec == spec else at_budget(before, spec)
         if made is not None:
