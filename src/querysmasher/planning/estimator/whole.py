@@ -424,7 +424,7 @@ class CombinedEstimator(Estimator):
         if self.knows(group):
             return known, None
         unknown, left, lengths = self.unknown(group)
-        a = self.coefficients(known, unknown)
+        a = unknown @ self._eliminated[0]  # what the null space adds may be long, and would hide the rest
         left = left + np.einsum("...r,...r->...", a, a @ self.gram - 2 * unknown)
         if np.any(left > RANK * lengths):
             raise unanswerable(group, "they do not follow from what the plan measures")

@@ -379,6 +379,7 @@ class RowsStrategy(Strategy):
             return tried[0]
         good = limits().good_loss * self.leverage
         if not tried or self.rounding_loss(tried[0]) > good:
+            bits = max([bits, *(rounded.bits for rounded in tried)])  # so that they compare
             rows = completed(self.matrix, self._bases(centres)) if missing else self.matrix
             tried.append(self._in_integers(self._factor(self._rounded_rows(rows, centres, bits))))
         return tried[0] if len(tried) == 1 else min(tried, key=self.rounding_loss)
