@@ -178,19 +178,19 @@ class Multipliers:
         Ratios of rows are relative to their mean, weighted by the cubes of standard errors: small errors
         hardly count. `floor` is the least multiplier, as a fraction of the average. If `slowly`, the powers
         of ratios do not exceed the first ones. Otherwise, the largest ones grow with the root of `steep`; if
-        that exceeds one, what misses gets at least that excess of the average: from hardly any multiplier,
-        powers would take many steps.
+        that exceeds one, what misses gets at least that excess of the average, unless its multiplier was too
+        large just before: from hardly any multiplier, powers would take many steps.
         """
         most = FIRST_RATE if slowly else MOST_RATE * math.sqrt(steep)
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0], most)
-        least = np.maximum(floor, np.clip(by_group - 1, 0.0, 1.0) if steep > 1 else 0.0)
+        least = np.maximum(floor, _excess(by_group, self.last[0]) if steep > 1 else 0.0)
         groups = np.where(self.groups > 0, np.maximum(moved, least * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
         for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
                 mean = np.average(values, weights=u * values**1.5)
+                least = np.maximum(floor, _excess(values / mean, last[n]) if steep > 1 else 0.0)
                 moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n], most)
-                least = np.maximum(floor, np.clip(values / mean - 1, 0.0, 1.0) if steep > 1 else 0.0)
                 moved = np.maximum(moved / moved.sum(), least / len(u))
                 moved = by_length(moved) if scope.by_length else moved
                 rows[n - 1] = moved / moved.sum()
@@ -214,6 +214,11 @@ class Multipliers:
         return replace(
             self, groups=np.sqrt(self.groups * other.groups), rows=tuple(u / u.sum() for u in rows)
         )
+
+
+def _excess(ratios: Array, last: Array) -> Array:
+    """Return by how much ratios exceed one, up to one; nothing where they were below one in the last step."""
+    return np.where(last < 0, 0.0, np.clip(ratios - 1, 0.0, 1.0))
 
 
 def _grown(u: Array, ratios: Array, rates: Array, last: Array, most: float) -> tuple[Array, Array, Array]:
