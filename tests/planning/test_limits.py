@@ -192,6 +192,12 @@ def test_couplings_of_alike_attributes_take_more_steps(monkeypatch):
     assert qs.plan(workload, REPLACE).gap > before + 0.02
 
 
+def test_pairs_of_cells_are_weighed_closely(monkeypatch):
+    before = qs.plan(*drawn(12035188)).gap
+    changed("solvers.design.NEAR", 0.5, monkeypatch)
+    assert qs.plan(*drawn(12035188)).gap > before + 0.01
+
+
 @pytest.mark.parametrize(("name", "value"), [("NEAR", 0.2), ("WRITTEN_OUT", 0)])
 def test_pairs_are_drawn_in_enough_ways(name, value, monkeypatch):
     workload = qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(10)}), [1, 2, 3])

@@ -93,23 +93,30 @@ def exact_variances(rows, queries):
 
 
 def bounds(plan):
-    """Lower and upper bounds of the least weighted loss of plans of the same kind, or None."""
-    queries, weights = query_rows(plan.workload)
-    queries = queries * np.sqrt(weights)[:, None]
-    public, schema = plan.budget.unit.total_is_public, plan.workload.schema
-    if is_whole(plan):
-        found = [pair_bounds([queries]) if public else root_bounds(queries)]
-    elif plan.whole:
-        found = []
-    else:
-        parts = []
+    """Lower and upper bounds of the least weighted loss of plans of the same kind, or None.
+
+    The lower bound is zero where answers of whole and of split measurements are combined.
+    """
+    public, schema, groups = plan.budget.unit.total_is_public, plan.workload.schema, plan.workload.groups
+    if plan.whole and not (public or is_whole(plan)):
+        return None
+    parts = [weighted_rows(schema, [groups[i] for i in m.whole]) for m in plan.measured if m.whole]
+    if split := [group for i, group in enumerate(groups) if i not in plan.whole]:
+        queries = weighted_rows(schema, split)
         for kept in subsets(range(len(schema))):
             part = queries @ split_map(schema, plan.centres, kept)
             part = part[np.linalg.norm(part, axis=1) > 1e-9 * np.linalg.norm(queries, axis=1)]
             if len(part) and (kept or not public):
                 parts.append(part @ marginal_map(schema, kept) if public else part)
-        found = [pair_bounds(parts)] if public else [root_bounds(part) for part in parts]
-    return [sum(own) ** 2 / plan.budget.privacy_cost for own in zip(*found, strict=True)] if found else None
+    found = [pair_bounds(parts)] if public else [root_bounds(part) for part in parts]
+    low, high = (sum(own) ** 2 / plan.budget.privacy_cost for own in zip(*found, strict=True))
+    return 0.0 if plan.whole and not is_whole(plan) else low, high
+
+
+def weighted_rows(schema, groups):
+    """The queries of groups over the domain, times the roots of their weights."""
+    queries, weights = query_rows(qs.Workload(schema, tuple(groups)))
+    return queries * np.sqrt(weights)[:, None]
 
 
 # --- checks ---
@@ -216,9 +223,20 @@ LOST = (
     2_400_330,
     7_000_038,
     7_009_061,
+    8_003_140,
     8_004_009,
+    8_009_265,
+    8_013_024,
+    8_039_236,
+    12_026_063,
+    12_035_188,
 )
-"""Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights."""
+"""Seeds that once lost something: digits of rows or errors, bits of lattices, the unit of weights; or of
+which the certificate was far from the truth."""
+
+
+LOST_TARGETS = (9_005_008, 13_004_060, 13_006_091, 13_006_093, 13_009_078)
+"""The same with targets, or seeds of which the multipliers went in circles."""
 
 
 @pytest.mark.parametrize("seed", [*range(4), *LOST])
@@ -226,7 +244,7 @@ def test_random_workloads(seed):
     check(seed)
 
 
-@pytest.mark.parametrize("seed", [1, 8, 19, 61, 79, 132])
+@pytest.mark.parametrize("seed", [1, 8, 19, 61, 79, 132, *LOST_TARGETS])
 def test_random_workloads_with_targets(seed):
     check_targets(seed)
 

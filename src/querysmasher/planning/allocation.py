@@ -23,7 +23,6 @@ from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import priced
 from querysmasher.planning.solution import Certificate, Measured, Solution
-from querysmasher.planning.solvers.couplings import coupled_bound
 from querysmasher.planning.split import Subworkload, separate
 from querysmasher.planning.strategies import Strategy
 from querysmasher.privacy.budget import Budget
@@ -146,21 +145,3 @@ def _alike(sets: Sequence[Subworkload], centres: Centres, known: Known) -> float
         groups = known.groups.get(a, np.zeros(len(weights), dtype=np.int64))
         often *= 0.0 if weights.min() < 0 else float(weights**2 @ (1 / np.bincount(groups, weights))[groups])
     return often
-
-
-def closely_bounded(plan: Plan, lines: tuple[int, ...]) -> Plan:
-    """Return a plan that splits all queries with the closest bound known, if it is far from a looser one.
-
-    That bound takes longer than many plans. It is known where a record is replaced.
-    """
-    budget, schema, most = plan.budget, plan.workload.schema, limits()
-    if not budget.unit.total_is_public or lines or plan.whole or plan.certificate.gap <= most.coupled_gap:
-        return plan
-    known = budget.unit.known(schema)
-    if known.groups:
-        return plan
-    every = split_sets(plan.workload, plan.centres, (), public_total=True)
-    root = coupled_bound([s for s in every if s.every_attribute not in known], known.agreed)
-    bound = (budget.unit.records_per_person * root) ** 2 / budget.privacy_cost
-    best = max(bound, plan.certificate.bound)
-    return replace(plan, certificate=replace(plan.certificate, bound=best))

@@ -13,11 +13,13 @@ from typing import TypeVar
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.allocation import closely_bounded, plan_around_best, plan_at
+from querysmasher.planning.allocation import plan_around_best, plan_at
 from querysmasher.planning.candidates import Cluster, Unsplit, beside, best_candidate, merged_groups, without
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.certificates import closely_bounded
 from querysmasher.planning.checks import nothing_in
 from querysmasher.planning.integer import refusal
+from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
@@ -68,9 +70,9 @@ class Replan:
         plan = beside(split, unsplit, workload, self.budget, self.options)
         return replace(plan, tolerance=self.options.tolerance)
 
-    def certified(self, plan: Plan) -> Plan:
-        """Return a plan with its closest certificate."""
-        return closely_bounded(plan, self.options.lines)
+    def certified(self, plan: Plan, close: float | None = None) -> Plan:
+        """Return a plan with its closest certificate, unless its gap is at most `close` already."""
+        return closely_bounded(plan, self.options.lines, limits().coupled_gap if close is None else close)
 
     def _rest(self, workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
         """Return the groups to split: None if there are none, or all follow from what is public."""

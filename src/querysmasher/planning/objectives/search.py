@@ -193,7 +193,7 @@ class Search:
         """Find the closest lower bound around the centres of the best plan."""
         if self.best and self.best.plan.centres in self.proofs:
             plan, subtracted = self.proofs[self.best.plan.centres]
-            closest = self.replan.certified(plan).certificate.bound - subtracted
+            closest = self.replan.certified(plan, 0.0).certificate.bound - subtracted
             self.bounds[plan.centres] = max(closest, self.bounds[plan.centres])
 
     def _first(self, centres: Centres | None, start: Multipliers | None) -> Multipliers:

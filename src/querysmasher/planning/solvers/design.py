@@ -28,9 +28,10 @@ does not depend on the quadrature.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -248,16 +249,27 @@ def _upper_product(triangle: NDArray[np.float32], right: NDArray[np.float32]) ->
     return np.concatenate([above, _upper_product(triangle[half:, half:], right[half:])])
 
 
+NEAR = 3e-4
+"""The gap at which the weights of pairs are good enough for a bound."""
+
+
 class Differences:
     """The differences of all pairs of columns of R, as columns that are made when they are asked for.
 
     A design of their weights, in place of those of cells, is the best strategy if a record is replaced: M(p)
     is R times the Laplacian of the graph of pairs times Rᵀ, and v the squared distances of the columns of B.
+    Of several measurements of the same cells, M(p) has the blocks on its diagonal only, and v adds up.
     """
 
-    def __init__(self, R: Array, classes: NDArray[np.int64] | None = None) -> None:
-        """Take rows of which no combination is constant, on any class of columns that pairs stay in."""
-        self.R = R
+    def __init__(
+        self, R: Array, classes: NDArray[np.int64] | None = None, counts: Iterable[int] | None = None
+    ) -> None:
+        """Take rows of which no combination is constant, on any class of columns that pairs stay in.
+
+        `counts` are the numbers of rows of each measurement, if there are several.
+        """
+        stops = list(accumulate([len(R)] if counts is None else counts))
+        self.R, self.parts = R, [slice(*ends) for ends in pairwise([0, *stops])]
         self.first, self.second = np.triu_indices(R.shape[1], 1)
         if classes is not None:
             same = classes[self.first] == classes[self.second]
@@ -275,12 +287,15 @@ class Differences:
         laplacian[self.first, self.second] = -p
         laplacian += laplacian.T
         laplacian.flat[:: len(laplacian) + 1] = -laplacian.sum(axis=0)
-        eigenvalues, Q = np.linalg.eigh(self.R @ laplacian @ self.R.T)
-        if eigenvalues[0] < ROUNDING * eigenvalues[-1]:  # too few digits are left
-            centred = self.R - self.R.mean(axis=1, keepdims=True)
-            _refine(eigenvalues, Q, centred @ square_root(laplacian, ROUNDING).T)
-        roots = np.sqrt(np.maximum(eigenvalues, ROUNDING**2 * eigenvalues[-1]))
-        image = Q.T @ self.R
+        M, roots, image = self.R @ laplacian @ self.R.T, np.empty(len(self.R)), np.empty_like(self.R)
+        for part in self.parts:
+            rows = self.R[part]
+            eigenvalues, Q = np.linalg.eigh(M[part, part])
+            if eigenvalues[0] < ROUNDING * eigenvalues[-1]:  # too few digits are left
+                centred = rows - rows.mean(axis=1, keepdims=True)
+                _refine(eigenvalues, Q, centred @ square_root(laplacian, ROUNDING).T)
+            roots[part] = np.sqrt(np.maximum(eigenvalues, ROUNDING**2 * eigenvalues[-1]))
+            image[part] = Q.T @ rows
         products = (image / roots[:, None]).T @ image
         squares = np.diagonal(products)
         distances = squares[self.first] + squares[self.second] - 2 * products[self.first, self.second]
@@ -299,6 +314,16 @@ def solve_pairs(R: Array, tolerance: float, classes: NDArray[np.int64] | None = 
         closer = _on_active_cells(columns, columns.at, design, (2 if many else 1) * tolerance, True)
         design = closer if isinstance(closer, Design) else columns.at(closer.weights)
     return design
+
+
+def value_of_pairs(roots: Sequence[Array], classes: NDArray[np.int64]) -> float:
+    """Return a lower bound on the sum of √L of measurements whose costs add up for the same pair of columns.
+
+    Only pairs of the same class count.
+    """
+    columns = Differences(np.concatenate(roots), classes, map(len, roots))
+    design = fixed_point(columns.at, np.ones(columns.shape[1]), NEAR, 400, patience=40)
+    return design.value * (1 - ROUNDING)
 
 
 GROUPS = 32

@@ -1,0 +1,67 @@
+"""The closest lower bounds known on the loss of plans, where a record is replaced.
+
+They take longer than many plans, so they are found once, for a plan that is far from the bound it was made
+with. Over few cells, pairs of them are weighed for all measurements at once (`design.value_of_pairs`). Over
+many, the values of every attribute are drawn as a pair (`couplings`), if all queries are split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from querysmasher.arrays import less_means, one_core
+from querysmasher.planning.candidates import merged_groups
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.splitting import split_sets
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.solvers.couplings import coupled_bound
+from querysmasher.planning.solvers.design import value_of_pairs
+from querysmasher.planning.solvers.optimum import independent_root, terms_rows
+from querysmasher.planning.split import Subworkload
+from querysmasher.workload.workload import Workload
+
+
+def closely_bounded(plan: Plan, lines: tuple[int, ...], close: float) -> Plan:
+    """Return a plan with the closest bound known, if its gap is above `close`."""
+    unit, workload = plan.budget.unit, plan.workload
+    known = unit.known(workload.schema)
+    if not unit.total_is_public or lines or known.groups or plan.certificate.gap <= close:
+        return plan
+    split = tuple(group for i, group in enumerate(workload) if i not in plan.whole)
+    every = split_sets(Workload(workload.schema, split), plan.centres, (), public_total=True) if split else []
+    sets = [s for s in every if s.every_attribute not in known]
+    attributes = sorted({a for m in plan.measured for a in m.attributes})
+    if math.prod(workload.schema.sizes[a] for a in attributes) <= limits().paired_cells:
+        root = _paired_bound(plan, sets, attributes, known.agreed)
+    else:
+        root = 0.0 if plan.whole else coupled_bound(sets, known.agreed)
+    bound = (unit.records_per_person * root) ** 2 / plan.budget.privacy_cost
+    best = max(bound, plan.certificate.bound)
+    return replace(plan, certificate=replace(plan.certificate, bound=best))
+
+
+def _paired_bound(
+    plan: Plan, sets: Iterable[Subworkload], attributes: Sequence[int], agreed: Collection[int]
+) -> float:
+    """Return a lower bound on the root loss at unit cost of all plans that split and keep whole the same."""
+    sizes, queries = plan.workload.schema.sizes, [(s.attributes, terms_rows(s.terms)) for s in sets]
+    for groups in (m.whole for m in plan.measured if m.whole):
+        merged = merged_groups(plan.workload, groups, plan.budget.unit, math.inf)
+        assert merged is not None  # noqa: S101 - it was measured
+        rows = merged.rows * np.sqrt(merged.weights)[:, None]
+        queries.append((merged.attributes, rows[:, merged.labels[np.ix_(*merged.maps)]]))
+    shape = [sizes[a] for a in attributes]
+    cells = np.indices(shape).reshape(len(shape), -1)
+    public = [cells[i] for i, a in enumerate(attributes) if a in agreed]
+    classes = np.unique(np.array([np.zeros_like(cells[0]), *public]), axis=1, return_inverse=True)[1].ravel()
+    roots = []
+    for on, rows in queries:
+        own = [sizes[a] if a in on else 1 for a in attributes]
+        every = np.broadcast_to(rows.reshape([-1, *own]), (len(rows), *shape))
+        roots.append(independent_root(less_means(every.reshape(len(rows), -1), 1, classes)))
+    with one_core():
+        return value_of_pairs(roots, classes)
