@@ -49,6 +49,12 @@ def unmeasured(monkeypatch):
     monkeypatch.setattr("querysmasher.comparison.compare.MEASURED_SECONDS", 0)
 
 
+@pytest.fixture
+def rehearsed_once(monkeypatch):
+    """Errors of estimates are the mean of one rehearsal, not of ten: where they are written and compared."""
+    monkeypatch.setattr("querysmasher.estimate.estimate_errors.REHEARSALS", 1)
+
+
 QUICK_START = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )

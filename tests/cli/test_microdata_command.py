@@ -4,9 +4,12 @@ import json
 
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 
 import querysmasher as qs
 from querysmasher.estimate.microdata import USES, WEIGHTED
+
+pytestmark = pytest.mark.usefixtures("rehearsed_once")
 
 
 def test_records_of_a_release_are_described_and_drawn_again(folder, run):

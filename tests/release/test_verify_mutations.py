@@ -409,7 +409,7 @@ def made(name, folder):
 
 
 def hurry(monkeypatch):
-    """Make every page once, and do not wait for the disk."""
+    """Make every page once, rehearse errors of estimates once, and do not wait for the disk."""
     make, pages = verify_module.release_page, {}
 
     def page(release, title, estimate):
@@ -418,6 +418,7 @@ def hurry(monkeypatch):
         return pages[title]
 
     monkeypatch.setattr(verify_module, "release_page", page)
+    monkeypatch.setattr("querysmasher.estimate.estimate_errors.REHEARSALS", 1)
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 

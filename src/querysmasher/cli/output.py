@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import shutil
 import sys
 import textwrap
@@ -51,6 +52,13 @@ def check_free(path: Path, force: bool) -> None:
         raise FileError(f"the folder {str(path.absolute().parent)!r} does not exist; create it first")
     if path.exists() and not force:
         raise FileError(f"{str(path)!r} already exists; --force replaces it")
+
+
+def check_file(path: Path, force: bool) -> None:
+    """Refuse what `check_free` does, and a folder that may not be written, before anything is computed."""
+    check_free(path, force)
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise FileError(f"the folder {str(path.absolute().parent)!r} may not be written")
 
 
 def tell(text: str) -> None:

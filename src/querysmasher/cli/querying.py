@@ -16,7 +16,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.cli.command import exit_code
 from querysmasher.cli.folder import load_release
 from querysmasher.cli.output import (
-    check_free,
+    check_file,
     complain,
     note,
     print_json,
@@ -129,7 +129,7 @@ def microdata(
     if out is None:
         out = (release if release.is_dir() else Path()) / f"{MICRODATA}.parquet"
     format_of(out, of_records=True).check()
-    check_free(out, force)
+    check_file(out, force)
     stored = load_release(release)
     drawn = stored.estimate().microdata(records, seed=seed, weights=weights)
     drawn.write(out)

@@ -11,7 +11,16 @@ import typer
 import querysmasher as qs
 from querysmasher.cli.command import ExitCode
 from querysmasher.cli.folder import load_any
-from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
+from querysmasher.cli.output import (
+    check_file,
+    check_free,
+    note,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+    tell,
+)
 from querysmasher.cli.specs import opened
 from querysmasher.comparison.chart import chart_format
 from querysmasher.comparison.compare import WEIGHTED
@@ -31,7 +40,7 @@ def report(what: Path, out: Path | None, force: bool, as_json: bool) -> None:
     if out is None:
         out = what / PAGE if what.is_dir() else Path(PAGE)
     checked_path(out)
-    check_free(out, force)
+    check_file(out, force)
     subject: Any = opened(what).plan() if what.suffix == ".toml" else load_any(what)
     subject.report(out)
     if as_json:

@@ -86,6 +86,8 @@ class Model:
         self.zeros = Zeros(evidence.schema)
         self._known = {**(known or {}), **evidence.public}
         self._room = KEPT
+        self.rehearsed: dict[tuple[tuple[AttributeSet, ...], ...], list[float]] = {}
+        """Errors that were rehearsed with this model (`estimate_errors`), by the sets they are about."""
 
     @cached_property
     def total(self) -> float:

@@ -378,8 +378,13 @@ class Release(Statistical, Explained):
         """Return estimates: non-negative, biased, and far closer to the truth on sparse tables.
 
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
-        were not measured. It has no standard errors.
+        were not measured. It has no standard errors. It is fitted when it is first asked, and the release
+        keeps it.
         """
+        return self._estimate
+
+    @cached_property
+    def _estimate(self) -> Estimate:
         from querysmasher.estimate.estimate import Estimate  # noqa: PLC0415 - a view
         from querysmasher.release.writing import about  # noqa: PLC0415 - a view
 
