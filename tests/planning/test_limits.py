@@ -322,7 +322,6 @@ def test_queries_without_targets_get_a_little_more_than_the_least_cost(monkeypat
 @pytest.mark.parametrize(
     ("name", "value", "seed"),
     [
-        ("reallocation.CLOSE", 0.0, 106),
         ("reallocation.PRECISION", 1e-2, 8),
         ("multipliers.MOST_STEP", 1e3, 33),
         ("multipliers.MOST_STEP", 0.3, 88),
@@ -537,6 +536,7 @@ NO_TUNING = {
     "DEPENDENT": "a tolerance of floating-point arithmetic",
     "POINTS": "the size of an array",
     "LOOSE": "a bound, so that the problem has a solution",
+    "CLOSE": "a tolerance of floating-point arithmetic",
 }
 
 

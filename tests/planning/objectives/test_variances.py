@@ -60,7 +60,7 @@ def test_expected_and_largest_variances_are_those_of_the_queries_written_out(wor
 @settings(max_examples=30)
 @given(small, st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_peaks_are_the_largest_variances_of_the_rows_of_one_cluster(workload, most, seed):
-    """At any noise: of entries one by one, and of those that are compared at once."""
+    """At any noise."""
     if not np.abs(query_rows(workload)[0]).any():
         return
     table = VarianceTable(plan_uniform(workload, COST), Scopes.of(workload).of_group)
@@ -86,9 +86,6 @@ def test_peaks_are_the_largest_variances_of_the_rows_of_one_cluster(workload, mo
         fewer, _ = table.peaks(number, noise, float(values[-1]) * (1 - 1e-9), most)
         np.testing.assert_allclose(fewer, values, rtol=1e-9)
         assert not len(table.peaks(number, noise, float(values[0]) * (1 + 1e-6) + 1e-300, most)[0])
-    for numbers, values, queries in table.small_peaks(noise, most):
-        for number, own, rows in zip(numbers, values, np.split(queries, len(numbers)), strict=True):
-            check(number, own, rows)
 
 
 def test_reallocating_lowers_the_largest_variance_within_the_budget():

@@ -223,14 +223,6 @@ def _apart(schema: Schema, group: Group, lines: Attributes) -> tuple[LineFamilie
     return tuple(sorted(on_lines, key=itemgetter(0))), others
 
 
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    """Result of a pass over all sets: the loss on each, and the strategies, by attribute and set."""
-
-    losses: dict[Attributes, float] = field(default_factory=dict)
-    strategies: dict[tuple[int, Attributes], AxisStrategy] = field(default_factory=dict)
-
-
 @dataclass(eq=False)
 class LineSplitter:
     """Splits lines and trees, and remembers strategies: queries that are equal up to scale recur."""
@@ -248,17 +240,10 @@ class LineSplitter:
     """For every attribute, one distribution of pairs of values, and of values."""
     _values: dict[Hashable, float] = field(default_factory=dict)
     """What `pair_value` or `paired_value` returned for them."""
-    _before: _Pass = field(default_factory=_Pass)
-    _now: _Pass = field(default_factory=_Pass)
 
     def split(self, others: Attributes, queries: Sequence[LineQueries]) -> list[Subworkload]:
         """Return what queries leave on the attributes `others` with every set of lines and trees."""
-        several = len({a for part in queries for a, _ in part.families}) > 1
-        sets, self._now = list[Subworkload](), _Pass()
-        for _ in range(2 if several else 1):
-            self._before, self._now = self._now, _Pass()
-            sets = list(self._sets(others, (), queries, {}))
-        return sets
+        return list(self._sets(others, (), queries, {}))
 
     def _sets(
         self,
@@ -269,14 +254,11 @@ class LineSplitter:
     ) -> Iterator[Subworkload]:
         attribute = min((a for part in queries for a, _ in part.families), default=None)
         if attribute is None:
-            if others or kept or not self.public_total:
-                self._now.losses[kept] = math.fsum(part.energy for part in queries)
             loss, least = math.fsum(p.factor for p in queries), math.fsum(p.bound for p in queries)
             quality = math.sqrt(min(1.0, least / loss)) if loss else 1.0
             yield Subworkload(others, _sum(queries), strategies, quality)
             return
         strategy, quality = self._strategy(kept, attribute, queries)
-        self._now.strategies[attribute, kept] = strategy
         dropped, left = list[LineQueries](), list[LineQueries]()
         for part in queries:
             family, later = part.apart(attribute)
@@ -293,7 +275,7 @@ class LineSplitter:
         self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
     ) -> tuple[AxisStrategy, float]:
         """Return the strategy on an attribute beside those kept, and the ratio of lower bound to loss."""
-        weighted, total = self._weights(kept, attribute, queries)
+        weighted, total = self._weights(attribute, queries)
         size = self.schema.sizes[attribute]
         if self.public_total and self.alone and not kept:
             even = np.full(size, 1 / size)
@@ -345,42 +327,20 @@ class LineSplitter:
             self._answers[key] = square_sum(family, strategy.centre), strategy.loss(family)
         return self._answers[key]
 
-    def _price(self, kept: Attributes, families: LineFamilies) -> float:
-        """Return the derivative of Σ√L by the weight of queries about later attributes."""
-        if not families:
-            loss = self._before.losses.get(kept, 0.0)
-            return 1 / (2 * math.sqrt(loss)) if loss > 0 else 0.0
-        (attribute, family), rest = families[0], families[1:]
-        square, loss = self._dropped_and_left(self._before.strategies[attribute, kept], family)
-        return square * self._price(kept, rest) + loss * self._price((*kept, attribute), rest)
-
-    def _weights(
-        self, kept: Attributes, attribute: int, queries: Sequence[LineQueries]
-    ) -> tuple[list[WeightedFamily], float]:
+    def _weights(self, attribute: int, queries: Sequence[LineQueries]) -> tuple[list[WeightedFamily], float]:
         """Return the weights λ of the families on an attribute, and κ.
 
-        In the first pass, other lines and trees count by what they leave around uniform centres. Then λ and μ
-        are the prices of queries where the attribute is kept and where it is not, and κ = ℓ/t² − m as in
-        `centring`, with t the mean ratio of μ to λ.
+        Later lines and trees count by what queries leave around their uniform centres.
         """
-        weighted, total, loss, square, price = [], 0.0, 0.0, 0.0, 0.0
-        last = self._before.strategies.get((attribute, kept))
+        weighted, total = list[WeightedFamily](), 0.0
         for part in queries:
             family, later = part.apart(attribute)
-            if last is None:
-                sizes = ((self.schema.sizes[a], f) for a, f in later)
-                weight = part.energy * math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in sizes)
-                total += weight if family is None else 0.0
-            elif family is not None:
-                weight = part.energy * self._price((*kept, attribute), later)
-                m, left = self._dropped_and_left(last, family)
-                loss += weight * left
-                square += weight * m
-                price += part.energy * self._price(kept, later) * m
-            if family is not None:
+            sizes = ((self.schema.sizes[a], f) for a, f in later)
+            weight = part.energy * math.prod(square_sum(f, np.full(n, 1 / n)) for n, f in sizes)
+            if family is None:
+                total += weight
+            else:
                 weighted.append((family, weight))
-        if price > 0:
-            total = max(0.0, loss * (square / price) ** 2 - square)
         return weighted, total
 
 

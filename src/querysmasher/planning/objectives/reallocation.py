@@ -6,8 +6,8 @@ problems are, as V·C does not change with the scale of x,
 
     min B·t + C  with  V_q ≤ t  for all queries,   and   min L  with  V_q ≤ 1  and  C = B.
 
-Only queries near the largest matter: they join as they come close. Their constraints are linear, and a
-primal-dual interior-point method with predictor and corrector meets them (Nocedal and Wright, Numerical
+Only queries near the largest matter: the largest of every entry join in turn. Their constraints are linear,
+and a primal-dual interior-point method with predictor and corrector meets them (Nocedal and Wright, Numerical
 Optimization, algorithm 14.3). A query has few terms, so that the Hessian is quick to add up. Any multipliers
 λ ≥ 0 of queries prove a lower bound, which ends the search:
 
@@ -28,8 +28,8 @@ from querysmasher.planning.objectives.variances import Integers, VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prices import within
 
-CLOSE, MOST = 0.05, 4
-"""Queries within the fraction `CLOSE` of the largest join, at most `MOST` of an entry at a time."""
+MOST = 4
+"""Maximum number of queries of an entry that join at a time."""
 
 LOOSE = 1e4
 """Maximum factor by which the mean variance of queries without targets grows."""
@@ -92,24 +92,15 @@ class Reallocation:
         return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
 
     def largest(self, x: Array) -> float:
-        """Return the largest V at noise variances `x`; queries close to it join."""
+        """Return the largest V at noise variances `x`; the largest queries of entries join."""
         bounds, best = self._most @ x / self.squares, 0.0
-        for numbers, values, queries in self.table.small_peaks(x, MOST):
-            ratios = values / self.squares[numbers, None]
-            best = max(best, float(ratios.max()))
-            self._join(queries[ratios.ravel() > best * (1 - CLOSE)])
-            bounds[numbers] = -1.0
         for number in map(int, np.argsort(-bounds)):
-            least = best * (1 - CLOSE)
-            if bounds[number] < least:
+            if bounds[number] < best:
                 break
-            values, queries = self.table.peaks(number, x, least * self.squares[number], MOST)
+            values, queries = self.table.peaks(number, x, best * self.squares[number], MOST)
             best = max(best, float(values.max(initial=0.0)) / self.squares[number])
-            self._join(queries)
+            self.table.near.update(dict.fromkeys(map(tuple, queries.tolist())))
         return float(best)
-
-    def _join(self, queries: Integers) -> None:
-        self.table.near.update(dict.fromkeys(map(tuple, queries.tolist())))
 
     def _solved(self, x: Array, losses: Array | None, most: float = math.inf) -> tuple[Array, float]:
         """Return the best noise variances for the queries that joined, and the bound that these prove."""

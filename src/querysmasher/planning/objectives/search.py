@@ -82,10 +82,6 @@ class Search:
         self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
-        self.missed = 1.0
-        """The largest ratio of variance to target² of the last plan, or 1 if it meets its targets."""
-        self.highest: Trial | None = None
-        """The plan of the highest bound, if one measurement answers all queries within targets."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self.reached: defaultdict[Centres, float] = defaultdict(float)
@@ -99,7 +95,7 @@ class Search:
 
     def _use(self, workload: Workload) -> None:
         self.workload, self.scopes = workload, Scopes.of(workload, added=self.mean)
-        self._table: VarianceTable | None = None
+        self._begun = False
 
     @property
     def gap(self) -> float:
@@ -163,7 +159,7 @@ class Search:
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
-                highest, self.highest = self.reached[centres], None
+                highest = self.reached[centres]
             elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
@@ -222,7 +218,7 @@ class Search:
         self.reached[plan.centres] = max(bound, self.reached[plan.centres])
         plan = replace(plan, workload=self.workload)
         estimator = plan.estimator
-        if self._table and estimator.is_single and not all(map(estimator.contains, self.workload)):
+        if self._begun and estimator.is_single and not all(map(estimator.contains, self.workload)):
             return None
         trial = replace(self._tabulated(plan, multipliers), bound=bound, gap=gap)
         if self.mean:
@@ -232,8 +228,7 @@ class Search:
     def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
         """Return a plan with its variances and losses."""
         with one_core():
-            known = self._table
-            self._table = table = known.after(plan) if known else VarianceTable(plan, self.scopes.of_group)
+            table, self._begun = VarianceTable(plan, self.scopes.of_group), True
             return Trial(plan, 0.0, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial, most: float = math.inf) -> None:
@@ -252,9 +247,9 @@ class Search:
                 if self.mean:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
-                    self.missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    self.level = (1 - self._hair) / self.missed
-                    more = 2 * self._spare + math.log(self.missed) if self.missed > 1 else self._spare / 2
+                    missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
+                    self.level = (1 - self._hair) / missed
+                    more = 2 * self._spare + math.log(missed) if missed > 1 else self._spare / 2
                     self._spare = min(more, PROMISED / (1 + self._weight))
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
@@ -290,32 +285,8 @@ class Search:
         by_row = multipliers.row_slopes(table, table.slopes(by_column, weights))
         solved = tolerance if self.mean else goal  # what plans are solved to
         floor = self._floor * solved * min(1.0, 3 / (1 + self._weight))
-        if self.mean and len(table.sets) == 1:
-            return self._stepped_whole(trial, by_group, by_row, floor, goal)
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         return self._of_best_sum(multipliers.stepped(by_group, by_row, floor, slowly=falls), trial)
-
-    def _stepped_whole(
-        self, trial: Trial, by_group: Array, by_row: list[Array], floor: float, goal: float
-    ) -> Multipliers:
-        """Return the next multipliers if one measurement answers all, so that no budget is divided.
-
-        The closer the budget is to the least one, the less a larger sum changes, by about 1 + the weight. So
-        it follows the mean ratio by any power, and the others by larger powers. Where the bound falls,
-        multipliers go half of the way back to the best ones. They aim as far below targets as the largest
-        ratio is above the mean one, but at little cost: a level lower by x raises the loss by x(1 + weight).
-        """
-        multipliers, highest = trial.multipliers, self.highest or trial
-        if trial.bound < highest.bound - PROMISED * abs(highest.bound):
-            self.highest = replace(highest, multipliers=highest.multipliers.slower())
-            return self.highest.multipliers.halfway(multipliers)
-        self.highest, steep = max(highest, trial, key=lambda tried: tried.bound), 1 + self._weight
-        total = float(multipliers.groups.sum())
-        mean = float(multipliers.groups @ by_group) / total
-        level = 1 - self._hair
-        level *= min(1.0, mean / self.missed) if self.missed > 1 else 1.0
-        level = max(level, 1 - max(PROMISED, goal) / steep)
-        return multipliers.stepped(by_group / mean, by_row, floor, steep=steep).summed(total, mean / level)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
         """Scale multipliers: to the sum 1 for the largest ratio, to the sum of the highest bound for targets.

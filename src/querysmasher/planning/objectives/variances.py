@@ -17,9 +17,7 @@ others, its variances are no larger.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -106,15 +104,30 @@ class VarianceTable:
         Groups are equivalent only if they have the same scopes. Noise variances of a class differ by at most
         the fraction `nearly`; unless given, by the plan's tolerance.
         """
-        self._scopes, self._nearly = scopes, plan.tolerance if nearly is None else nearly
-        self.take(plan)
+        self._plan, self._scopes, nearly = plan, scopes, plan.tolerance if nearly is None else nearly
+        self.columns: list[Array] = []
+        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
+        self._whole = {index: m for m in plan.measured for index in m.whole}
+        split = [m for m in plan.measured if not m.whole]
+        self.estimator = self._of(split) if self._whole else plan.estimator
+        classes: dict[Hashable, list[int]] = {}
+        for index, m in enumerate(plan.measured):
+            noise = round(math.log(m.variance) / nearly)
+            classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
+        self.sets = list(classes.values())
+        """The indexes of the measured sets of every class."""
+        self._class_of = {id(plan.measured[i]): n for n, indexes in enumerate(self.sets) for i in indexes}
+        self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
+        precisions = np.array([1 / m.variance for m in plan.measured])
+        self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
+        """One noise variance for every class, at which its sets cost as much together as planned."""
+        self.spent = np.array([sum(plan.measured[i].price for i in indexes) for indexes in self.sets])
+        """The privacy cost of every class at σ² = 1."""
         self._numbers: dict[Hashable, int] = {}
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
-        self._inside: list[tuple[list[Tied], tuple[int, ...], Group]] = []
-        """The parts, the cluster and a group of every column, unless groups are measured whole."""
         self.near: dict[tuple[int, ...], None] = {}
-        """Queries near the largest, also of similar plans: each is an entry, and a row of every cluster."""
+        """Queries near the largest: each is an entry, and a row of every cluster."""
         self.entries = [self._entry(members) for members in self._equivalent()]
         terms, clusters = (
             max(map(len, every)) for every in zip(*((e.terms, e.clusters) for e in self.entries), strict=True)
@@ -129,46 +142,6 @@ class VarianceTable:
             for term, (number, columns) in enumerate(entry.terms):
                 self.classes[row, term] = number
                 self._column_of[row, : len(columns), term] = columns
-
-    def after(self, plan: Plan) -> VarianceTable:
-        """Return the table of another plan of the workload; if it splits alike, only columns are new."""
-        noise = ([plan.measured[index].variance for index in indexes] for indexes in self.sets)
-        now, before = ([(m.attributes, m.blocks) for m in p.measured] for p in (plan, self._plan))
-        if (
-            plan.whole
-            or self.estimator.lines
-            or plan.centres != self._plan.centres
-            or now != before
-            or any(max(each) > min(each) * (1 + 10 * plan.tolerance) for each in noise)
-        ):
-            return VarianceTable(plan, self._scopes)
-        made = copy(self)
-        made.take(plan, self.sets)
-        made.columns = [made.values(*inside) for inside in self._inside]
-        return made
-
-    def take(self, plan: Plan, sets: list[list[int]] | None = None) -> None:
-        """Take a plan, and number its classes: `sets`, or those of equal strategies and like noise."""
-        self._plan = plan
-        self.columns: list[Array] = []
-        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-        self._alike: list[tuple[Integers, Array, Array, Integers, Integers]] | None = None
-        self._whole = {index: m for m in plan.measured for index in m.whole}
-        split = [m for m in plan.measured if not m.whole]
-        self.estimator = self._of(split) if self._whole else plan.estimator
-        classes: dict[Hashable, list[int]] = {}
-        for index, m in enumerate(plan.measured):
-            noise = round(math.log(m.variance) / self._nearly)
-            classes.setdefault(index if m.whole else (m.blocks, noise), []).append(index)
-        self.sets = sets or list(classes.values())
-        """The indexes of the measured sets of every class."""
-        self._class_of = {id(plan.measured[i]): n for n, indexes in enumerate(self.sets) for i in indexes}
-        self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
-        precisions = np.array([1 / m.variance for m in plan.measured])
-        self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
-        """One noise variance for every class, at which its sets cost as much together as planned."""
-        self.spent = np.array([sum(plan.measured[i].price for i in indexes) for indexes in self.sets])
-        """The privacy cost of every class at σ² = 1."""
 
     def _of(self, measured: Sequence[Measured]) -> Estimator:
         """Return the estimator from some of the measurements."""
@@ -229,11 +202,10 @@ class VarianceTable:
         if rows > limits().worst_queries:
             msg = f"queries on ({', '.join(group.attributes)}): {rows:,} are too many to search"
             raise TooLargeError(msg)
-        self._inside.append((inside, cluster, group))
-        self._numbers[key] = self._append(self.values(*self._inside[-1]), kind)
+        self._numbers[key] = self._append(self._values(inside, cluster, group), kind)
         return self._numbers[key]
 
-    def values(self, inside: list[Tied], cluster: tuple[int, ...], group: Group) -> Array:
+    def _values(self, inside: list[Tied], cluster: tuple[int, ...], group: Group) -> Array:
         """Return the product of the variances at σ² = 1 of the parts inside a cluster."""
         shape = tuple(group.families[family].rows for family in cluster)
         values = np.ones(shape)
@@ -316,7 +288,8 @@ class VarianceTable:
         values = np.concatenate([np.zeros(0), *((first[chunk] @ rest.T).max(axis=1) for chunk in chunks)])
         chosen = in_order(-values)[:most]
         chosen = chosen[values[chosen] >= least]
-        queries = self._queries(np.full(len(chosen), number))
+        queries = np.zeros((len(chosen), 1 + self._column_of.shape[1]), dtype=np.intp)
+        queries[:, 0] = number
         for query, row, value in zip(queries, left[chosen], values[chosen], strict=True):
             best = int((rest @ first[row] >= value * (1 - TIE)).argmax())
             each = (row, *np.unravel_index(best, [len(matrix) for matrix in others]))
@@ -331,61 +304,6 @@ class VarianceTable:
         many = math.prod(sizes) > light * max(sizes, default=1)
         pruned = [many or (several and size <= light) for size in sizes]
         return [self._rows(each, pruned=p) for each, p in zip(columns, pruned, strict=True)]
-
-    def _queries(self, numbers: Integers) -> Integers:
-        """Return the first query of each entry: its number, and its row of every cluster."""
-        queries = np.zeros((len(numbers), 1 + self._column_of.shape[1]), dtype=np.intp)
-        queries[:, 0] = numbers
-        return queries
-
-    def small_peaks(self, variances: Array, most: int) -> Iterator[tuple[Integers, Array, Integers]]:
-        """Yield entries of one cluster and equal size, their `most` largest variances and queries.
-
-        Other clusters may have fronts of one row. Variances that are equal within `TIE` are in the order of
-        their queries.
-        """
-        if self._alike is None:
-            self._alike = list(self._of_one_cluster())
-        for numbers, factors, columns, index, first in self._alike:
-            noise, each = np.append(variances, 0.0)[self.classes[numbers]], np.arange(len(numbers))[:, None]
-            weights = np.zeros((len(numbers), len(columns)))
-            np.add.at(weights, (each, index), noise * factors)
-            values = weights @ columns
-            left = np.round(values / (float(values.max()) or 1.0), 9)
-            chosen = np.empty((len(numbers), min(most, columns.shape[1])), dtype=np.intp)
-            for rank in range(chosen.shape[1]):
-                chosen[:, rank] = left.argmax(axis=1)
-                left[each[:, 0], chosen[:, rank]] = -1.0
-            queries = np.repeat(first, chosen.shape[1], axis=0)
-            queries[queries < 0] = chosen.ravel()
-            yield numbers, values[each, chosen], queries
-
-    def _of_one_cluster(self) -> Iterator[tuple[Integers, Array, Array, Integers, Integers]]:
-        """Yield entries of equal size of which all fronts, but for one cluster, have one row.
-
-        These are their numbers, what the other clusters multiply each term by, the columns of that cluster,
-        the index of each term's column, and queries with -1 for the row of that cluster.
-        """
-        sizes = defaultdict(list)
-        factors, queries = np.ones(self.classes.shape), self._queries(np.arange(len(self.entries)))
-        for number, entry in enumerate(self.entries):
-            fronts = self._fronts_of(number) if len(entry.clusters) > 1 else []
-            several = [i for i, (index, _) in enumerate(fronts) if len(index) > 1] or [0]
-            if not entry.clusters or len(several) > 1:
-                continue
-            for i, (index, table) in enumerate(fronts):
-                if i != several[0]:
-                    queries[number, i + 1] = index[0]
-                    factors[number, : table.shape[1]] *= table[0]
-            queries[number, several[0] + 1] = -1
-            sizes[len(self.columns[entry.terms[0][1][several[0]]])].append((number, several[0]))
-        for size, members in sizes.items():
-            if len(members) * size > CHUNK:
-                continue
-            numbers, clusters = np.array(members).T
-            used, index = np.unique(self._column_of[numbers, clusters], return_inverse=True)
-            columns = np.stack([self.columns[c] if c < len(self.columns) else np.zeros(size) for c in used])
-            yield numbers, factors[numbers], columns, index.reshape(len(numbers), -1), queries[numbers]
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
