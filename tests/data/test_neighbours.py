@@ -110,18 +110,15 @@ def test_spark_on_many_pairs(spark, names, as_texts):
     for field in TYPES:
         arrow = arrow.append(pa.field(field.name, pa.string()) if as_texts else field)
 
-    def counted(some, bound, engine):
-        make = {
-            "spark": lambda: spark.createDataFrame([tuple(row.values()) for row in some], types),
-            "arrow": lambda: pa.Table.from_pylist(some, schema=arrow),
-        }[engine]
-        (table,) = open_table(schema, make(), schema.names, "drop", None, bound).marginals([schema.names])
+    def counted(frame, bound):
+        (table,) = open_table(schema, frame, schema.names, "drop", None, bound).marginals([schema.names])
         return table.reshape(PAIRS, -1)
 
+    others = [row for place, row in enumerate(rows) if place not in left_out]
+    frames = [spark.createDataFrame([tuple(row.values()) for row in some], types) for some in (rows, others)]
     for bound in (None, Bound("person", 1, bytes(16))):
-        whole = counted(rows, bound, "spark")
-        less = counted([row for place, row in enumerate(rows) if place not in left_out], bound, "spark")
-        assert np.array_equal(whole, counted(rows, bound, "arrow"))
+        whole, less = (counted(one, bound) for one in frames)
+        assert np.array_equal(whole, counted(pa.Table.from_pylist(rows, schema=arrow), bound))
         change = np.abs(whole - less).sum(axis=1)
         if bound is None:
             assert change.max() <= 1

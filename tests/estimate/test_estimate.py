@@ -172,10 +172,17 @@ def test_with_a_huge_budget_estimates_are_the_truth(kind):
     assert release.estimate().answer().values == pytest.approx(true_answers(workload, records), abs=1.0)
 
 
+def few_values(records):
+    """People of at most five values of each attribute: around the best centres they are planned at once."""
+    schema, rows = people(records)
+    small = qs.Schema.of({name: min(schema[name].size, 5) for name in schema.names})
+    return small, np.minimum(rows, [size - 1 for size in small.sizes])
+
+
 @pytest.mark.parametrize("centering", ["uniform", "optimized"])
 @pytest.mark.parametrize("kind", [*ASKED, "constant"])
 def test_answers_without_error_are_the_public_number_of_records(kind, centering):
-    schema, records = people(997)
+    schema, records = people(997) if centering == "uniform" else few_values(997)
     asked = ASKED | {"constant": lambda s: qs.linear(s, ("c",), [[2, 2, 2, 2], [1, 0, 1, 0], [0, 0, 0, 0]])}
     workload = asked[kind](schema) + qs.where(schema, "a >= 0") + qs.marginals(schema, 1)
     budget = qs.zCDP(0.02, neighbours="replace_one")

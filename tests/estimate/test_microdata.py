@@ -71,7 +71,10 @@ def test_a_block_makes_up_for_what_earlier_ones_lack(monkeypatch):
 
 def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
     monkeypatch.setattr(microdata, "BLOCK", 300)
-    made = estimated(20_000, BUDGET).microdata(1000, seed=2)
+    schema = qs.Schema.of(a=8, b=8, c=4)
+    rows = people(20_000)[1][:, :3]
+    release = qs.measure(qs.plan(qs.marginals(schema, 2), BUDGET), frame(schema, rows), seed=0)
+    made = release.estimate().microdata(1000, seed=2)
     sizes = [len(block) for block in made]
     assert sizes == [300, 300, 300, 100]
     whole = made.to_frame()
