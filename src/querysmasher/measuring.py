@@ -381,10 +381,8 @@ class Journal:
 
     def measure_size(self, cost: float) -> float:
         """Return the number of records: public, or measured at this privacy cost."""
-        self.public_total, self.exact = (
-            self.phases.public_total(),
-            self.phases.exact(self.totals, self.progress),
-        )
+        self.public_total = self.phases.public_total()
+        self.exact = self.phases.exact(self.totals, self.progress)
         if self.public_total is not None:
             return float(self.public_total)
         self.measure("number of records", {(): cost})
@@ -427,10 +425,8 @@ class Journal:
     def release(self) -> Release:
         """Return what was measured so far."""
         plan = joined(self._plans, self.budget)
-        measured, known = (
-            dict.fromkeys(m.attributes for m in plan.measured if m.attributes),
-            plan.budget.unit.known(plan.schema),
-        )
+        measured = dict.fromkeys(m.attributes for m in plan.measured if m.attributes)
+        known = plan.budget.unit.known(plan.schema)
         answerable = [
             s for s in measured if all(part in measured or part in known for part in subsets(s) if part)
         ]

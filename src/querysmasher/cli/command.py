@@ -124,10 +124,8 @@ def command(
             except (typer.Exit, BrokenPipeError):  # the second: the reader of our output has closed it
                 raise
             except CutShortError as error:
-                code, message = (
-                    exit_code(error.error),
-                    f"{message_of(error.error).removesuffix('.')}. {error.left}",
-                )
+                code = exit_code(error.error)
+                message = f"{message_of(error.error).removesuffix('.')}. {error.left}"
                 more = {"measured": True, "kept": None if error.kept is None else str(error.kept)}
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user sees no traceback
                 code, message, more = exit_code(error), message_of(error), {}

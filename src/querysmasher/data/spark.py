@@ -76,8 +76,8 @@ PIECE_BYTES = 2**14
 """Bytes of codes per row of the encoded frame: Spark moves 10,000 rows at once by default, 160 MB."""
 SLAB_CELLS = 2**14
 """Counts per row: 10,000 rows of 8-byte counts are 1.3 GB, below the 2 GB limit of an Arrow array."""
-BATCH_ROWS = 64
-"""Rows sent at a time, because Spark takes 1 ms for each batch."""
+BATCH_ROWS, STRING_ROWS = 64, 2**14
+"""Rows sent at a time, of codes or counts and of strings, because Spark takes 1 ms for each batch."""
 SLABS = "failure string, slab int, width int, counts binary"
 """A slab's counts as unsigned integers of `width` bytes, the fewest that hold the largest count. Sums, which
 may be negative, are signed integers of -`width` bytes."""
@@ -338,16 +338,8 @@ def inspect_partition(rows: RowEncoder, look: Look, parts: Iterable[Any]) -> Ite
 
 def different_strings(rows: RowEncoder, of: Different, parts: Iterable[Any]) -> Iterator[Any]:
     """Yield the different strings of a partition, or a refusal."""
-    failure = None
-    try:
-        for part in joined(_named(rows, parts), rows.limits.read_rows):
-            found = of(rows, part).cast(pa.string())
-            nothing = pa.nulls(len(found), pa.string())
-            yield pa.RecordBatch.from_arrays([nothing, found], names=["failure", "found"])
-    except DataError as error:
-        failure = str(error)
-    if failure:
-        yield _batch(STRINGS, [(failure, None)])
+    found = (of(rows, part) for part in joined(_named(rows, parts), rows.limits.read_rows))
+    return _sent(STRINGS, ((None, text) for texts in found for text in texts.to_pylist()), STRING_ROWS)
 
 
 def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
@@ -355,11 +347,11 @@ def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
     return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
 
 
-def _sent(columns: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+def _sent(columns: str, rows: Iterator[tuple[Any, ...]], size: int = BATCH_ROWS) -> Iterator[Any]:
     """Yield rows as batches; an error of this library becomes a last row with a first column."""
     failure = None
     try:
-        while batch := list(islice(rows, BATCH_ROWS)):
+        while batch := list(islice(rows, size)):
             yield _batch(columns, batch)
     except DataError as error:
         failure = str(error)

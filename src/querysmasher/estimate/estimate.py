@@ -145,12 +145,20 @@ class Estimate:
 
     release: Release
     """What was measured."""
-    workload: Workload
-    """The workload that is answered by default."""
-    about: Mapping[str, Any]
-    """Where the figures come from and what is guaranteed, as plain data."""
     seed: int | None = field(default=None, kw_only=True)
     """With a seed, all counts are integers, rounded at random."""
+
+    @property
+    def workload(self) -> Workload:
+        """The workload that is answered by default."""
+        return self.release.asked or self.release.workload
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Where the figures come from and what is guaranteed, as plain data."""
+        from querysmasher.release.writing import about  # noqa: PLC0415 - a view
+
+        return about(self.release)
 
     @property
     def note(self) -> str:
@@ -165,7 +173,7 @@ class Estimate:
     @property
     def guarantee(self) -> str:
         """The privacy guarantee of the release, which holds for the estimate as well."""
-        return str(self.about["guarantee"])
+        return self.release.guarantee
 
     @cached_property
     def _shrunk(self) -> Model:

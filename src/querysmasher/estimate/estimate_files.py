@@ -14,7 +14,7 @@ from querysmasher.arrays import Array
 from querysmasher.endings import PAGES, check_ending
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.estimate import Estimate, EstimateTidy
-from querysmasher.fields import items, text, whole
+from querysmasher.fields import whole
 from querysmasher.files import write_archive
 from querysmasher.formats import format_of
 from querysmasher.formatting import count, one_line
@@ -24,11 +24,7 @@ from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.release.writing import MAX_QUERIES, as_computed, write_tables
 from querysmasher.report.page import POLICY, asset, markup, write_page
 from querysmasher.schema import Schema
-from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
-
-SEED = "rounded_with_seed"
-"""The key under which a file states the seed of an estimate in integers."""
 
 MOST_PAIRS, MOST_CELLS = 60, 1_500
 """Maximum number of pairs on a page, and of cells of a pair."""
@@ -61,28 +57,13 @@ def write_estimates(
 
 def save_estimate(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """Write an estimate to a file, all or nothing."""
-    seed = {} if estimate.seed is None else {SEED: estimate.seed}
-    payload = {
-        "releases": [release_to_data(estimate.release)],
-        "workload": workload_to_data(estimate.workload),
-        "about": {**estimate.about, **seed},
-    }
-    write_archive(path, "estimate", payload)
+    write_archive(path, "estimate", {"release": release_to_data(estimate.release), "seed": estimate.seed})
 
 
 def estimate_from_data(data: dict[str, Any]) -> Estimate:
-    """Return an estimate from its parts; refuse those that do not fit together."""
-    (release,) = map(release_from_data, items(data["releases"]))
-    workload = workload_from_data(data["workload"])
-    about = dict(data["about"])
-    if not text(about["guarantee"]).isprintable():
-        raise ValueError
-    if release.schema != workload.schema:
-        msg = "its parts have different schemas"
-        raise ValueError(msg)
-    seed = about.pop(SEED, None)
-    made = Estimate(release, workload, about)
-    return made if seed is None else made.integers(seed=whole(seed))
+    """Return an estimate of the release in a file, in integers if there is a seed."""
+    made = release_from_data(data["release"]).estimate()
+    return made if data["seed"] is None else made.integers(seed=whole(data["seed"]))
 
 
 def write_estimate_report(estimate: Estimate, path: str | os.PathLike[str], title: str | None) -> Path:

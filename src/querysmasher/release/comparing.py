@@ -285,13 +285,9 @@ def _checked(
     made: Path,
 ) -> Finding:
     """Write one file again: if its bytes differ, with its own numbers where these differ by rounding only."""
-    what, fresh = (
-        "answers and standard errors" if isinstance(source, Release) else "estimates",
-        made / file.name,
-    )
-    if isinstance(source, Statistic):
-        words = "its figures follow from the noisy numbers"
-    else:
+    fresh, words = made / file.name, "its figures follow from the noisy numbers"
+    if not isinstance(source, Statistic):
+        what = "answers and standard errors" if isinstance(source, Release) else "estimates"
         words = f"{source.workload.query_count:,} {what} follow from the noisy numbers"
     described = [part for part in package.get("resources", []) if part.get("path") == file.name]
     stated = described[0].get("querysmasher") if described else {}

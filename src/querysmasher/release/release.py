@@ -386,9 +386,8 @@ class Release(Statistical, Explained):
     @cached_property
     def _estimate(self) -> Estimate:
         from querysmasher.estimate.estimate import Estimate  # noqa: PLC0415 - a view
-        from querysmasher.release.writing import about  # noqa: PLC0415 - a view
 
-        made = Estimate(self, self.asked or self.workload, about(self))
+        made = Estimate(self)
         return made if self._model is None else made.computed_by(self._model)
 
     def remembering(self, model: Model) -> Release:
