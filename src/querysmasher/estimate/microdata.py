@@ -39,7 +39,7 @@ from querysmasher.formats import format_of
 from querysmasher.formatting import count, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.tidy import frame_of, value_type
-from querysmasher.release.writing import TYPES, write_description
+from querysmasher.release.writing import field_of, write_description
 
 MAX_FRAME = 50_000_000
 """Maximum number of records of a frame; `write` streams more to a file."""
@@ -236,22 +236,16 @@ class Microdata:
         source = {**self.about, **({"error": str(self.errors().mean)} if self.followed else {})}
         write_description(Path(path), form, self._fields, source, {}, words, together=False)
 
-    def _fields(self, _: object) -> list[dict[str, Any]]:
-        """Describe the columns."""
-        fields = []
-        for field, attribute in zip(self._schema, self.model.schema, strict=False):  # the weight is last
+    @property
+    def _fields(self) -> list[dict[str, Any]]:
+        """Descriptions of the columns."""
+        words: list[dict[str, str | None]] = []
+        for attribute in self.model.schema:
             drawn = None if attribute.edges is None else DRAWN
-            described = {
-                "name": field.name,
-                "type": TYPES.get(field.type, "string"),
-                "title": attribute.title,
-                "description": " ".join(filter(None, [attribute.description, drawn])) or None,
-                "unit": attribute.unit,
-            }
-            fields.append({key: text for key, text in described.items() if text is not None})
-        if self.weights:
-            fields.append({"name": WEIGHT, "type": "number", "title": "Weight", "description": WEIGHTED})
-        return fields
+            said = " ".join(filter(None, [attribute.description, drawn])) or None
+            words.append({"title": attribute.title, "description": said, "unit": attribute.unit})
+        words += [{"title": "Weight", "description": WEIGHTED}] if self.weights else []
+        return [field_of(field, False, **said) for field, said in zip(self._schema, words, strict=True)]
 
     @property
     def _sizes(self) -> tuple[int, ...]:

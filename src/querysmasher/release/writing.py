@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,8 +126,7 @@ def write_tables(
             for table in tidy.tables(group, *adopted(group, *computed)):
                 write(table)
             bar.advance()
-    fields = partial(fields_of, tidy, source, nan=form.has_nan)
-    write_description(Path(path), form, fields, source, sheets)
+    write_description(Path(path), form, fields_of(tidy, source, form.has_nan), source, sheets)
 
 
 def write_statistic(
@@ -162,39 +160,33 @@ def write_statistic(
     with replacing(path) as temporary, form.write(temporary, table.schema, source) as (write, sheets):
         write(table if adopted is None else adopted(table))
 
-    def fields(only: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Describe the columns in `only`."""
-        about = [column.name for column in figures.columns]
-        return [
-            _figure_field(field, dict(zip(names, about, strict=False)), release.schema, source, form.has_nan)
-            for field in table.schema
-            if only is None or field.name in only
-        ]
-
+    subjects = dict(zip(names, (column.name for column in figures.columns), strict=False))
+    fields = [
+        field_of(field, form.has_nan, **_figure(field.name, subjects.get(field.name), release.schema, source))
+        for field in table.schema
+    ]
     words = {"title": figures.title, **({"description": figures.note} if figures.note else {})}
     write_description(Path(path), form, fields, source, sheets, words)
 
 
-def _figure_field(
-    field: Any, about: Mapping[str, str], schema: Schema, source: Mapping[str, Any], nan: bool
-) -> dict[str, Any]:
-    """Describe a column of a statistic; `about` has what the first columns are about, by their names."""
+def _figure(
+    column: str, subject: str | None, schema: Schema, source: Mapping[str, Any]
+) -> dict[str, str | None]:
+    """Return the words about a column of a statistic: about its `subject`, if it says what figures are of."""
+    if subject is None:
+        return {"description": (COLUMNS | FIGURES)[column].format(**_words(source))}
+    if subject not in schema.names or subject in FIGURES:
+        return {"description": FIGURES.get(subject, COMPARED)}
+    attribute = schema[subject]
+    said = " ".join(filter(None, [attribute.description, GROUP]))
+    return {"title": attribute.title or subject, "description": said, "unit": attribute.unit}
+
+
+def field_of(field: Any, nan: bool, **words: Any) -> dict[str, Any]:
+    """Describe a column in these words; with `nan`, readers may see missing numbers as NaN."""
     kind = TYPES.get(field.type, "string")
-    described: dict[str, Any] = {"name": field.name, "type": kind}
-    name = about.get(field.name)
-    if name is None:
-        described["description"] = (COLUMNS | FIGURES)[field.name].format(**_words(source))
-    elif name in schema.names and name not in FIGURES:
-        attribute = schema[name]
-        described["title"] = name if attribute.title is None else attribute.title
-        described["description"] = " ".join(filter(None, [attribute.description, GROUP]))
-        if attribute.unit is not None:
-            described["unit"] = attribute.unit
-    else:
-        described["description"] = FIGURES.get(name, COMPARED)
-    if nan and kind in ("integer", "number"):
-        described["missingValues"] = ["", "nan"]
-    return described
+    described = {"name": field.name, "type": kind, **{key: w for key, w in words.items() if w is not None}}
+    return described | ({"missingValues": ["", "nan"]} if nan and kind in ("integer", "number") else {})
 
 
 def software(*libraries: str) -> str:
@@ -222,7 +214,7 @@ def about(release: Release, level: float | None = None, rules: Rules | None = No
 def write_description(
     path: Path,
     form: Format,
-    fields: Callable[[Collection[str] | None], list[dict[str, Any]]],
+    fields: Sequence[Mapping[str, Any]],
     source: Mapping[str, Any],
     sheets: Mapping[str, Sequence[str]],
     words: Mapping[str, str] | None = None,
@@ -253,7 +245,10 @@ def write_description(
         dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
         name = _slug(path.name if sheet is None else f"{path.name}-{number}-{sheet}")
         described = {
-            "schema": {"fields": fields(columns), "missingValues": [""]},
+            "schema": {
+                "fields": [field for field in fields if columns is None or field["name"] in columns],
+                "missingValues": [""],
+            },
             "querysmasher": dict(source),
         }
         resources.append({"name": name, **(words or {}), **common, **dialect, **described})
@@ -303,34 +298,14 @@ def _slug(name: str) -> str:
     )
 
 
-def fields_of(
-    tidy: Tidy, about: Mapping[str, Any], only: Collection[str] | None = None, *, nan: bool = False
-) -> list[dict[str, Any]]:
-    """Describe every column, or those in `only`; `about` states level and suppression.
-
-    With `nan`, readers may see missing numbers as NaN.
-    """
-    given = {
-        name: (columns, role)
-        for columns in tidy.columns
-        for role, name in zip(columns.roles, columns.names, strict=True)
-    }
+def fields_of(tidy: Tidy, about: Mapping[str, Any], nan: bool) -> list[dict[str, Any]]:
+    """Describe every column; `about` states level and suppression. For `nan`, see `field_of`."""
     meanings = {**COLUMNS, **tidy.meanings}
-    words = _words(about)
-    fields = []
-    for field in tidy.schema:
-        if only is not None and field.name not in only:
-            continue
-        kind = TYPES.get(field.type, "string")
-        described: dict[str, Any] = {"name": one_line(field.name), "type": kind}
-        if field.name in given:
-            described |= _attribute(*given[field.name], kind)
-        else:
-            described["description"] = meanings[field.name].format(**words)
-        if nan and kind in ("integer", "number"):
-            described["missingValues"] = ["", "nan"]
-        fields.append(described)
-    return fields
+    words = {name: {"description": said.format(**_words(about))} for name, said in meanings.items()}
+    for columns in tidy.columns:
+        for role, name in zip(columns.roles, columns.names, strict=True):
+            words[name] = _attribute(columns, role)
+    return [field_of(field, nan, **words[field.name]) for field in tidy.schema]
 
 
 def _words(about: Mapping[str, Any]) -> dict[str, str]:
@@ -343,16 +318,15 @@ def _words(about: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any]:
+def _attribute(columns: AttributeColumns, role: str) -> dict[str, Any]:
     """Return the words about a column of an attribute, and the labels of its values."""
     attribute = columns.attribute
     title = attribute.name if attribute.title is None else attribute.title
-    unit = {} if attribute.unit is None else {"unit": attribute.unit}
     if role in (FROM, TO):
         what = {FROM: "First value counted.", TO: "Last value counted."}[role]
         if attribute.edges is not None:
             what = {FROM: "Left edge of the first bin.", TO: "Right edge of the last bin."}[role]
-        return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
+        return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", "unit": attribute.unit}
     if role == LABEL:
         return {"title": f"{title}, label", "description": "The value as readers see it."}
     said = (attribute.description or "").strip()
@@ -361,14 +335,13 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     said = " ".join(
         filter(None, [said, SINGLE if columns.single else SEVERAL, rules and f"In the data, {rules}."])
     )
-    words = {"title": attribute.title, "description": said, **unit}
-    given = {key: word for key, word in words.items() if word is not None}
+    words = {"title": attribute.title, "description": said, "unit": attribute.unit}
     if attribute.value_labels is None:
-        return given
+        return words
     labels = [
         {"value": value if isinstance(value, str | int | float) else str(value), "label": label}
         for value, label in zip(attribute.values, attribute.shown, strict=True)
     ]
     # the standard has categories only for columns that hold nothing else
-    is_list = columns.single and kind in ("string", "integer")
-    return given | {"categories" if is_list else "labels": labels}
+    is_list = columns.single and TYPES.get(columns.roles[role], "string") in ("string", "integer")
+    return words | {"categories" if is_list else "labels": labels}

@@ -29,12 +29,17 @@ ALTERNATIVES = re.compile(r"[^\\()\[\]*+?.^$|]+(\|[^\\()\[\]*+?.^$|]+)+")
 """A regular expression that only lists values, as CSVW states them."""
 
 
-def attributes_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the attributes of a codebook, and why others are not complete, by name.
+def codebook(path: str) -> dict[str, Any]:
+    """Return the [[schema]] tables of a codebook, and why other attributes are not complete, by name.
 
     A codebook is one of ours (CSV or JSON), a Frictionless schema or data package, a CSVW description, or a
     file of SPSS or Stata, of which only the labels are read.
     """
+    tables, missing = _attributes_of(Path(path))
+    return {"tables": tables, "missing": missing}
+
+
+def _attributes_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     if path.suffix.lower() in LABELLED:
         return _labelled(path)
     if path.suffix.lower() == ".json":
@@ -168,7 +173,7 @@ def _consecutive(values: list[Any]) -> bool:
     return whole and values == list(range(values[0], values[0] + len(values)))
 
 
-def parsed(form: Mapping[str, str]) -> dict[str, Any]:
+def attribute(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the [[schema]] table of a form, whose values are written as in a codebook, or discovered."""
     how = {key: _number(form[key]) for key in ("share", "delta", "at_most") if form.get(key, "").strip()}
     form = {key: text for key, text in form.items() if key not in ("share", "delta", "at_most")}
@@ -184,7 +189,7 @@ def parsed(form: Mapping[str, str]) -> dict[str, Any]:
     writer.writerow(columns)
     writer.writerow([" ".join(form[key].split()) for key in columns])
     (table,) = codebook_tables("the form", stream.getvalue())
-    return table | ({"values": DISCOVER, **how} if form["values"] == DISCOVER else {})
+    return {"table": table | ({"values": DISCOVER, **how} if form["values"] == DISCOVER else {})}
 
 
 def _number(text: str) -> float | str:
@@ -196,7 +201,7 @@ def _number(text: str) -> float | str:
 
 
 def form_of(schema: Schema, name: str, asked: Sequence[ToDiscover] = ()) -> dict[str, str]:
-    """Return an attribute as a form, the inverse of `parsed`; the values of those asked for are not known."""
+    """Return an attribute as a form, the inverse of `attribute`; values to be discovered are not known."""
     table = table_of(schema[name])
     values = table.get("values") or table.get("edges") or table.get("range") or []
     as_range = "range" in table and "outside" not in table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ async def save_attribute(request: Request, session: Session) -> Response:
     if "error" in answer:
         problems: Problems = {"values": answer["error"].partition(": ")[2] or answer["error"]}
     else:
-        found = await session.change(f"attribute {given['attribute']}", _placing(index, answer["table"]))
+        table, what = answer["table"], f"attribute {given['attribute']}"
+        found = await session.change(what, lambda document: place(document, index, table))
         keys = {key: key.removeprefix(f"schema[{index}]").lstrip(".").split(".")[0] for key in found}
         problems = {KEYS.get(name, name): found[key] for key, name in keys.items()}
     if problems:
@@ -134,18 +135,14 @@ async def save_attribute(request: Request, session: Session) -> Response:
     return RedirectResponse("/describe", 303)
 
 
-def _placing(index: int, table: dict[str, Any]) -> Callable[[Document], None]:
-    """Return the change that puts an attribute at its place; what no form states stays."""
-
-    def edit(document: Document) -> None:
-        old = document.get(("schema", index))
-        if old is None:
-            document.add("schema", table)
-            return
-        kept = {key: old[key] for key in ("outside", "step") if key in old and old["kind"] == table["kind"]}
-        document.replace("schema", index, table | kept)
-
-    return edit
+def place(document: Document, index: int, table: dict[str, Any]) -> None:
+    """Put an attribute at its place; what no form states stays."""
+    old = document.get(("schema", index))
+    if old is None:
+        document.add("schema", table)
+        return
+    kept = {key: old[key] for key in ("outside", "step") if key in old and old["kind"] == table["kind"]}
+    document.replace("schema", index, table | kept)
 
 
 @post("/start")

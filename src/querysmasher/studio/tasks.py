@@ -31,7 +31,7 @@ from querysmasher.spec import Spec, read_spec, template
 from querysmasher.spec.spec import Source
 from querysmasher.spec.workloads import SpecEntry
 from querysmasher.statistics.statistic import KINDS as STATISTICS
-from querysmasher.studio.codebooks import attributes_of, form_of, parsed, table_of
+from querysmasher.studio.codebooks import attribute, codebook, form_of, table_of
 from querysmasher.workload.builders import queries, where
 
 MOST_TABLES = 6_000
@@ -254,12 +254,6 @@ def first(codebook: str | None = None) -> dict[str, Any]:
     return {"text": template(codebook)}
 
 
-def codebook(path: str) -> dict[str, Any]:
-    """Return the [[schema]] tables of a codebook, and what other attributes lack."""
-    tables, missing = attributes_of(Path(path))
-    return {"tables": tables, "missing": missing}
-
-
 def attributes(path: str, text: str) -> dict[str, Any]:
     """Return the attributes of a spec as [[schema]] tables, wherever it has them from."""
     return {"tables": [table_of(attribute) for attribute in read_spec(Path(path), text).schema]}
@@ -269,11 +263,6 @@ def form(path: str, text: str, name: str) -> dict[str, Any]:
     """Return an attribute as the texts of a form."""
     spec = read_spec(Path(path), text)
     return {"form": form_of(spec.schema, name, spec.discoveries)}
-
-
-def attribute(form: dict[str, str]) -> dict[str, Any]:
-    """Return the [[schema]] table that a form states."""
-    return {"table": parsed(form)}
 
 
 def columns(path: str, text: str, data: str) -> dict[str, Any]:
