@@ -36,6 +36,9 @@ FEW_ROWS = 16
 ROUNDING = 1e-12
 """Numbers below this fraction of the largest are rounding error."""
 
+STRAIGHT = 2.0**-48
+"""Second differences below this fraction of the largest number are rounding errors of equal steps."""
+
 HALF = math.sqrt(np.finfo(float).eps)
 """Numbers below this fraction of the largest have lost half of their digits."""
 

@@ -1,6 +1,7 @@
 """Merging cells: against all queries written out over all cells, and without writing anything large."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import querysmasher as qs
 from querysmasher.planning import cells as module
 from querysmasher.planning.cells import merge, work_of
 from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms import solve_whole
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
@@ -157,3 +159,25 @@ def test_queries_that_take_too_much_work_are_refused_before_they_are_written_out
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < queries**2 * 8 / 2
+
+
+@given(
+    families=st.tuples(*map(st.sampled_from, [["sum", None], ["sum", "prefix", None], ["identity", None]])),
+    size=st.integers(1, 2),
+    around=st.sampled_from([0, 1.5, 20]),
+    pairs=st.booleans(),
+)
+def test_what_is_best_for_corners_is_best_for_all_columns(families, size, around, pairs):
+    """If classes are numbered in another order, nothing is straight, and the optimum is the same."""
+    numbers = [qs.Number("a", 0, 3, missing="none"), qs.Number("b", -1, size)]
+    schema = qs.Schema([*numbers, qs.Ordinal("c", range(2))])
+    asked = {name: family for name, family in zip("abc", families, strict=True) if family}
+    workload = qs.queries(schema, asked) + qs.means(schema, "a", by="c", around=around)
+    merged = merge(schema, workload.groups, (0, 1, 2))
+    order = [np.argsort(np.arange(n) % 2, kind="stable") for n in merged.labels.shape]
+    maps = tuple(np.argsort(numbers)[classes] for numbers, classes in zip(order, merged.maps, strict=True))
+    shuffled = replace(merged, maps=maps, labels=merged.labels[np.ix_(*order)])
+    straight, mixed = (solve_whole(each, 1e-4, pairs=pairs) for each in (merged, shuffled))
+    assert merged.corner_count < shuffled.corner_count
+    assert straight.bound == pytest.approx(mixed.reached, rel=1e-3)
+    assert straight.reached == pytest.approx(mixed.reached, rel=1e-3)

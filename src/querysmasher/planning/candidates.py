@@ -300,7 +300,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     merged = merged_groups(workload, range(count), unit, work) if given or light else None
     if known.agreed or known.groups:  # groups are whole all together, or not at all
         yield Candidate([], lambda _: 0.0)
-        if merged is not None and merged.rows.shape[1] <= most.paired_cells and len(known.sets) == 1:
+        if merged is not None and merged.corner_count <= most.paired_cells and len(known.sets) == 1:
             yield Candidate([Cluster.of(tuple(range(count)), merged, unit)], lambda _: 0.0, is_optimal=True)
         return
     if merged is not None and merged.rows.shape[1] == 1:  # all queries ask for the number of records
@@ -308,9 +308,9 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: AttributeS
     every = []
     if merged is not None:
         cluster = Cluster.of(tuple(range(count)), merged, unit)
-        optimal = not unit.total_is_public or merged.rows.shape[1] <= most.paired_cells
+        optimal = not unit.total_is_public or merged.corner_count <= most.paired_cells
         every = [Candidate([cluster], lambda _: cluster.least(unit), optimal)]
-        quick = len(given) == count or work_of(*merged.rows.shape) <= most.light_work
+        quick = len(given) == count or work_of(len(merged.rows), merged.corner_count) <= most.light_work
         if given and quick and optimal:
             yield every.pop()
     row_groups = RowGroups(workload, given, unit, centred, has_lines=bool(lines))

@@ -18,14 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, Array, kronecker
+from querysmasher.arrays import CHUNK, STRAIGHT, Array, kronecker
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.privacy.factors import Partition
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
@@ -60,6 +62,51 @@ class MergedRows:
     def shape(self) -> tuple[int, ...]:
         """The sizes of the attributes."""
         return tuple(classes.size for classes in self.maps)
+
+    @cached_property
+    def corners(self) -> Corners | None:
+        """The columns of which all others are means, unless they are all or have classes."""
+        if self.classes is not None:
+            return None
+        partition = Partition(self.maps, self.labels)
+        kept = partition.corners(self.rows, STRAIGHT)
+        columns = partition.columns_of(kept)
+        return None if len(columns) == self.rows.shape[1] else Corners(self.labels, kept, columns)
+
+    @property
+    def corner_count(self) -> int:
+        """Number of columns that decide what is best."""
+        return self.rows.shape[1] if self.corners is None else len(self.corners.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Corners:
+    """Columns at the ends of straight lines, as those of sums are: the others are means of two of them.
+
+    Convex functions of a column, or of two, such as the cost of a strategy, are largest at corners. So what
+    is best for these is best for all columns.
+    """
+
+    labels: Integers
+    classes: tuple[Integers, ...]
+    """The classes of every axis that are kept."""
+    columns: Integers
+    """The columns, in increasing order."""
+
+    def filled(self, rows: Array) -> Array:
+        """Return rows on the corners as rows on all columns."""
+        grid = rows[:, np.searchsorted(self.columns, self.labels[np.ix_(*self.classes)])]
+        for axis, (kept, size) in enumerate(zip(self.classes, self.labels.shape, strict=True)):
+            if len(kept) < size:
+                every = np.arange(size)
+                right = np.searchsorted(kept, every)
+                left = np.maximum(right - 1, 0)
+                part = (kept[right] - every) / np.maximum(kept[right] - kept[left], 1)
+                part = part.reshape([-1 if a == axis else 1 for a in range(-1, self.labels.ndim)])
+                first, last = (np.take(grid, ends, axis + 1) for ends in (left, right))
+                grid = part * first + (1 - part) * last
+        cells = np.unique(self.labels, return_index=True)[1]
+        return grid.reshape(len(rows), -1)[:, cells]
 
 
 @dataclass(frozen=True, eq=False)

@@ -430,16 +430,20 @@ def solve_whole(
     """
     if not merged.rows[merged.weights > 0].any():
         raise nothing_to_measure()
-    columns = merged.rows.shape[1]
+    columns, corners = merged.rows.shape[1], merged.corners
     root = root_of(merged) if root is None else root
+    if corners is not None:
+        root = root[:, corners.columns]
     nearness = limits().whole_nearness * tolerance
     if pairs:
         matrix, reached, bound = best_of_pairs(root, tolerance / 4, merged.classes, enough=nearness)
     else:
         diagonal = root_diagonal(root)
-        start = np.ones(columns) if diagonal is None else diagonal**2
+        start = np.ones(root.shape[1]) if diagonal is None else diagonal**2
         matrix, reached, bound = best_rows(root, start, tolerance / 4, enough=nearness)
     del root  # as large as the queries
+    if corners is not None:
+        matrix = corners.filled(matrix)
     rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
     lattice = None if len(rows) == columns else common_lattice([integer_rows(merged.spanning)], len(rows))
     strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, rows, lattice)

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.privacy.pairs import Products
 from tests.contracts import integer_rows
 from tests.privacy.factors.drawn_factors import merged
 
@@ -123,3 +125,30 @@ def test_its_axes_are_as_long_as_its_maps(refuses):
         IntegerStrategy((12,), (((0,), factor),))
     with refuses(PrivacyError, ValueError, "not a known kind of integer matrix"):
         IntegerStrategy((4, 3), (((1, 0), factor),))
+
+
+@given(st.integers(0, 2**32), st.integers(-3, 4))
+def test_what_lies_between_corners_is_never_farther(seed, bent):
+    """Rows that are straight along axes, perhaps with one entry that is not: against all pairs of columns."""
+    rng = np.random.default_rng(seed)
+    grids = [
+        np.append(np.arange(n) * 3 - n, 5 * k) for n, k in zip((6, 7), rng.integers(0, 2, 2), strict=True)
+    ]
+    rows = [a * grids[0][:, None] + b * grids[1] + c for a, b, c in rng.integers(-4, 5, (3, 3))]
+    matrix = np.array(rows).reshape(3, -1)
+    matrix[0, rng.integers(matrix.shape[1])] += bent
+    factor = Merged((np.arange(7), np.arange(8)), np.arange(56).reshape(7, 8), matrix)
+    every = Products.of(matrix.astype(float), float(max(1, np.square(matrix).sum(axis=0).max())))
+    with mock.patch("querysmasher.privacy.factors.matrix.MOST_CELLS", 10):
+        found = factor.column_products()
+    assert found.gram is None
+    assert (found.least, found.farthest) == pytest.approx((every.least, every.farthest), abs=1e-12)
+
+
+def test_steps_that_wrap_around_64_bits_are_not_equal():
+    """In 64 bits, the second difference is -2⁶³, whose absolute value is negative."""
+    far = 2**62 - 1
+    row = np.array([[far, -far, 2 - far, 0]])
+    partition = Merged((np.arange(4),), np.arange(4), row).partition
+    (kept,) = partition.corners(row)
+    assert kept.tolist() == [0, 1, 2, 3]

@@ -21,7 +21,16 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import CHUNK, ROUNDING, Array, first_largest, solve_cholesky, solve_upper, tame_root
+from querysmasher.arrays import (
+    CHUNK,
+    ROUNDING,
+    STRAIGHT,
+    Array,
+    first_largest,
+    solve_cholesky,
+    solve_upper,
+    tame_root,
+)
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -40,7 +49,7 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Factor, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.privacy.pairs import Products
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
@@ -519,7 +528,11 @@ class MergedStrategy(RowsStrategy):
         return Partition(self.maps, self.labels)
 
     def _column_products(self) -> Products:
-        return Products.of(self.matrix).spread(self.partition.of_cells, self.partition.cells)
+        if self.matrix.shape[1] <= MOST_CELLS:
+            return Products.of(self.matrix).spread(self.partition.of_cells, self.partition.cells)
+        corners = self.partition.corners(self.matrix, STRAIGHT)
+        products = Products.of(self.matrix[:, self.partition.columns_of(corners)])
+        return Products(None, None, products.least, products.farthest)
 
     def _bases(self, centres: Sequence[Integers]) -> list[Array]:  # noqa: ARG002 - there is no residual space
         return [np.eye(self.dimension)]

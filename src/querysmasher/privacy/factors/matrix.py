@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import NEAR, Factor, Integers, given, largest_of, require, words
 from querysmasher.privacy.factors.filter import Mirrored
-from querysmasher.privacy.pairs import Products
+from querysmasher.privacy.pairs import MOST_CELLS, Products
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
@@ -154,6 +154,22 @@ class Partition:
         coarse: Array = reduce(np.multiply.outer, counts, np.ones(()))
         return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
 
+    def corners(self, matrix: Tables, tolerance: float = 0.0) -> tuple[Integers, ...]:
+        """Return by axis the classes whose columns are not all halfway between those of both neighbours.
+
+        Every column is a mean of columns of these classes. So no product of two columns is less than all
+        products of theirs, and no two are farther apart. Integers of less than 2⁶² are compared exactly;
+        `tolerance` is relative to the largest entry of a row.
+        """
+        straight = [np.ones(max(0, size - 2), dtype=bool) for size in self.labels.shape]
+        for row in matrix:
+            for axis in (axis for axis, inner in enumerate(straight) if inner.any()):
+                steps = np.moveaxis(np.diff(row[self.labels], axis=axis), axis, 0)
+                bends = np.abs((steps[1:] - steps[:-1]).astype(float)).reshape(len(steps) - 1, -1)
+                straight[axis] &= bends.max(axis=1) <= tolerance * float(np.abs(row).max())
+        sizes = zip(straight, self.labels.shape, strict=True)
+        return tuple(np.flatnonzero(~np.pad(inner, 1)[:size]) for inner, size in sizes)
+
     @cached_property
     def _orders(self) -> tuple[tuple[Integers, Integers] | None, ...]:
         """For every map, and last the labels: an order that puts equals together, and where each starts.
@@ -177,6 +193,10 @@ class Partition:
         """
         order = self._orders[which]
         return tables if order is None else np.add.reduceat(np.take(tables, order[0], axis), order[1], axis)
+
+    def columns_of(self, classes: tuple[Integers, ...]) -> Integers:
+        """Return the distinct columns of all combinations of some classes, in increasing order."""
+        return np.unique(self.labels[np.ix_(*classes)])
 
     def sums(self, tables: Tables) -> Tables:
         """Sum the cells of every column, for tables in columns; in 64-bit integers, by additions alone."""
@@ -263,6 +283,13 @@ class Merged(OnColumns):
         require(fits, "strategy: expected as many columns in a merged matrix as its labels name")
         vars(self).update(partition=partition, maps=partition.maps, labels=partition.labels)
         vars(self).update(inner=inner, matrix=inner.entries)
+
+    def column_products(self) -> Products:
+        if self.inner.cells <= MOST_CELLS:
+            return super().column_products()
+        corners = self.partition.columns_of(self.partition.corners(self.matrix))
+        products = Matrix(self.matrix[:, corners]).column_products()
+        return Products(None, None, products.least, products.farthest)
 
 
 INNER: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Mirrored)}
