@@ -31,29 +31,16 @@ PLACEHOLDER = "(values to be discovered)"
 """The only value of such an attribute until its values are known."""
 
 
-class DiscoverSection(Section):
-    """How to discover the values of an attribute."""
+class ToDiscover(Section):
+    """How to discover the values of an attribute, and of which: `column` is not a key."""
 
     share: float = Field(default=0.1, description="a number between 0 and 1", gt=0, lt=1)
+    """The fraction of the budget that this takes."""
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+    """The probability that its threshold takes, or None for a share of the budget's δ."""
     at_most: int | None = Field(default=None, description="an integer of at least 1", ge=1, le=10**9)
-
-
-@dataclass(frozen=True)
-class ToDiscover:
-    """A column whose values are to be discovered.
-
-    Attributes:
-        column: its name.
-        share: the fraction of the budget that this takes.
-        delta: the probability that its threshold takes, or None for a share of the budget's δ.
-        at_most: how many values of each person are counted, or None for as many as records.
-    """
-
-    column: str
-    share: float
-    delta: float | None
-    at_most: int | None
+    """How many values of each person are counted, or None for as many as records."""
+    column: str = Field(default="", exclude=True)
 
     def delta_within(self, budget: Budget, columns: int) -> Fraction:
         """Return the δ of the threshold; refuse a budget that states none if none is stated here."""
@@ -76,15 +63,15 @@ def substituted(
         if not isinstance(table, Mapping) or table.get("values") != DISCOVER:
             made.append(table)
             continue
-        here, keys = ("schema", number), DiscoverSection.model_fields
+        here, keys = ("schema", number), ToDiscover.model_fields.keys() - {"column"}
         if table.get("kind") != "categorical":
             findings.add((*here, "values"), 'expected kind = "categorical" for values to be discovered')
-        section = findings.section(DiscoverSection, {k: v for k, v in table.items() if k in keys}, here)
+        section = findings.section(ToDiscover, {k: v for k, v in table.items() if k in keys}, here)
         name, other = str(table.get("name", "")), table.get("other", "other")
         values = [*found.get(name, [PLACEHOLDER])] or [other]
         made.append({k: v for k, v in table.items() if k not in keys} | {"values": values, "other": other})
         if section is not None:
-            asked.append(ToDiscover(name, **section.model_dump()))
+            asked.append(section.model_copy(update={"column": name}))
     if sum(one.share for one in asked) >= 1:
         findings.add(("schema",), "expected shares of discovered values with a sum below 1")
     return made, tuple(asked)

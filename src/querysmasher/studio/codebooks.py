@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ def form_of(schema: Schema, name: str, asked: Sequence[ToDiscover] = ()) -> dict
     as_range = "range" in table and "outside" not in table
     found = next((one for one in asked if one.column == name), None)
     values = [] if found else values
-    how = {} if found is None else {"discover": "yes", **asdict(found)}
+    how = {} if found is None else {"discover": "yes", **found.model_dump()}
     texts = [f"{values[0]}..{values[-1]}"] if as_range else list(map(str, values))
     strings = all(isinstance(value, str) for value in values)
     labels = table.get("labels", {})
