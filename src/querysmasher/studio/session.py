@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,14 +223,12 @@ class Session:
 
     async def _plan(self, text: str, name: str) -> None:
         self.said = ""
-        answer = await self.planner.ask("plan", self._hear, path=str(self.path), text=text)
+        hear = partial(setattr, self, "said")
+        answer = await self.planner.ask("plan", hear, path=str(self.path), text=text)
         self.plans = dict([*self.plans.items(), (name, answer)][-KEPT:])
         self._planning = ""
         if "error" not in answer:
             self.latest = answer
-
-    def _hear(self, said: str) -> None:
-        self.said = said
 
     def cancel(self, for_good: bool = False) -> None:
         """End the planning; `for_good`, it starts again only when it is asked for, or after a change."""

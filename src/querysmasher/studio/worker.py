@@ -44,21 +44,14 @@ def ample_memory() -> int:
     return LEAST_MEMORY
 
 
-def _context() -> Any:
-    forks = "forkserver" in multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if forks else "spawn")
-    if forks:
-        context.set_forkserver_preload(list(WARM))
-    return context
-
-
 class Worker:
     """One process at a time. `ask` waits for its answer; cancelling `ask` ends the process."""
 
     def __init__(self, memory: int | None = None, idle: float = IDLE) -> None:
         """Bound the memory of the process in bytes, by default by half that of the machine; and its rest."""
         self._memory = ample_memory() if memory is None else memory
-        self._context = _context()
+        self._context = multiprocessing.get_context("forkserver")  # pipes are awaited on such systems only
+        self._context.set_forkserver_preload(list(WARM))
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._lock, self._idle = asyncio.Lock(), idle
