@@ -63,7 +63,8 @@ import sys, warnings
 from pathlib import Path
 {system}
 from querysmasher.cli.folder import is_held
-print(is_held(Path(sys.argv[1])))
+for line in sys.stdin:
+    print(is_held(Path(sys.argv[1])), flush=True)
 """
 SYSTEMS = {
     "this": "",
@@ -73,7 +74,8 @@ SYSTEMS = {
 
 def started(program, system, *arguments):
     command = [sys.executable, "-c", program.format(system=SYSTEMS[system]), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes, text=True)  # noqa: S603 - our own program
 
 
 @pytest.mark.slow
@@ -82,8 +84,11 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_process(system, tmp_path):
     folder = tmp_path / "out.unfinished-1"
     folder.mkdir()
 
+    looker = started(LOOK, system, folder)
+
     def seen():
-        return started(LOOK, system, folder).communicate()[0].strip()
+        print(file=looker.stdin, flush=True)
+        return looker.stdout.readline().strip()
 
     assert seen() == "False"
     holder = started(HOLD, system, folder, 600)
@@ -94,6 +99,7 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_process(system, tmp_path):
     assert seen() == "False"
     again = started(HOLD, system, folder, 0)  # what a killed process left behind is no lock
     assert again.communicate()[0] == "held\n"
+    assert looker.communicate() == ("", None)
     assert names(tmp_path) == [folder.name]
 
 

@@ -133,10 +133,11 @@ class Browser:
         return result["result"].get("value")
 
     def until(self, condition):
-        deadline = time.monotonic() + PATIENCE
+        deadline, pause = time.monotonic() + PATIENCE, 0.02
         while not self._holds(condition):
             assert time.monotonic() < deadline, f"never came true: {condition}\n{self.complaints()}"
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(1.3 * pause, 0.2)  # asking the page takes time, too
 
     def _holds(self, condition):
         try:
