@@ -3,7 +3,7 @@
 The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
 belongs to a *scope*: the uses of one family on alike attributes. Where all queries about an attribute look
-the same from every value, single values stay uniform, and circular ranges are weighed by their length.
+the same from every value, single values stay uniform.
 
 Joining groups or families gives more queries separate multipliers, in two ways.
 
@@ -31,7 +31,6 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate, Measured
-from querysmasher.workload.families import by_length
 from querysmasher.workload.family import Family, Structure
 from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group, Target, Workload
@@ -46,14 +45,10 @@ measured by itself."""
 
 @dataclass(frozen=True)
 class Scope:
-    """The uses of one family that share their multipliers.
-
-    If `fixed`, they stay uniform. If `by_length`, those of circular ranges depend on the length alone.
-    """
+    """The uses of one family that share their multipliers; if `fixed`, these stay uniform."""
 
     family: Family
     fixed: bool
-    by_length: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +74,15 @@ class Scopes:
             kinds = []
             for names, family in group.parts():
                 same = len(names) == 1 and names[0] not in differ  # as seen from every value
-                kinds.append((family.rows == 1 or (same and family.structure is Structure.VALUES), same))
-            several = sum(not fixed for fixed, _ in kinds) > 1
+                kinds.append(family.rows == 1 or (same and family.structure is Structure.VALUES))
+            several = sum(not fixed for fixed in kinds) > 1
             large = added and several and prod(f.cells for f in group.families) > limits().threaded_cells
             numbers = []
-            for (names, family), (uniform, same) in zip(group.parts(), kinds, strict=True):
+            for (names, family), uniform in zip(group.parts(), kinds, strict=True):
                 fixed = uniform or large
                 role = roles[schema.position(names[0])] if len(names) == 1 else None
                 key = family.key, role, fixed, group.target
-                numbers.append(
-                    scopes.setdefault(key, (len(scopes), Scope(family, fixed, same and not fixed)))[0]
-                )
+                numbers.append(scopes.setdefault(key, (len(scopes), Scope(family, fixed)))[0])
             of_group.append(tuple(numbers))
         return cls(tuple(scope for _, scope in scopes.values()), tuple(of_group))
 
@@ -182,7 +175,6 @@ class Multipliers:
                 mean = np.average(values, weights=u * values**1.5)
                 moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n], most)
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
-                moved = by_length(moved) if scope.by_length else moved
                 rows[n - 1] = moved / moved.sum()
         return replace(self, groups=groups, rows=tuple(rows), rates=tuple(rates), last=tuple(last))
 
