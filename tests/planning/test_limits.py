@@ -176,11 +176,18 @@ def with_public_total(workload):
     return qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).rmse
 
 
-@pytest.mark.parametrize(("name", "value"), [("STEPS", 2), ("POWER", 1.0)])
+@pytest.mark.parametrize(("name", "value"), [("STEPS", 1), ("POWER", 1.0)])
 def test_couplings_take_enough_steps(name, value, monkeypatch):
     before = replaced()
     changed(f"solvers.couplings.{name}", value, monkeypatch)
     assert replaced() > 1.1 * before
+
+
+def test_small_matrices_of_couplings_are_decomposed(monkeypatch):
+    workload = qs.all_kway(qs.Schema.of(a=5, b=6, c=7, d=5), [1, 2, 3], "prefix")
+    before = qs.plan(workload, REPLACE).gap
+    changed("solvers.couplings.DECOMPOSED", 1, monkeypatch)
+    assert qs.plan(workload, REPLACE).gap > 1.02 * before
 
 
 def test_couplings_of_alike_attributes_take_more_steps(monkeypatch):

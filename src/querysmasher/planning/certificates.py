@@ -31,14 +31,15 @@ def closely_bounded(plan: Plan, lines: tuple[int, ...], close: float) -> Plan:
     known = unit.known(workload.schema)
     if not unit.total_is_public or lines or known.groups or plan.certificate.gap <= close:
         return plan
-    split = tuple(group for i, group in enumerate(workload) if i not in plan.whole)
+    whole = set(plan.whole)
+    split = tuple(group for i, group in enumerate(workload) if i not in whole)
     every = split_sets(Workload(workload.schema, split), plan.centres, (), public_total=True) if split else []
     sets = [s for s in every if s.every_attribute not in known]
     attributes = sorted({a for m in plan.measured for a in m.attributes})
     if math.prod(workload.schema.sizes[a] for a in attributes) <= limits().paired_cells:
         root = _paired_bound(plan, sets, attributes, known.agreed)
     else:
-        root = 0.0 if plan.whole else coupled_bound(sets, known.agreed)
+        root = 0.0 if whole else coupled_bound(sets, known.agreed)
     bound = (unit.records_per_person * root) ** 2 / plan.budget.privacy_cost
     best = max(bound, plan.certificate.bound)
     return replace(plan, certificate=replace(plan.certificate, bound=best))

@@ -117,14 +117,14 @@ class _Rounded:
 
     @cached_property
     def loss(self) -> float:
-        """The largest factor by which rounding multiplies the variance of a planned row."""
+        """The largest factor by which rounding multiplies the variance of a planned row, or a pair."""
         if self.planned is None:
             return 1.0
         loss = self.planned.rounding_loss(self.strategy) / self.planned.leverage
         if self.pairs and len(parts := column_products(self.strategy)) == 1:
             ((_, products),), planned = parts, self.planned.column_products()
             if products.gram is not None and planned.gram is not None and planned.farthest > 0:
-                loss *= max(1.0, products.farthest / planned.farthest)
+                loss = max(loss, products.farthest / planned.farthest)
         return loss
 
 

@@ -8,12 +8,13 @@ marginals of μ, on the diagonal,
 
     M = 2(⊗A - ⊗B),  A = RDRᵀ,  B = RμRᵀ on every block of the set.
 
-If the blocks' ranks multiply to a few hundred (those where A and B are multiples of the identity aside), M is
+If the blocks' ranks multiply to a few dozen (those where A and B are multiples of the identity aside), M is
 decomposed. Otherwise it is a sum of products that are positive semidefinite, as A ± B are,
 
     ⊗A - ⊗B = 2^{1-k} Σ ⊗(A - B or A + B), over all choices with an odd number of A - B,
 
-and the bound for sums of products in common bases holds (`bounds`).
+and the bound for sums of products in common bases holds (`bounds`). It is a sum of lengths of vectors, which
+is at least the length of their sum: neighbours in the basis are nearly parallel, and are added up first.
 
 In these bases M is nearly diagonal, and so V = RᵀM^{-½}R is known. The mean of (e_u - e_v)ᵀV(e_u - e_v) over
 the other attributes, for every pair of values of one attribute, is the derivative by μ: each μ is multiplied
@@ -37,7 +38,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.optimum import block_root
 from querysmasher.planning.split import Block, Subworkload, separate
 
-STEPS, POWER = 10, 8.0
+STEPS, POWER = 4, 8.0
 """Number of steps, and the power of the derivative by which each multiplies weights.
 
 It is at most 1.5 above the number of attributes: the steps of few attributes would overshoot.
@@ -45,6 +46,9 @@ It is at most 1.5 above the number of attributes: the steps of few attributes wo
 
 FEW_STEPS = 40
 """The number of steps where one or two kinds of sets take hardly any time."""
+
+DECOMPOSED = 60
+"""Maximum number of rows of a set whose M is decomposed."""
 
 AttributeSet = tuple[int, ...]
 
@@ -113,15 +117,19 @@ def _alike(sets: Sequence[Sequence[tuple[AttributeSet, int]]], agreed: Collectio
 
 def _first_pairs(sets: Sequence[Subworkload], agreed: Collection[int]) -> Pairs:
     """Return values that are independent, but seldom equal, where pairs need not agree."""
+    centres = {
+        s.attributes[axis]: centre
+        for s in sets
+        for piece in s.terms[0].pieces
+        for axis, centre in zip(piece.axes, piece.part.centres, strict=True)
+    }
     pairs = {}
-    for s in sets:
-        for piece in s.terms[0].pieces:
-            for axis, centre in zip(piece.axes, piece.part.centres, strict=True):
-                w = np.maximum(centre.weights, 1e-3 / len(centre))
-                weights = np.outer(w, w)
-                weights.flat[:: len(w) + 1] /= len(w)
-                weights = np.diag(w) if s.attributes[axis] in agreed else weights
-                pairs[s.attributes[axis]] = weights / weights.sum()
+    for a, centre in centres.items():
+        w = np.maximum(centre.weights, 1e-3 / len(centre))
+        weights = np.outer(w, w)
+        weights.flat[:: len(w) + 1] /= len(w)
+        weights = np.diag(w) if a in agreed else weights
+        pairs[a] = weights / weights.sum()
     return pairs
 
 
@@ -190,10 +198,10 @@ class _Coupled:
 
     @cached_property
     def roots(self) -> tuple[Array, Array]:
-        """The diagonals of (A + B)^½ and (A - B)^½ in the basis."""
+        """The diagonals of (A + B)^½ and (A - B)^½ in the basis, added up over the bins."""
         decomposed = (np.linalg.eigh(X) for X in (self.A + self.B, self.A - self.B))
         plus, minus = ((self.basis.T @ U) ** 2 @ np.sqrt(np.maximum(s, 0.0)) for s, U in decomposed)
-        return plus, minus
+        return np.bincount(self.bins, plus).astype(float), np.bincount(self.bins, minus).astype(float)
 
 
 def _outer(vectors: Iterable[Array]) -> Array:
@@ -208,8 +216,11 @@ def _ends(attributes: Iterable[int], pairs: Pairs) -> Array:
 
 def _on_axis(tensor: Array, vectors: Sequence[Array], place: int) -> Array:
     """Return the sums of a tensor times vectors on all axes but one."""
-    others = _outer(v for axis, v in enumerate(vectors) if axis != place).ravel()
-    return np.asarray(np.moveaxis(tensor, place, 0).reshape(-1, len(others)) @ others)
+    for v in reversed(vectors[place + 1 :]):
+        tensor = tensor @ v
+    for v in vectors[:place]:
+        tensor = v @ tensor.reshape(len(v), -1)
+    return tensor.ravel()
 
 
 def _trace_root(blocks: Sequence[_Coupled]) -> float:
@@ -220,7 +231,7 @@ def _trace_root(blocks: Sequence[_Coupled]) -> float:
     ends, both = (
         2 * math.prod(x[0] for x in each) for each in ([b.a for b in scalar], [b.b for b in scalar])
     )
-    if math.prod(len(block.basis) for block in others) <= limits().line_matrix:
+    if math.prod(len(block.basis) for block in others) <= DECOMPOSED:
         A, B = (np.atleast_2d(kronecker(each)) for each in ([b.A for b in others], [b.B for b in others]))
         values = np.linalg.eigvalsh(ends * A - both * B)
         return copies * float(np.sqrt(values[values > ROUNDING * values[-1]]).sum())

@@ -230,7 +230,7 @@ def solve_dense(block: Block, tolerance: float, *, pairs: bool = False) -> Solut
         root, start = root[:, columns], np.ones(len(columns))
     else:
         back, start = np.arange(root.shape[1]), reduce(np.multiply.outer, axis_weights(block)).ravel()
-    matrix, reached, bound = best_of_pairs(root, tolerance / 4) if pairs else best_rows(root, start, target)
+    matrix, reached, bound = best_of_pairs(root, tolerance / 2) if pairs else best_rows(root, start, target)
     lattice = None
     if len(root) < math.prod(n - 1 for n in block.shape):
         known = [t.pieces[0].part.lattice if len(t.pieces) == 1 else None for t in block.terms]
