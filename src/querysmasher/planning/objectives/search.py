@@ -89,6 +89,8 @@ class Search:
         self.proofs: dict[Centres, tuple[Plan, float]] = {}
         """The plan of the best lower bound around each choice of centres, and what is subtracted from it."""
         self._floor, self._weight, self._part, self._change = FLOOR, 0.0, 0.5, 0.0
+        self._last = math.inf
+        """The bound of the last plan, if one measurement answers all queries."""
         self._spare = 0.0
         """By how much the sum of multipliers aims below targets², as a logarithm: more while plans miss."""
         self._use(merged(workload, aimed=True) if self.mean else workload)
@@ -265,7 +267,8 @@ class Search:
         Where the bound falls, they have grown too fast: some queries are then neglected in turn.
         """
         table, multipliers, tolerance = trial.table, trial.multipliers, self.replan.options.tolerance
-        falls = trial.bound < self.reached[trial.plan.centres] * (1 - tolerance)
+        falls = trial.bound < min(self.reached[trial.plan.centres] * (1 - tolerance), self._last)
+        self._last = trial.bound if len(table.sets) == 1 else math.inf
         by_column = expectations(table, multipliers.rows)
         by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
