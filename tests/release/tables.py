@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import deque
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
@@ -96,12 +97,22 @@ class Telltale:
         return np.full(size, self.tell * self.variances.index(variance), dtype=np.int64)
 
 
+CHECKED = deque(maxlen=4)
+"""The plans whose cost was checked last."""
+
+
 def released(plan, counts):
-    """What measuring really hands out: (exact answer, noise variance) of every number, set by set."""
+    """What measuring really hands out: (exact answer, noise variance) of every number, set by set.
+
+    The cost of a plan is checked with its first table only.
+    """
     quiet, telling = Telltale(0), Telltale(1)
     counter = TableCounter(plan.schema, counts)
-    exact = dict(measure_table(plan, counter, quiet))
-    marked = dict(measure_table(plan, counter, telling))
+    exact = None if plan in CHECKED else dict(measure_table(plan, counter, quiet))
+    CHECKED.append(plan)
+    with mock.patch.object(measurement, "check_budget"):
+        exact = exact or dict(measure_table(plan, counter, quiet))
+        marked = dict(measure_table(plan, counter, telling))
     assert sorted(exact) == sorted(marked) == list(range(len(plan.measured)))
     return [
         (answer, telling.variances[told - answer])
@@ -112,11 +123,11 @@ def released(plan, counts):
 
 def squared_change(one, two):
     """The sum over the released numbers of (change)² / (noise variance), exactly."""
-    total = Fraction(0)
+    squares = {}  # by noise: sums of fractions are slow
     for (a, variance), (b, same) in zip(one, two, strict=True):
-        assert variance == same, "the noise depends on the data"
-        total += Fraction((a - b) ** 2) / variance
-    return total
+        assert variance is same or variance == same, "the noise depends on the data"
+        squares.setdefault(id(variance), [variance, 0])[1] += (a - b) ** 2
+    return sum((Fraction(square) / variance for variance, square in squares.values()), Fraction(0))
 
 
 def units(schema):
