@@ -225,13 +225,13 @@ def distinct_columns(groups: Sequence[Group]) -> Columns | None:
 def _distinct(family: Family) -> _Columns:
     tall = height(family) < family.rows
     matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
-    labels, cells = _numbered(_column_digest(matrix))
+    labels, cells = numbered_columns(matrix)
     distinct = matrix[:, cells]
     spanning = np.eye(len(distinct))[:, cells] if tall else distinct
     scales = distinct[(distinct != 0).argmax(axis=0), np.arange(len(cells))]
     directions = (scales != 0).astype(np.int64)
     if len(distinct) > 1:
-        directions, _ = _numbered(_column_digest(distinct / np.where(scales == 0, 1.0, scales)))
+        directions, _ = numbered_columns(distinct / np.where(scales == 0, 1.0, scales))
     return _Columns(labels.reshape(family.shape), distinct, spanning, scales, directions)
 
 
@@ -249,7 +249,7 @@ def _classes(
                 labels = np.moveaxis(columns[family.key].labels, axis, -1)
                 sides[index][family.key, axis] = labels.reshape(-1, family.shape[axis])
     rows = (np.concatenate([*side.values()][len(side) > 1 :]) for side in sides)
-    classes = [_numbered(_column_digest(labels)) for labels in rows]
+    classes = [numbered_columns(labels) for labels in rows]
     return tuple(labels for labels, _ in classes), [firsts for _, firsts in classes]
 
 
@@ -340,8 +340,13 @@ def _mixed_sum(columns: Array | Integers, keys: Words) -> Words:
     return words.sum(axis=1, dtype=np.uint64)
 
 
-def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
+def numbered_columns(matrix: Array | Integers) -> tuple[Integers, Integers]:
     """Number distinct columns by first appearance; return every column's number, and the first of each."""
+    return _numbered(_column_digest(matrix))
+
+
+def _numbered(digest: Words | Array | Integers) -> tuple[Integers, Integers]:
+    """Number columns with distinct digests in this way."""
     order = np.argsort(digest[0])
     alone, new = (_differ(rows[:, order]) for rows in (digest[:1], digest))
     if not np.array_equal(alone, new):  # different columns have equal first words

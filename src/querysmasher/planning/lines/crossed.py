@@ -21,7 +21,7 @@ because the loss is convex. They are merged into one, which counts as often.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.cells import numbered_columns
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.lines.trees import weighted_levels
 from querysmasher.privacy.factors import Crossing
@@ -54,7 +55,7 @@ def overlapping(families: Iterable[Family], weights: Iterable[float], total: flo
     sums: dict[bytes, tuple[Integers, Array]] = {}
     asked = None
     for groups, added in weighted_levels(families, weights, total):
-        numbers, order = by_appearance(groups)
+        numbers, order = numbered_columns(groups[None])
         if order.size == groups.size:  # single values
             asked = added[groups] if asked is None else asked + added[groups]
             continue
@@ -63,24 +64,10 @@ def overlapping(families: Iterable[Family], weights: Iterable[float], total: flo
         sums[key] = numbers, before + added[groups[order]]
     levels = np.stack([numbers for numbers, _ in sums.values()])
     values = np.arange(levels.shape[1])
-    leaf_of, first = (values, values) if asked is not None else alike(levels)
+    leaf_of, first = (values, values) if asked is not None else numbered_columns(levels)
     of_leaves = np.zeros(first.size) if asked is None else asked
     each = np.concatenate([*(added for _, added in sums.values()), of_leaves])
     return Overlapping(leaf_of, Crossing(np.ascontiguousarray(levels[:, first])), each)
-
-
-def by_appearance(numbers: Integers) -> tuple[Integers, Integers]:
-    """Renumber groups by first appearance; return also where each appears first."""
-    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse], np.sort(first)
-
-
-def alike(rows: Sequence[Integers] | Integers) -> tuple[Integers, Integers]:
-    """Return the number of every distinct column, by first appearance, and where each appears first."""
-    codes = np.zeros(len(rows[0]), dtype=np.int64)
-    for row in rows:
-        codes, first = by_appearance(codes * (int(row.max()) + 1) + row)
-    return codes, first
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +84,7 @@ class WeightedCrossing:
     def merged(cls, nodes: Crossing, weights: Array) -> tuple[WeightedCrossing, Integers]:
         """Merge leaves of equal weight in the same groups; return also the merged node of every node."""
         kinds = np.unique(weights[nodes.leaves], return_inverse=True)[1]
-        codes, first = alike([*nodes.groups, kinds])
+        codes, first = numbered_columns(np.vstack([nodes.groups, kinds]))
         groups = np.ones(len(nodes) - codes.size)
         fewer = Crossing(np.ascontiguousarray(nodes.groups[:, first]))
         node_of = np.append(np.arange(groups.size), groups.size + codes)

@@ -10,8 +10,9 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.fields import floats, integers
+from querysmasher.planning.cells import numbered_columns
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.lines.crossed import Eliminated, WeightedCrossing, alike
+from querysmasher.planning.lines.crossed import Eliminated, WeightedCrossing
 from querysmasher.planning.strategies.nodes import NodesStrategy, TreeStrategy
 from querysmasher.privacy.factors import Crossed
 from querysmasher.privacy.factors.tree import OnCrossing
@@ -70,7 +71,7 @@ class CrossedStrategy(OnCrossing, NodesStrategy):
         of_leaves = self._of_leaves(groups)
         if of_leaves is None:
             return np.arange(self.shape[0])
-        return alike([*self.groups, of_leaves])[0][self.classes]
+        return numbered_columns(np.vstack([self.groups, of_leaves]))[0][self.classes]
 
     def pruned(self, parts: Integers) -> CrossedStrategy:
         """Return the strategy over parts of the values, each a leaf: the sum of its leaves, each measured."""
