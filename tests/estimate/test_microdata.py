@@ -275,6 +275,18 @@ def test_the_error_of_records_is_that_of_the_estimate_and_their_distance_from_it
         made.error("a", "b", "c")
 
 
+def test_a_release_fits_its_estimate_once_and_its_errors_are_rehearsed_once(monkeypatch):
+    schema = qs.Schema.of(a=3, b=2)
+    plan = qs.plan(qs.marginals(schema, [1, 2]), BUDGET)
+    release = qs.measure(plan, frame(schema, people(500)[1][:, :2] % [3, 2]), seed=0)
+    made = release.estimate().microdata(50, seed=1)
+    said = str(made.error())
+    monkeypatch.setattr("querysmasher.estimate.estimate_errors._rehearsed", None)
+    monkeypatch.setattr("querysmasher.estimate.estimate.settled", None)
+    assert str(made.error()) == said
+    assert release.estimate().errors().mean.value == made.estimate.error().value
+
+
 def test_records_of_integers_follow_the_integers(tmp_path):
     estimate = estimated(2000, BUDGET)
     integers = estimate.integers(seed=3)
