@@ -478,6 +478,8 @@ def _compositions(members: int, states: int) -> int:
 
 def _numbers(members: int, states: int) -> NDArray[np.int64]:
     """Return all numbers of attributes in every state, in rows."""
+    if members == 1:  # of which a line has many states
+        return np.eye(states, dtype=np.int64)
     rows = np.zeros((1, 0), dtype=np.int64)
     for _ in range(states - 1):
         left = members - rows.sum(axis=1)
