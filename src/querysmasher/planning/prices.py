@@ -29,7 +29,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.pairs import Pairs
 from querysmasher.schema import Schema
 
-CLOSE = 1e-5
+CLOSE = 5e-5
 """The worst pair may cost more than those that are known by this fraction."""
 
 
