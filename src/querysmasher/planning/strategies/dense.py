@@ -389,9 +389,17 @@ class RowsStrategy(Strategy):
         good = limits().good_loss * self.leverage
         if not tried or self.rounding_loss(tried[0]) > good:
             bits = max([bits, *(rounded.bits for rounded in tried)])  # so that they compare
-            rows = completed(self.matrix, self._bases(centres)) if missing else self.matrix
+            rows = self._completed(centres) if missing else self.matrix
             tried.append(self._in_integers(self._factor(self._rounded_rows(rows, centres, bits))))
         return tried[0] if len(tried) == 1 else min(tried, key=self.rounding_loss)
+
+    def _completed(self, centres: Sequence[Integers]) -> Array:
+        """Return rows that span the whole space around centres, made once for all numbers of bits."""
+        key = tuple(centre.tobytes() for centre in centres)
+        made = vars(self).setdefault("_made", {})
+        if key not in made:
+            made[key] = completed(self.matrix, self._bases(centres))
+        return cast("Array", made[key])
 
     @abstractmethod
     def _bases(self, centres: Sequence[Integers]) -> list[Array]:
