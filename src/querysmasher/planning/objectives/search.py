@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import Centres
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
     Multipliers,
@@ -172,6 +172,19 @@ class Search:
         if self.best is None and trial is not None:
             self._keep(trial)
         self._prove()
+        plain = uniform(self.workload.schema)
+        public = trial is not None and trial.plan.budget.unit.total_is_public
+        if (
+            public
+            and self.best
+            and Certificate(self.best.value, self.bound).gap > PROMISED
+            and centres not in {None, plain}
+            and not self.mean
+        ):
+            if other := self._tried(self.best.multipliers, plain, 1.0):  # centres are not made for pairs
+                self._keep(other)
+            if self.best.plan.centres == plain:
+                return self.run(plain, self.best.multipliers)
         return self.best
 
     def _prove(self) -> None:
