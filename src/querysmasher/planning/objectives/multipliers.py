@@ -96,7 +96,7 @@ class Multipliers:
     groups: Array
     rows: tuple[Array, ...]
     rates: tuple[Array, ...]
-    """Exponents of the ratios by which each λ and each u grows."""
+    """Exponents of the ratios by which each λ, each u, and at last the sum of all λ, grows."""
     last: tuple[Array, ...]
     """The logarithms of the ratios by which they grew."""
 
@@ -106,7 +106,7 @@ class Multipliers:
         counts = [scope.family.rows for scope in scopes.scopes]
         rows = tuple(np.full(n, 1.0 / n) for n in counts)
         rates, last = (
-            tuple(np.full(n, value) for n in (len(groups), *counts)) for value in (FIRST_RATE, 0.0)
+            tuple(np.full(n, value) for n in (len(groups), *counts, 1)) for value in (FIRST_RATE, 0.0)
         )
         return cls(workload, scopes, groups, rows, rates, last)
 
@@ -158,25 +158,59 @@ class Multipliers:
         return sums
 
     def stepped(
-        self, by_group: Array, by_row: Sequence[Array], floor: float, *, slowly: bool = False
+        self,
+        by_group: Array,
+        by_row: Sequence[Array],
+        floor: float,
+        *,
+        slowly: bool = False,
+        steep: float = 1.0,
     ) -> Multipliers:
         """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
 
         Ratios of rows are relative to their mean, weighted by the cubes of standard errors: small errors
         hardly count. `floor` is the least multiplier, as a fraction of the average. If `slowly`, the powers
-        of ratios do not exceed the first ones.
+        of ratios do not exceed the first ones. Otherwise, the largest ones grow with the root of `steep`; if
+        that exceeds one, what misses gets at least that excess of the average, unless its multiplier was too
+        large just before: from hardly any multiplier, powers would take many steps.
         """
-        most = FIRST_RATE if slowly else MOST_RATE
+        most = FIRST_RATE if slowly else MOST_RATE * math.sqrt(steep)
         moved, rate, logs = _grown(self.groups, by_group, self.rates[0], self.last[0], most)
-        groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
+        least = np.maximum(floor, _excess(by_group, self.last[0]) if steep > 1 else 0.0)
+        groups = np.where(self.groups > 0, np.maximum(moved, least * moved.mean()), 0.0)
         rows, rates, last = list(self.rows), [rate, *self.rates[1:]], [logs, *self.last[1:]]
         for n, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True), 1):
             if not scope.fixed and values.any():
                 mean = np.average(values, weights=u * values**1.5)
+                least = np.maximum(floor, _excess(values / mean, last[n]) if steep > 1 else 0.0)
                 moved, rates[n], last[n] = _grown(u, values / mean, rates[n], last[n], most)
-                moved = np.maximum(moved / moved.sum(), floor / len(u))
+                moved = np.maximum(moved / moved.sum(), least / len(u))
                 rows[n - 1] = moved / moved.sum()
         return replace(self, groups=groups, rows=tuple(rows), rates=tuple(rates), last=tuple(last))
+
+    def summed(self, total: float, ratio: float) -> Multipliers:
+        """Return multipliers whose sum grows from a total with a ratio, by any power."""
+        moved, rate, logs = _grown(
+            np.array([total]), np.array([ratio]), self.rates[-1], self.last[-1], math.inf
+        )
+        groups = self.groups * (moved / self.groups.sum())
+        return replace(self, groups=groups, rates=(*self.rates[:-1], rate), last=(*self.last[:-1], logs))
+
+    def slower(self) -> Multipliers:
+        """Return the multipliers, whose next steps are half as large."""
+        return replace(self, rates=tuple(rates / 2 for rates in self.rates))
+
+    def halfway(self, other: Multipliers) -> Multipliers:
+        """Return the multipliers half of the way to others, in logarithms."""
+        rows = (np.sqrt(u * v) for u, v in zip(self.rows, other.rows, strict=True))
+        return replace(
+            self, groups=np.sqrt(self.groups * other.groups), rows=tuple(u / u.sum() for u in rows)
+        )
+
+
+def _excess(ratios: Array, last: Array) -> Array:
+    """Return by how much ratios exceed one, up to one; nothing where they were below one in the last step."""
+    return np.where(last < 0, 0.0, np.clip(ratios - 1, 0.0, 1.0))
 
 
 def _grown(u: Array, ratios: Array, rates: Array, last: Array, most: float) -> tuple[Array, Array, Array]:

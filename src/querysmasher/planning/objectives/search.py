@@ -82,6 +82,10 @@ class Search:
         self.best: Trial | None = None
         self.level = 1.0
         """The fraction of target² that multipliers aim at, if plans miss their targets by very little."""
+        self.missed = 1.0
+        """The largest ratio of variance to target² of the last plan, or 1 if it meets its targets."""
+        self.highest: Trial | None = None
+        """The plan of the highest bound, if one measurement answers all queries within targets."""
         self.bounds: defaultdict[Centres, float] = defaultdict(float)
         """The best lower bound of plans around each choice of centres."""
         self.reached: defaultdict[Centres, float] = defaultdict(float)
@@ -89,8 +93,6 @@ class Search:
         self.proofs: dict[Centres, tuple[Plan, float]] = {}
         """The plan of the best lower bound around each choice of centres, and what is subtracted from it."""
         self._floor, self._weight, self._part, self._change = FLOOR, 0.0, 0.5, 0.0
-        self._last = math.inf
-        """The bound of the last plan, if one measurement answers all queries."""
         self._spare = 0.0
         """By how much the sum of multipliers aims below targets², as a logarithm: more while plans miss."""
         self._use(merged(workload, aimed=True) if self.mean else workload)
@@ -161,7 +163,7 @@ class Search:
             multipliers = self._stepped(trial, goal)
             if settled and centres is None:
                 centres = (self.best or trial).plan.centres
-                highest = self.reached[centres]
+                highest, self.highest = self.reached[centres], None
             elif settled and self.gap > goal and not (self.mean or options.mechanism.uniform_only):
                 finer = merged(self.workload)
                 if finer is not self.workload:
@@ -249,9 +251,9 @@ class Search:
                 if self.mean:
                     x = reallocation.least_loss(trial.losses)
                     value = math.inf if x is None else float(trial.losses @ x)
-                    missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
-                    self.level = (1 - self._hair) / missed
-                    more = 2 * self._spare + math.log(missed) if missed > 1 else self._spare / 2
+                    self.missed = 1.0 if x is not None else max(1.0, reallocation.largest(table.variances))
+                    self.level = (1 - self._hair) / self.missed
+                    more = 2 * self._spare + math.log(self.missed) if self.missed > 1 else self._spare / 2
                     self._spare = min(more, PROMISED / (1 + self._weight))
                 else:
                     x, value = reallocation.least_largest(most=min(best, most))
@@ -280,16 +282,39 @@ class Search:
         Where the bound falls, they have grown too fast: some queries are then neglected in turn.
         """
         table, multipliers, tolerance = trial.table, trial.multipliers, self.replan.options.tolerance
-        falls = trial.bound < min(self.reached[trial.plan.centres] * (1 - tolerance), self._last)
-        self._last = trial.bound if len(table.sets) == 1 else math.inf
+        falls = trial.bound < self.reached[trial.plan.centres] * (1 - tolerance)
         by_column = expectations(table, multipliers.rows)
         by_group = (table.coefficients(by_column) @ table.variances)[table.entry_of] / self.squares
         weights = np.bincount(table.entry_of, multipliers.groups / self.squares).astype(float)
         by_row = multipliers.row_slopes(table, table.slopes(by_column, weights))
         solved = tolerance if self.mean else goal  # what plans are solved to
         floor = self._floor * solved * min(1.0, 3 / (1 + self._weight))
+        if self.mean and len(table.sets) == 1:
+            return self._stepped_whole(trial, by_group, by_row, floor, goal)
         by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
         return self._of_best_sum(multipliers.stepped(by_group, by_row, floor, slowly=falls), trial)
+
+    def _stepped_whole(
+        self, trial: Trial, by_group: Array, by_row: list[Array], floor: float, goal: float
+    ) -> Multipliers:
+        """Return the next multipliers if one measurement answers all, so that no budget is divided.
+
+        The closer the budget is to the least one, the less a larger sum changes, by about 1 + the weight. So
+        it follows the mean ratio by any power, and the others by larger powers. Where the bound falls,
+        multipliers go half of the way back to the best ones. They aim as far below targets as the largest
+        ratio is above the mean one, but at little cost: a level lower by x raises the loss by x(1 + weight).
+        """
+        multipliers, highest = trial.multipliers, self.highest or trial
+        if trial.bound < highest.bound - PROMISED * abs(highest.bound):
+            self.highest = replace(highest, multipliers=highest.multipliers.slower())
+            return self.highest.multipliers.halfway(multipliers)
+        self.highest, steep = max(highest, trial, key=lambda tried: tried.bound), 1 + self._weight
+        total = float(multipliers.groups.sum())
+        mean = float(multipliers.groups @ by_group) / total
+        level = 1 - self._hair
+        level *= min(1.0, mean / self.missed) if self.missed > 1 else 1.0
+        level = max(level, 1 - max(PROMISED, goal) / steep)
+        return multipliers.stepped(by_group / mean, by_row, floor, steep=steep).summed(total, mean / level)
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
         """Scale multipliers: to the sum 1 for the largest ratio, to the sum of the highest bound for targets.
