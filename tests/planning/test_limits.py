@@ -236,6 +236,17 @@ def test_the_weight_of_a_total_beside_queries_is_not_small(monkeypatch):
     assert with_public_total(workload) > 1.005 * before
 
 
+@pytest.mark.slow
+def test_attributes_of_few_values_are_tried_further_from_uniform_centres(monkeypatch):
+    schema = qs.Schema.of(a=7, b=4, c=2, d=30, e=60)
+    workload = qs.all_kway(schema, 1, "prefix") + qs.queries(schema, d="prefix", e="prefix")
+    for pair in combinations(schema.names, 2):
+        workload = workload if pair == ("d", "e") else workload + qs.affine(schema, *pair)
+    before = qs.plan(workload, COST).weighted_rmse
+    changed("centring.FEW", 0, monkeypatch)
+    assert qs.plan(workload, COST).weighted_rmse > 1.001 * before
+
+
 def rounded(seed, **most):
     """Return the largest factor by which whole numbers raise a variance of a random workload."""
     planned = qs.plan(*drawn(seed))

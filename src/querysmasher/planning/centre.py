@@ -29,6 +29,8 @@ class Centre:
 
     weights: Array
     integers: NDArray[np.int64] | None = None
+    start: Array | None = None
+    """Weights of the values, near the best design around this centre, if a search has them."""
 
     def __post_init__(self) -> None:
         """Refuse weights that do not sum to one, and make the arrays read-only."""

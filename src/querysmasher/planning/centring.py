@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -47,6 +47,9 @@ from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
 """Maximum ratio between the weights of the total and of the queries: a larger one changes little."""
+
+FEW = 10
+"""Centres of fewer values are tried much further from uniform: affine queries on CPS gain 0.3%."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +163,12 @@ class _RoleStrategy:
         even = Centre.uniform(self.size)
         if self.corners is None and np.array_equal(self.centre, even.weights):
             return even
-        further = 1 + 1.4 * (multiple - 1) * self.overrated
+        further = 1 + (multiple - 1) * self.overrated * (1.4 + FEW / self.size)
         weights = np.maximum(even.weights + further * (self.centre - even.weights), 0.0)
         finest = min(max(limits().centre_integers, self.size), limits().largest_centre)
         near = Centre.near(weights / weights.sum(), finest)
         if self.corners is None:
-            return near
+            return replace(near, start=self.start)
         integers = np.zeros(self.values, dtype=np.int64)
         integers[self.corners] = near.exact
         return Centre.ratio(integers)

@@ -284,7 +284,7 @@ def axis_weights(block: Block) -> list[Array]:
     """Return good weights of a single axis, from its centre; of several, the best for the traced queries."""
     starts = [np.ones(size) for size in block.shape]
     if all(piece.part.centres for piece in block.terms[0].pieces):  # queries are split
-        starts = [np.abs(c.weights) + ROUNDING for c in block.centres]
+        starts = [np.abs(c.weights) + ROUNDING if c.start is None else c.start for c in block.centres]
     if len(starts) == 1:
         return starts
     roots = (square_root(_axis_blend(block, axis), RANK) for axis in range(len(starts)))
