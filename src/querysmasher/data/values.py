@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -121,7 +122,13 @@ def keys(column: Any, name: str) -> Keys:
             f"attribute {name!r}: expected a column of strings, numbers, booleans or dates, got {got}"
         )
     if of_kind is str:
-        column = column.cast(pa.large_string()).cast(pa.large_binary())  # some may not be Unicode
+        column = column.cast(pa.large_string())
+        with suppress(pa.ArrowInvalid):  # if some are not Unicode; its message quotes one
+            column.validate(full=True)
+            lost = pc.match_substring(column, pattern=UNREADABLE)
+            text, between = (pa.scalar(word, pa.large_string()) for word in (TEXT, ""))
+            return pc.binary_join_element_wise(text, pc.if_else(lost, None, column), between)
+        column = column.cast(pa.large_binary())
     elif of_kind is date:
         column = _known_days(column)
     elif types.is_floating(kind):
