@@ -13,6 +13,7 @@ from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.lines.pairs import Pairing, paired_value
 from querysmasher.workload.families import Identity, Prefix, Range
 from querysmasher.workload.joint import Rows
+from tests.builders import as_lines
 
 REPLACE = qs.PrivacyCost(1.0, neighbours="replace_one")
 
@@ -68,3 +69,14 @@ def test_pairs_of_more_groups_bring_the_bound_closer(name, value, monkeypatch):
     monkeypatch.setattr(f"querysmasher.planning.lines.pairs.{name}", value)
     assert paired_value(gram, Pairing.best(gram)) < 0.99 * before
     assert math.isfinite(before)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_rows_that_are_asked_twice_on_a_line(neighbours):
+    """Their Gram has no inverse. Where a record is replaced, this stopped planning."""
+    schema, twice = qs.Schema.of(b=3, a=2), [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
+    asked = qs.queries(schema, b=twice, a="identity") + qs.queries(schema, b="prefix")
+    with as_lines(2, line_matrix=0):
+        plan = qs.plan(asked, qs.PrivacyCost(1.0, neighbours=neighbours))
+    assert plan.gap < 1e-3
+    assert plan.weighted_loss == pytest.approx(plan.variances(asked).sum(), rel=1e-6)

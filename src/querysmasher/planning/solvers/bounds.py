@@ -501,6 +501,8 @@ def path_bound(gram: LineGram, start: Array, enough: float = 0.0) -> float:
     weights, values, has_path = np.append(path[:-1], path[-1] + gram.total), gram.values, path.any()
     if not has_path:
         rows = gram.few_and_total
+        squares, turned = np.linalg.eigh(rows @ rows.T)  # what depends on other rows is left out
+        rows = turned.T[squares > ROUNDING * squares.max(initial=0.0)] @ rows
         middle = np.eye(len(rows))
     if not (weights.any() or len(rows)):
         return float(values.sum()) + _bound_on_others(gram)
