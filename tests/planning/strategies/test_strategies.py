@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.strategies import (
     KINDS,
@@ -28,6 +28,7 @@ from querysmasher.planning.strategies import (
 from querysmasher.planning.strategies import dense as module
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import KINDS as FACTORS
+from querysmasher.workload.families import Identity, Prefix
 from tests.contracts import check_after_noise, check_proof, check_storage, integer_rows, shifts
 from tests.planning.strategies.toy_strategy import CountAxis, StepStrategy
 from tests.reference import complement, kron
@@ -446,3 +447,14 @@ def test_a_deficient_strategy_does_not_contain_the_rest(name):
     assert not strategy.contains([((0, 1, 2), slightly)])
     factors = [((0,), INSIDE[0]), ((1,), INSIDE[1]), ((2,), INSIDE[2])]
     assert not strategy.contains(factors)
+
+
+@pytest.mark.parametrize("family", [Identity, Prefix])
+def test_few_rows_that_tell_all_values_apart_answer_every_family(family):
+    rows = np.array([[1.0, 0, 0], [0, 1, -1], [1, 1, 1]])
+    queries = family((3,)).matrix()
+    expected = np.diag(queries @ np.linalg.inv(rows.T @ rows) @ queries.T)
+    strategy = FewStrategy.of(rows[:2], rows, counted=True)
+    np.testing.assert_allclose(strategy.whole_variances(family((3,))), expected)
+    with pytest.raises(OutsideMeasuredSpaceError, match="only sums"):
+        FewStrategy.of(rows[:1], rows[[0, 2]], counted=True).whole_variances(family((3,)))

@@ -128,7 +128,8 @@ class FewStrategy(AxisStrategy):
         return is_inside(np.square(rows @ self._basis).sum(axis=1), squared_lengths(factors), self.shape[0])
 
     def whole_variances(self, family: Family) -> Array:
-        if family.closed_form or not family.fits_memory or not self.contains([((0,), family.matrix())]):
+        beyond = family.closed_form and self.rank + 1 < family.cells  # these tell all values apart
+        if beyond or not family.fits_memory or not self.contains([((0,), family.matrix())]):
             raise OutsideMeasuredSpaceError(
                 "the queries cannot be answered: the plan measures only sums there. Add these queries to the "
                 "planned workload"
