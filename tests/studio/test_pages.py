@@ -25,7 +25,7 @@ def test_the_page_shows_what_the_spec_states(fresh):
     studio = fresh
     text = studio.planned("/decide")
     for words in (
-        "4 on 1 attribute, 6 on 2 attributes",
+        "4 tables on 1 attribute, 6 tables on 2 attributes",
         "age &gt;= 5 and sex == &#39;F&#39;",
         "is saved",
         "54.8%",
@@ -132,6 +132,37 @@ def test_changes_are_undone_and_done_again(opened):
     studio.post("/redo")
     studio.post("/redo")
     assert stated(studio)["workload"][0]["weight"] == 3
+
+
+def seen(studio, path="/decide"):
+    return re.search(r'id="page" data-seen="(\w+)"', studio.get(path))[1]
+
+
+def test_two_pages_change_the_file(fresh):
+    studio = fresh
+    old = seen(studio)
+    studio.post("/set", **{"n:workload[1].weight": "3", "n:workload[1].target": "40"})
+    studio.post("/set", seen=old, **{"n:budget.epsilon": "2.0", "n:budget.delta": "1e-6"})
+    assert stated(studio)["budget"]["epsilon"] == 2
+    assert stated(studio)["workload"][1]["weight"] == 3
+    before = studio.spec
+    late = {"n:workload[1].weight": "1", "n:workload[1].target": "", "t:plan.objective": "worst"}
+    studio.post("/set", seen=old, **late)
+    assert stated(studio)["workload"][1]["target"] == 40, (
+        "an old page does not take back what it never showed"
+    )
+    assert stated(studio)["plan"]["objective"] == "worst"
+    text = studio.post("/set", 422, seen=old, **late | {"n:workload[1].weight": "7"})
+    assert "was changed in the meantime" in text
+    assert 'value="7"' in text, "what was given stays"
+    text = studio.post("/text", 422, seen=old, text=SPEC + "# mine\n")
+    assert "was changed in the meantime" in text
+    assert "# mine" in text
+    studio.post("/family?back=/choose", **{"family:age": "range"})
+    studio.post("/family?back=/choose", seen=old, **{"family:age": "", "family:sex": "identity"})
+    assert stated(studio)["workload"][0]["family"] == {"age": "range", "sex": "identity"}
+    for path in ("/set", "/text"):
+        studio.post(path, 422, seen="0123456789ab", **late, text=before)
 
 
 def test_planning_is_cancelled_and_begun_again(opened):

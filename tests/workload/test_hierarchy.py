@@ -167,7 +167,9 @@ def test_large_groups_are_named_and_not_listed():
     tree = qs.hierarchy(schema, "x", np.arange(2_500) // 1_250)
     assert tree.row_labels is None
     assert tree.predicates([schema["x"]])[:3] == ["x in 0", "x in 1", "x == 0"]
-    assert tree.labels([schema["x"]])[:3] == ["x in 0", "x in 1", "x == 0"]
+    labels = tree.labels([schema["x"]])
+    assert labels[:3] == ["x in 0", "x in 1", "x == 0"]
+    assert [tree.label_of([schema["x"]], row) for row in (0, 1, 2, 2_501)] == [*labels[:3], labels[-1]]
 
 
 @pytest.mark.parametrize(

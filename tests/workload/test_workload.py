@@ -26,6 +26,11 @@ def test_len_counts_the_rows_and_every_query_has_words(workload):
     rows, weights = query_rows(workload)
     assert len(workload) == workload.query_count == len(rows) == len(weights)
     assert len(list(workload.labels())) == len(workload)
+    for group in workload:
+        for names, family in group.parts():
+            attributes = [workload.schema[name] for name in names]
+            labels = [family.label_of(attributes, row) for row in range(family.rows)]
+            assert labels == family.labels(attributes)
     assert workload
 
 

@@ -200,10 +200,10 @@ class Expectations:
     @cached_property
     def groups(self) -> list[Expectation]:
         """A row per group."""
-        rows = []
+        rows, factor = [], self.factor
         with Bar("Predicting", len(self.plan.workload.groups)) as bar:
             for row in self.plan.summary():
-                rows.append(row.scaled(self.factor))
+                rows.append(row.scaled(factor))
                 bar.advance()
         return rows
 

@@ -15,9 +15,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from querysmasher.studio.document import Document
-from querysmasher.studio.pages import CODEBOOKS, begin, change, entries_of, get, post, shown, value_of, view
+from querysmasher.studio.pages import (
+    CODEBOOKS,
+    begin,
+    change,
+    entries_of,
+    get,
+    post,
+    shown,
+    shown_by,
+    value_of,
+    view,
+)
 from querysmasher.studio.security import confined
-from querysmasher.studio.session import Problems, Session
+from querysmasher.studio.session import CHANGED, Problems, Session
 
 FIELDS = ("attribute", "kind", "values", "type", "label", "missing", "other", "title", "description", "unit")
 """The columns of a codebook, which are fields of the form of an attribute."""
@@ -70,6 +81,8 @@ MOST = 24
 
 MOST_TABLES = 5_000
 """Maximum number of tables that a pattern adds."""
+
+TOO_MANY = "one list has more tables than can be changed one by one here; change or remove that list"
 
 
 # --- describe ---
@@ -267,16 +280,18 @@ def _families(document: Document, names: list[str]) -> dict[str, str]:
 
 
 @change("/table", "tables")
-def toggle(document: Document, session: Session, form: FormData) -> None:
+def toggle(document: Document, session: Session, form: FormData) -> Problems:
     """Add the table of a chip, or remove it."""
     names = str(form.get("table", "")).splitlines()
-    if names and {*names} <= {*session.names}:
-        switch(document, session, [tuple(names)], None)
+    is_known = names and {*names} <= {*session.names}
+    return switch(document, session, [tuple(names)], None) if is_known else {}
 
 
-def switch(document: Document, session: Session, tables: list[tuple[str, ...]], on: bool | None) -> None:
+def switch(document: Document, session: Session, tables: list[tuple[str, ...]], on: bool | None) -> Problems:
     """Add tables, or remove them; without `on`, each changes."""
     known = session.known or {"entries": []}
+    if not all(entry["is_listed"] for entry in known["entries"]):
+        return {"": TOO_MANY}
     found = where_is(known)
     sets = [tuple(sorted(dict.fromkeys(table), key=session.names.index)) for table in tables]
     gone = {frozenset(s) for s in sets if frozenset(s) in found and on is not True}
@@ -304,6 +319,7 @@ def switch(document: Document, session: Session, tables: list[tuple[str, ...]], 
             document.set(("workload", here, "tables"), [*entries[here]["tables"], *map(list, new)])
     for index in reversed(emptied):
         document.remove("workload", index)
+    return {}
 
 
 @change("/tables", "tables by pattern")
@@ -316,14 +332,16 @@ def by_pattern(document: Document, session: Session, form: FormData) -> Problems
         return {"pattern1": "expected patterns of names, such as age* and *, that some tables match"}
     if len(tables) > MOST_TABLES:
         return {"pattern1": f"expected at most {MOST_TABLES:,} tables at once, got {len(tables):,}"}
-    switch(document, session, list(tables.values()), form.get("action") != "remove")
-    return {}
+    return switch(document, session, list(tables.values()), form.get("action") != "remove")
 
 
 @change("/family", "what is counted")
-def family(document: Document, session: Session, form: FormData) -> None:
+def family(document: Document, session: Session, form: FormData) -> Problems:
     """State what is counted of attributes in all listed tables."""
-    stated = dict.fromkeys(session.names, "") | _families(document, session.names)
+    seen = shown_by(form, document, session)
+    if seen is None:
+        return {"": CHANGED}
+    stated = dict.fromkeys(session.names, "") | _families(seen, session.names)
     wanted = {name: form.get(f"family:{name}", stated[name]) for name in stated}
     given: dict[str, Any] = {name: each for name, each in wanted.items() if each != stated[name]}
     if levels := str(form.get("levels", "")).strip():
@@ -333,6 +351,7 @@ def family(document: Document, session: Session, form: FormData) -> None:
         if entry.get("kind") in ("all_kway", "tables"):
             after = _by_name(entry.get("family"), session.names) | given
             document.set(("workload", index, "family"), {k: v for k, v in after.items() if v} or None)
+    return {}
 
 
 @get("/predicate")

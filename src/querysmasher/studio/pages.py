@@ -274,8 +274,8 @@ async def progress(request: Request, session: Session) -> Response:  # noqa: ARG
 def set_keys(document: Document, session: Session, form: FormData) -> str | Problems:
     """Set the keys that a form states with fields like n:workload[0].target, or remove what it drops.
 
-    An empty field removes its key. The place after the last entry of a list is a further entry. What is
-    dropped is named by its place, and so only from the file as the page showed it.
+    An empty field removes its key. The place after the last entry of a list is a further entry. What another
+    page has changed since stays, unless it is at such a place.
     """
     if "drop" in form:
         place, _, seen = str(form["drop"]).partition("@")
@@ -283,14 +283,20 @@ def set_keys(document: Document, session: Session, form: FormData) -> str | Prob
             return {"": CHANGED}
         drop(document, location := location_of(place))
         return f"without {written(location)}"
+    shown, now = shown_by(form, document, session), document.plain
+    if shown is None:
+        return {"": CHANGED}
     changed: list[str] = []
     further: dict[str, dict[str, Any]] = {}
     for name, given in form.multi_items():
         kind, _, key = name.partition(":")
         location, value = location_of(key), value_of(kind, str(given))
-        before = document.get(location)
+        before = shown.get(location)
         if not key or before == value or (before is None and value == DEFAULTS.get(str(location[-1]))):
             continue
+        section = str(location[0])
+        if "[" in key and shown is not document and shown.get((section,)) != now.get(section):
+            return {"": CHANGED}
         changed.append(key)
         if len(location) == 3 and isinstance(location[1], int) and document.get(location[:2]) is None:
             further.setdefault(str(location[0]), {})[str(location[2])] = value
@@ -307,6 +313,13 @@ def set_keys(document: Document, session: Session, form: FormData) -> str | Prob
     if isinstance(ledger, dict) and "path" not in ledger:
         document.set(("budget", "ledger"), None)
     return ", ".join(changed)
+
+
+def shown_by(form: FormData, document: Document, session: Session) -> Document | None:
+    """Return what the page of a form has shown, as far as it is known, or None if that is too long ago."""
+    seen = str(form.get("seen", session.digest))
+    text = session.text_of(seen)
+    return document if seen == session.digest else None if text is None else Document(text)
 
 
 def entries_of(document: Document, location: Location) -> list[Any]:
@@ -392,7 +405,8 @@ async def retext(request: Request, session: Session) -> Response:
     """Replace the text of the spec file."""
     form = await request.form()
     given = str(form.get("text", "")).replace("\r\n", "\n")
-    problems = await session.replace(given, "text")
+    is_new = form.get("seen", session.digest) == session.digest
+    problems = await session.replace(given, "text") if is_new else {"": CHANGED}
     if problems:
         return await shown(request, session, "text", problems, form, wrong=problems)
     return RedirectResponse("/text", 303)

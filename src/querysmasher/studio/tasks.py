@@ -105,15 +105,17 @@ def _examples(attribute: Attribute) -> list[str]:
 
 def _entry(entry: SpecEntry) -> dict[str, Any]:
     """Describe a [[workload]] table."""
-    tables = [list(group.attributes) for group in entry.workload.groups[:MOST_TABLES]]
-    return _titled(entry) | {"kind": entry.kind, "tables": tables}
+    groups = entry.workload.groups
+    tables = [list(group.attributes) for group in groups[:MOST_TABLES]]
+    return _titled(entry) | {"kind": entry.kind, "tables": tables, "is_listed": len(tables) == len(groups)}
 
 
 def _titled(entry: SpecEntry) -> dict[str, Any]:
     """Return what a [[workload]] table asks about, in words, and its target."""
     groups = entry.workload.groups
     ways = Counter(len(group.attributes) for group in groups)
-    parts = [f"{some:,} on {count(way, 'attribute')}" for way, some in sorted(ways.items())]
+    what = "count" if entry.kind == "where" else "table"
+    parts = [f"{count(some, what)} on {count(way, 'attribute')}" for way, some in sorted(ways.items())]
     said = "; ".join(map(group_words, groups)) if len(groups) <= 2 else ", ".join(parts)
     return {"words": said, "target": None if groups[0].target is None else str(groups[0].target)}
 
@@ -194,7 +196,8 @@ def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
     if not alike or before.spec != replace(spec, budget=before.spec.budget):
         return None
     made = Expectations(planned, spec)
-    vars(made)["groups"] = [row.scaled(made.factor / before.factor) for row in before.groups]
+    factor = made.factor / before.factor
+    vars(made)["groups"] = [row.scaled(factor) for row in before.groups]
     return made
 
 
@@ -212,7 +215,7 @@ def _curve(budget: Budget, rmse: float, amounts: dict[str, float]) -> dict[str, 
         e: rmse * math.sqrt(budget.privacy_cost / _cost(e, amounts["delta"])) for e in (*EPSILONS, here)
     }
     logs = {e: [round(math.log10(e), 4), round(math.log10(error), 4)] for e, error in errors.items()}
-    table = [(f"{e:g}", f"{errors[e]:.3g}") for e in EPSILONS if f"{e:e}"[:3] in ("1.0", "2.0", "5.0")]
+    table = [(f"{e:g}", number(errors[e])) for e in EPSILONS if f"{e:e}"[:3] in ("1.0", "2.0", "5.0")]
     return {"points": [logs[e] for e in EPSILONS], "here": logs[here], "table": table}
 
 

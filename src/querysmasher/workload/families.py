@@ -48,7 +48,14 @@ class _Spans(Family):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [self._said(a, a.name, first, last) for first, last in self._ends()]
+        return [self._label(a, first, last) for first, last in self._ends()]
+
+    def label_of(self, attributes: Sequence[Attribute], row: int) -> str:
+        (a,), (first, last) = attributes, self.spans()
+        return self._label(a, int(first[row]), int(last[row]))
+
+    def _label(self, attribute: Attribute, first: int, last: int) -> str:
+        return self._said(attribute, attribute.name, first, last)
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
@@ -194,13 +201,9 @@ class Circular(_OneAttribute):
         start, length = np.divmod(numbers, self.cells)
         return start, (start + length) % self.cells
 
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        v = a.literals
-        return [
-            a.exactly(a.name, first) if first == last else f"{a.name} in {v[first]} .. {v[last]}"
-            for first, last in self._ends()
-        ]
+    def _label(self, attribute: Attribute, first: int, last: int) -> str:
+        v, name = attribute.literals, attribute.name
+        return attribute.exactly(name, first) if first == last else f"{name} in {v[first]} .. {v[last]}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

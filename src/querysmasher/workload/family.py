@@ -240,6 +240,10 @@ class Family:
         """Return each query in words: attribute, operator, value."""
         raise NotImplementedError
 
+    def label_of(self, attributes: Sequence[Attribute], row: int) -> str:
+        """Return one of the queries in words; a family with many of them writes no other."""
+        return self.labels(attributes)[row]
+
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         """Return each query as a predicate that `where` accepts; in words if no predicate states it."""
         return self.labels(attributes)

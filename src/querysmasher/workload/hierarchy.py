@@ -159,6 +159,12 @@ class Hierarchy(Family):
         groups = (f"{a.name} in {literal(group)}" for level in self.names for group in level)
         return [*groups, *(Identity(self.shape).labels([a]) if self.leaves else ())]
 
+    def label_of(self, attributes: Sequence[Attribute], row: int) -> str:
+        if self.row_labels is not None:
+            return self.row_labels[row]
+        (a,), names = attributes, list(itertools.chain(*self.names))
+        return f"{a.name} in {literal(names[row])}" if row < len(names) else a.exactly(a.name, row - len(names))
+
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         said = []

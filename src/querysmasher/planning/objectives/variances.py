@@ -58,7 +58,7 @@ class Extreme:
     def query(self, schema: Schema) -> str:
         """Return the query in words."""
         each = [
-            one_line(family.labels([schema[n] for n in names])[row])
+            one_line(family.label_of([schema[n] for n in names], row))
             for (names, family), row in zip(self.group.parts(), self.rows, strict=True)
         ]
         return " and ".join(filter(None, each)) or "total"

@@ -11,6 +11,10 @@ document.addEventListener("htmx:sendError", () => {
 document.addEventListener("htmx:responseError", (event) => {
   warn(`Studio could not do this (${event.detail.xhr.status}). What you changed before is saved; load the page again.`);
 });
+// A change says which setting its form has shown: another page may have changed the file since.
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.verb !== "get") detail.parameters.seen = detail.elt.closest("[data-seen]").dataset.seen;
+});
 // What a person types while an answer is on its way stays, unless the answer changes that very field.
 let typed = [];
 document.addEventListener("htmx:beforeSwap", (event) => {
