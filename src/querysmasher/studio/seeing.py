@@ -26,9 +26,7 @@ async def see(request: Request, session: Session, *_: object) -> Response:
         problems["records"] = "expected an integer from 1 to 10^12"
     figures = await session.soon()
     if figures and "error" not in figures and not problems:
-        made = await session.planner.ask(
-            "made_up", path=str(session.path), text=session.text, names=wanted, records=records
-        )
+        made = await session.planner.ask("made_up", **session.about, names=wanted, records=records)
         if "error" in made:
             problems, made = {"first": made["error"]}, None
     return await shown(request, session, "see", problems, given, names=names, records=records, made=made)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from querysmasher.studio.document import Document, paths, strays, written
+from querysmasher.studio.document import Document, Location, paths, strays, written
 from querysmasher.studio.security import confined
 from querysmasher.studio.worker import Worker
 
@@ -43,7 +43,7 @@ class Session:
     """The state of Studio is a file: every change is checked, then written at once, all or nothing."""
 
     def __init__(self, path: Path, reader: Worker, planner: Worker) -> None:
-        """Work on a spec file with two processes: one answers at once, the other plans."""
+        """Work on a spec file with two processes: one plans, the other answers meanwhile."""
         self.path, self.folder = path, path.parent
         self.reader, self.planner = reader, planner
         self.text: str | None = None
@@ -115,9 +115,13 @@ class Session:
         """Remember which files a text names, and how they are now."""
         self._named = []
         with suppress(ValueError, RecursionError):
-            named = [name for location, name in paths(text) if location[0] not in ("data", "output")]
-            self._named = [path for name in named if (path := confined(self.folder, name))]
-        self._stamps = [_stamp(path) for path in self._named]
+            self._named = self._files_of(paths(text))
+        self._stamps = list(map(_stamp, self._named))
+
+    def _files_of(self, named: list[tuple[Location, str]]) -> list[Path]:
+        """Return the files among the paths that a text states, other than tables and releases."""
+        names = [name for location, name in named if location[0] not in ("data", "output")]
+        return [path for name in names if (path := confined(self.folder, name))]
 
     def _on_disk(self) -> str | None:
         try:
@@ -128,13 +132,14 @@ class Session:
     async def check(self, text: str) -> tuple[dict[str, Any] | None, Problems]:
         """Return what a text states, or its problems."""
         try:
-            found = strays(paths(text), self.folder)
-            outside = [(written(location), problem) for location, problem in found]
+            named = paths(text)
+            outside = [(written(location), problem) for location, problem in strays(named, self.folder)]
         except (ValueError, RecursionError) as error:
             return None, {"": f"{self.path.name} is not valid TOML: {error}"}
         if outside:
             return None, dict(outside)
-        answer = await self.reader.ask("read", path=str(self.path), text=text)
+        seen = str([*map(_stamp, self._files_of(named))])
+        answer = await self.free.ask("read", path=str(self.path), text=text, seen=seen)
         if "error" in answer:
             problems: Problems = {}
             for key, problem in answer["problems"]:
@@ -144,7 +149,17 @@ class Session:
 
     async def ask(self, task: str, **more: Any) -> dict[str, Any]:
         """Return what a task answers about the spec, at once."""
-        return await self.reader.ask(task, path=str(self.path), text=self.text, **more)
+        return await self.free.ask(task, **self.about, **more)
+
+    @property
+    def free(self) -> Worker:
+        """The process that plans, which has read the spec before, or the other one if it plans now."""
+        return self.planner if self.planner.is_free else self.reader
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a task is told about the spec."""
+        return {"path": str(self.path), "text": self.text, "seen": str(self._stamps)}
 
     def files(self, endings: tuple[str, ...]) -> list[str]:
         """Return the names of the files beside the spec, and no others, that have one of the endings."""
@@ -219,12 +234,11 @@ class Session:
                 self.latest = self.plans[self.digest]
         else:
             self._planning = self.digest
-            self._job = asyncio.create_task(self._plan(self.text or "", self.digest))
+            self._job = asyncio.create_task(self._plan(self.about, self.digest))
 
-    async def _plan(self, text: str, name: str) -> None:
+    async def _plan(self, about: dict[str, Any], name: str) -> None:
         self.said = ""
-        hear = partial(setattr, self, "said")
-        answer = await self.planner.ask("plan", hear, path=str(self.path), text=text)
+        answer = await self.planner.ask("plan", partial(setattr, self, "said"), **about)
         self.plans = dict([*self.plans.items(), (name, answer)][-KEPT:])
         self._planning = ""
         if "error" not in answer:

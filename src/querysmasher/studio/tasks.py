@@ -57,6 +57,10 @@ def perform(task: str, arguments: dict[str, Any], say: Callable[[str], None]) ->
     """Return what a task answers, or its error with the keys that are wrong; `say` is told of progress."""
     LISTENERS.append(say)
     try:
+        if "text" in arguments:
+            path, text, seen, *_ = [arguments.pop(key, None) for key in ("path", "text", "seen")]
+            spec = _spec(path, text, seen)
+            arguments["spec"] = spec.supposed(text) if task in ("plan", "least", "made_up") else spec
         return TASKS[task](**arguments)
     except MemoryError as error:
         much = f"this takes more memory than Studio may use, half of this machine's ({error})"
@@ -68,9 +72,22 @@ def perform(task: str, arguments: dict[str, Any], say: Callable[[str], None]) ->
         LISTENERS.pop()
 
 
-def read(path: str, text: str) -> dict[str, Any]:
-    """Describe the spec that a text states."""
-    spec = read_spec(Path(path), text)
+_READ: dict[tuple[str, str, str | None], Spec] = {}
+"""The spec that was read last: the next task is mostly about it."""
+
+
+def _spec(path: str, text: str, seen: str | None) -> Spec:
+    """Return the spec that a text states; `seen` says in which state it saw the files that it names."""
+    key = (path, text, seen)
+    if seen is None or key not in _READ:
+        spec = read_spec(Path(path), text)
+        _READ.clear()
+        _READ[key] = spec
+    return _READ[key]
+
+
+def read(spec: Spec) -> dict[str, Any]:
+    """Describe a spec."""
     ledger = None if spec.ledger is None else spec.ledger.left()
     return {
         "attributes": [
@@ -139,10 +156,10 @@ def _learn(budget: Budget) -> str:
     )
 
 
-def plan(path: str, text: str) -> dict[str, Any]:
-    """Plan what a text states, and say what to expect."""
-    expected = _expected(path, text)
-    spec, planned = expected.spec, expected.plan
+def plan(spec: Spec) -> dict[str, Any]:
+    """Plan what a spec states, and say what to expect."""
+    expected = _expected(spec)
+    planned = expected.plan
     largest = planned.worst_std  # first: what it finds serves the rows
     header, *cells = expected_table(expected.rows(every=False), planned.workload.schema)
     by_set = shares(planned, MOST_SHARES)
@@ -170,9 +187,8 @@ _LATEST: list[Expectations] = []
 """What was planned last, each with its spec."""
 
 
-def _expected(path: str, text: str) -> Expectations:
-    """Return the plan of what a text states, made once for all amounts of a budget."""
-    spec = read_spec(Path(path), text).supposed(text)
+def _expected(spec: Spec) -> Expectations:
+    """Return the plan of what a spec states, made once for all amounts of a budget."""
     for place, before in enumerate(_LATEST):
         made = before if before.spec == spec else at_budget(before, spec)
         if made is not None:
@@ -201,9 +217,9 @@ def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
     return made
 
 
-def least(path: str, text: str) -> dict[str, Any]:
-    """Return the least budget that meets the targets that a text states."""
-    planned = _expected(path, text).plan
+def least(spec: Spec) -> dict[str, Any]:
+    """Return the least budget that meets the targets that a spec states."""
+    planned = _expected(spec).plan
     amounts = _amounts(planned.budget, delta_of(planned.budget))
     return {"amounts": amounts, "learn": _learn(planned.budget), "facts": facts(planned)}
 
@@ -257,33 +273,31 @@ def first(codebook: str | None = None) -> dict[str, Any]:
     return {"text": template(codebook)}
 
 
-def attributes(path: str, text: str) -> dict[str, Any]:
+def attributes(spec: Spec) -> dict[str, Any]:
     """Return the attributes of a spec as [[schema]] tables, wherever it has them from."""
-    return {"tables": [table_of(attribute) for attribute in read_spec(Path(path), text).schema]}
+    return {"tables": [table_of(attribute) for attribute in spec.schema]}
 
 
-def form(path: str, text: str, name: str) -> dict[str, Any]:
+def form(spec: Spec, name: str) -> dict[str, Any]:
     """Return an attribute as the texts of a form."""
-    spec = read_spec(Path(path), text)
     return {"form": form_of(spec.schema, name, spec.discoveries)}
 
 
-def columns(path: str, text: str, data: str) -> dict[str, Any]:
+def columns(spec: Spec, data: str) -> dict[str, Any]:
     """Return the names of the columns of a table, without reading a record."""
-    source = read_spec(Path(path), text).source
-    return {"columns": Source(Path(path).parent / data, style=source.style if source else {}).columns()}
+    style = spec.source.style if spec.source else {}
+    return {"columns": Source(spec.path.parent / data, style=style).columns()}
 
 
-def predicate(path: str, text: str, words: str) -> dict[str, Any]:
-    """Return on how many attributes a predicate is; an error if it is none."""
-    group = where(read_spec(Path(path), text).schema, words).groups[0]
-    return {"attributes": list(group.attributes)}
+def predicate(spec: Spec, words: str) -> dict[str, Any]:
+    """Return the attributes that a predicate is on; an error if it is none."""
+    return {"attributes": list(where(spec.schema, words).groups[0].attributes)}
 
 
-def made_up(path: str, text: str, names: list[str], records: int) -> dict[str, Any]:
+def made_up(spec: Spec, names: list[str], records: int) -> dict[str, Any]:
     """Return a table of made-up counts with the errors to expect: nobody's data, whatever is planned."""
-    expected = _expected(path, text)
-    planned, schema = expected.plan, expected.spec.schema
+    expected = _expected(spec)
+    planned, schema = expected.plan, spec.schema
     group = queries(schema, dict.fromkeys(names, "identity"))
     cells = group.query_count
     if cells > MOST_CELLS:

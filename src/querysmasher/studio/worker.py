@@ -58,6 +58,11 @@ class Worker:
         self._ending: asyncio.TimerHandle | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether it has nothing to do."""
+        return not self._lock.locked()
+
+    @property
     def pid(self) -> int | None:
         """The number of the process, if there is one."""
         return None if self._process is None else self._process.pid

@@ -162,8 +162,9 @@ class Hierarchy(Family):
     def label_of(self, attributes: Sequence[Attribute], row: int) -> str:
         if self.row_labels is not None:
             return self.row_labels[row]
-        (a,), names = attributes, list(itertools.chain(*self.names))
-        return f"{a.name} in {literal(names[row])}" if row < len(names) else a.exactly(a.name, row - len(names))
+        (a,), groups = attributes, list(itertools.chain(*self.names))
+        leaf = row - len(groups)
+        return f"{a.name} in {literal(groups[row])}" if leaf < 0 else a.exactly(a.name, leaf)
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
