@@ -255,7 +255,7 @@ def test_neighbours_change_what_is_measured_by_at_most_its_cost(workload, budget
 
 @pytest.mark.slow
 def test_what_is_known_lowers_the_error():
-    sizes = {"age": 30, "married": 2, "sex": 2}
+    sizes = {"age": 30, "sex": 2, "married": 2}
     free = qs.Schema.of(sizes)
     known = free.impossible("age < 8 and married == 1")
 
@@ -266,8 +266,13 @@ def test_what_is_known_lowers_the_error():
     assert after.rmse < 0.96 * before.rmse
     with limited(**SPLIT):
         split = qs.plan(asked(known), COST)
-    assert split.budget_shares().keys() == {(), ("age", "married"), ("sex",), ("age", "married", "sex")}
-    assert math.fsum(split.budget_shares().values()) == pytest.approx(1)
+    shares = split.budget_shares()
+    assert shares.keys() == {(), ("age", "married"), ("sex",), ("age", "sex", "married")}
+    assert math.fsum(shares.values()) == pytest.approx(1)
+    (of_ages,) = {row.budget_share for row in split.summary(qs.marginals(known, ["age"]))}
+    assert of_ages == shares["age", "married"]
+    (joint,) = {row.budget_share for row in split.summary(qs.queries(known, age="prefix", sex="identity"))}
+    assert joint == shares["age", "sex", "married"]
 
 
 def test_targets_and_the_least_budget():

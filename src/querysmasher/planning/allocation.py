@@ -7,7 +7,7 @@ rebuilds them from files.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -96,18 +96,16 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     known = budget.unit.known(workload.schema)
     assert choose is not None  # noqa: S101 - the others have no centres
     options = replace(options, replaced=public)
-    if known.groups:  # so that bounds may draw pairs of values of one group
-        centres = tuple(Centre.uniform(len(c)) if a in known.groups else c for a, c in enumerate(centres))
+    for a, groups in known.groups.items():  # so that bounds may draw pairs of values of one group
+        means = np.bincount(groups, centres[a].weights) / np.bincount(groups)
+        even = Centre.near(means[groups], limits().centre_integers).positive()
+        centres = (*centres[:a], even, *centres[a + 1 :])
     every = split_sets(workload, centres, options.lines, public_total=public)
-    sets = []
-    for s in every:
-        if s.every_attribute in known:
-            continue  # what is public is not measured
-        if (grouped := known.partly(s.every_attribute)) is not None:
-            s = s.within(grouped, known.groups[grouped])  # noqa: PLW2901 - what is left of it
-        elif known.sets and known.agreed.union(known.groups).issuperset(s.every_attribute):
+    sets = list(unknown(every, known))
+    for s in sets:
+        covered = known.sets and known.partly(s.every_attribute) is None
+        if covered and known.agreed.union(known.groups).issuperset(s.every_attribute):
             raise unprotected(workload.schema, budget.unit, s.every_attribute)
-        sets += [s] * bool(s.terms)
     if not sets:
         raise nothing_to_measure(public=bool(every))
     solutions, choices = choose(sets, options)
@@ -135,6 +133,17 @@ def plan_at(centres: Centres, workload: Workload, budget: Budget, options: Optio
     if known.groups:
         least /= math.sqrt(1 - _alike(every, centres, known))
     return allocated(workload, budget, centres, solutions, measured, least, options)
+
+
+def unknown(sets: Iterable[Subworkload], known: Known) -> Iterator[Subworkload]:
+    """Iterate over the sets of which something is left that is not public."""
+    for s in sets:
+        if s.every_attribute in known:
+            continue
+        if (grouped := known.partly(s.every_attribute)) is not None:
+            s = s.within(grouped, known.groups[grouped])  # noqa: PLW2901 - what is left of it
+        if s.terms:
+            yield s
 
 
 def _alike(sets: Sequence[Subworkload], centres: Centres, known: Known) -> float:

@@ -276,11 +276,12 @@ class Plan(Explained):
         return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
-        """Return the budget share of each attribute set; tied attributes stand together."""
-        schema, shares = self.inner.workload.schema, defaultdict[tuple[str, ...], float](float)
+        """Return the budget share of each attribute set, with all attributes that are tied to its own."""
+        every, tying = self.workload.schema.names, self.tying
+        shares = defaultdict[tuple[str, ...], float](float)
         for m in self.measured:
-            names = (column.name for a in m.attributes for column in schema.attributes[a].columns)
-            shares[tuple(names)] += m.price / m.variance / self.privacy_cost
+            names = tuple(every[a] for a in m.attributes) if tying is None else tying.columns(m.attributes)
+            shares[names] += m.price / m.variance / self.privacy_cost
         return dict(shares)
 
     def limit(self) -> Limit:

@@ -3,8 +3,8 @@
 For any distribution of pairs of cells (u, v), no plan that splits queries around given centres has a root
 loss below the sum over attribute sets of tr M^½, M = R E[(e_u - e_v)(e_u - e_v)ᵀ] Rᵀ, with rows R of what is
 asked of the set (`design.Differences`). Let the values of every attribute be a pair that is drawn with
-symmetric weights μ, independently of other attributes; if all pairs agree on it, μ is diagonal. With D the
-marginals of μ, on the diagonal,
+symmetric weights μ, independently of other attributes; if all pairs agree on it, μ is diagonal, and if on
+groups of its values, μ is zero outside them. With D the marginals of μ, on the diagonal,
 
     M = 2(⊗A - ⊗B),  A = RDRᵀ,  B = RμRᵀ on every block of the set.
 
@@ -28,10 +28,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import ROUNDING, Array, along_axes, kronecker, one_core
 from querysmasher.planning.limits import limits
@@ -52,6 +53,9 @@ DECOMPOSED = 60
 
 AttributeSet = tuple[int, ...]
 
+Groups = Mapping[int, NDArray[np.int64]]
+"""The group of every value, of attributes on whose groups pairs agree: every value its own if on values."""
+
 Pairs = Mapping[int, Array]
 """For every attribute, the weights μ of pairs of its values."""
 
@@ -59,11 +63,11 @@ Kind = tuple[tuple[AttributeSet, int], ...]
 """The attributes and the number of every block of a set; of attributes that are drawn alike, the first."""
 
 
-def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float:
+def coupled_bound(sets: Sequence[Subworkload], groups: Groups) -> float:
     """Return a lower bound on the root loss of all plans of these sets at unit cost; zero if too much work.
 
-    Pairs agree on the attributes in `agreed`. Attributes of which the same is asked are drawn alike. The
-    heaviest kinds of sets decide how.
+    Both values of a pair are in the same one of `groups`, if an attribute has these. Attributes of which the
+    same is asked are drawn alike. The heaviest kinds of sets decide how.
     """
     most = limits()
     if any(len(c) > most.paired_cells for s in sets for p in s.terms[0].pieces for c in p.part.centres):
@@ -78,7 +82,7 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
         factored.append((keys, math.sqrt(scale)))
     if any(block.cells > most.dense_cells for block in numbers):
         return 0.0
-    alike = _alike([keys for keys, _ in factored], agreed)
+    alike = _alike([keys for keys, _ in factored], groups)
     kinds = defaultdict[Kind, float](float)
     for keys, scale in factored:
         kinds[tuple(sorted((tuple(alike[a] for a in on), n) for on, n in keys))] += scale
@@ -97,13 +101,13 @@ def coupled_bound(sets: Sequence[Subworkload], agreed: Collection[int]) -> float
             return kinds[kind] * math.prod(math.sqrt(len(R)) * float(np.linalg.norm(R)) for R in rows)
 
         heavy = {kind: kinds[kind] for kind in sorted(kinds, key=weight, reverse=True)[: most.coupled_sets]}
-        pairs: Pairs = {a: w for a, w in _first_pairs(sets, agreed).items() if alike[a] == a}
+        pairs: Pairs = {a: w for a, w in _first_pairs(sets, groups).items() if alike[a] == a}
         for _ in range(STEPS if len(heavy) > 2 else FEW_STEPS):
             pairs = _improved(pairs, list(coupled(pairs, heavy)), Counter(alike.values()))
         return math.fsum(scale * _trace_root(blocks) for blocks, scale in coupled(pairs, kinds))
 
 
-def _alike(sets: Sequence[Sequence[tuple[AttributeSet, int]]], agreed: Collection[int]) -> dict[int, int]:
+def _alike(sets: Sequence[Sequence[tuple[AttributeSet, int]]], groups: Groups) -> dict[int, int]:
     """Return for every attribute the first one of which the same is asked, up to weights."""
     asked = defaultdict[int, Counter[object]](Counter)
     for keys in sets:
@@ -112,11 +116,12 @@ def _alike(sets: Sequence[Sequence[tuple[AttributeSet, int]]], agreed: Collectio
             for a in on:
                 asked[a][number, others] += 1
     first: dict[object, int] = {}
-    return {a: first.setdefault((a in agreed, frozenset(asked[a].items())), a) for a in sorted(asked)}
+    labels = {a: tuple(each.tolist()) for a, each in groups.items()}
+    return {a: first.setdefault((labels.get(a), frozenset(asked[a].items())), a) for a in sorted(asked)}
 
 
-def _first_pairs(sets: Sequence[Subworkload], agreed: Collection[int]) -> Pairs:
-    """Return values that are independent, but seldom equal, where pairs need not agree."""
+def _first_pairs(sets: Sequence[Subworkload], groups: Groups) -> Pairs:
+    """Return values that are independent within their group, but seldom equal."""
     centres = {
         s.attributes[axis]: centre
         for s in sets
@@ -126,9 +131,9 @@ def _first_pairs(sets: Sequence[Subworkload], agreed: Collection[int]) -> Pairs:
     pairs = {}
     for a, centre in centres.items():
         w = np.maximum(centre.weights, 1e-3 / len(centre))
-        weights = np.outer(w, w)
-        weights.flat[:: len(w) + 1] /= len(w)
-        weights = np.diag(w) if a in agreed else weights
+        labels = groups.get(a, np.zeros(len(w), dtype=np.intp))
+        weights = np.outer(w, w / np.bincount(labels, w)[labels]) * (labels[:, None] == labels)
+        weights.flat[:: len(w) + 1] /= np.bincount(labels)[labels]
         pairs[a] = weights / weights.sum()
     return pairs
 
