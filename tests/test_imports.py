@@ -166,6 +166,13 @@ def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
 
 
 @pytest.mark.slow
+def test_what_plans_for_studio_loads_no_tables():
+    loaded = loaded_after("import querysmasher.studio.tasks")
+    assert {"querysmasher.spec.spec", "querysmasher.statistics.statistic"} <= loaded
+    assert loaded.isdisjoint({"pyarrow", "narwhals"})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "views"),
     [

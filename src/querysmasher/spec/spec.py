@@ -52,13 +52,13 @@ from querysmasher.spec.sections import (
     PlanSection,
 )
 from querysmasher.spec.workloads import SpecEntry, build_entries
+from querysmasher.statistics.statistic import Statistic
 from querysmasher.workload.builders import where
 from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:
     from querysmasher.release.release import Release
-    from querysmasher.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from querysmasher.errors import WorkloadError, as_given, not_one_of, suggestion
-from querysmasher.statistics.contrasts import Statistical
-from querysmasher.statistics.figures import Figures
-from querysmasher.statistics.tables import CrossTable
+
+if TYPE_CHECKING:  # they load pyarrow
+    from querysmasher.statistics.contrasts import Statistical
+    from querysmasher.statistics.figures import Figures
 
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "table": (("attributes",), ("percent", "totals")),
@@ -103,7 +104,7 @@ class Statistic:
         }
         names = given.pop("attributes", ())
         made = getattr(source, self.kind)(*([names] if isinstance(names, str) else names), **given)
-        figures: Figures = made.figures if isinstance(made, CrossTable) else made
+        figures: Figures = getattr(made, "figures", made)  # those of a table
         return figures if self.title is None else replace(figures, title=self.title)
 
 
