@@ -47,6 +47,19 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
     assert best * (1 - 1e-5) <= plan.budget.privacy_cost <= best * most
 
 
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_queries_without_targets_are_measured_whole_like_all_others(neighbours):
+    """It once split those without targets, which this mechanism cannot."""
+    workload = qs.all_kway(SCHEMA, 1).within(8) + qs.queries(SCHEMA, age="range", sex="identity")
+    plan = qs.least_budget(workload, neighbours=neighbours, mechanism="whole")
+    assert plan.whole == tuple(range(len(workload.groups)))
+    assert largest_ratio(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.01
+    budget = qs.PrivacyCost(plan.privacy_cost / 2, neighbours=neighbours)
+    scaled = qs.plan(workload, budget, mechanism="whole", insufficient="scale")
+    assert largest_ratio(scaled) == pytest.approx(math.sqrt(2), rel=0.01)
+
+
 def test_the_least_budget_is_said_in_digits_that_suffice():
     """Whichever of the budgets that are printed is copied, it meets all targets."""
     plan = least()

@@ -125,7 +125,7 @@ class Least(Bounded):
     """The plan of least cost that meets all targets, and the cost that meets them without other queries."""
 
     multipliers: Multipliers
-    whole: Wholes
+    whole: Wholes | None
     aimed_cost: float
 
 
@@ -165,8 +165,10 @@ def _least_around(workload: Workload, replan: Replan, centres: Centres | None) -
     cost = aimed_cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     bound = cost / (1 + plan.gap) ** 2
     indexes = [index for index, group in enumerate(workload) if group.target is not None]
-    whole: Wholes = [(tuple(indexes[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
+    whole: Wholes | None = None
     every = range(len(workload.groups))
+    if replan.options.mechanism.choose is not None:  # else all queries are whole together
+        whole = [(tuple(indexes[i] for i in groups), alpha) for groups, alpha in replan.whole or ()]
     if plan.estimator.is_single and merged_groups(workload, every, plan.budget.unit, limits().light_work):
         whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
