@@ -26,7 +26,6 @@ from querysmasher.arrays import (
     ROUNDING,
     STRAIGHT,
     Array,
-    first_largest,
     solve_cholesky,
     solve_upper,
     tame_root,
@@ -493,11 +492,11 @@ class DenseStrategy(RowsStrategy):
         return [complement(k / k.sum()) for k in centres]
 
     def _rounded_rows(self, rows: Array, centres: Sequence[Integers], bits: int) -> Integers:
+        if len(self.shape) > 1 or bits > 7:
+            return round_rows(rows, centres, bits)
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
-        scales = SCALES if len(self.shape) == 1 and bits < 8 else [1.0]
-        tried = [round_rows(rows, centres, bits, scale) for scale in scales]
-        cosines = [float(np.vdot(matrix, rows) / np.linalg.norm(matrix)) for matrix in tried]
-        return tried[first_largest(cosines)]
+        tried = (round_rows(rows, centres, bits, scale) for scale in SCALES)
+        return min(tried, key=lambda entries: self.rounding_loss(self._in_integers(Matrix(entries))))
 
     def _factor(self, rows: Integers) -> Factor:
         return Matrix(rows)
