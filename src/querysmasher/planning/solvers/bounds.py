@@ -429,15 +429,11 @@ def _trace_bound(
 
 def trace_integral(term: Callable[[float], float], middle: float) -> float:
     """Return a lower bound on tr M^½, given tr M(M + t²)⁻¹ as a function of t; it peaks near t = e^middle."""
-    total = 0.0
-    for sign in (1, -1):
-        for number in range(sign < 0, 2_000):
-            t = math.exp(middle + sign * number * STEP)
-            each = t * term(t)
-            total += each
-            if each <= SMALL * total:
-                break
-    return 2 / math.pi * STEP * total / (1 + 4.1 * math.exp(-(math.pi**2) / STEP))
+
+    def terms(p: Array, t: Array) -> tuple[Array, Array]:
+        return np.array([term(float(t[0]))]), p[:, None]
+
+    return _trace_bound(terms, np.ones(1), middle, points=1)
 
 
 def line_value(gram: LineGram, q: Array) -> float:
