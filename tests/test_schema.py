@@ -89,6 +89,12 @@ def test_a_schema_comes_back_from_json_unchanged(schema):
     assert [type(a) for a in again] == [type(a) for a in schema]
 
 
+def test_a_long_predicate_comes_back_from_json():
+    """It was accepted, and the plans and releases with it could not be loaded."""
+    schema = qs.Schema.of(a=300, b=2).impossible(f"a in {list(range(0, 300, 2))} and b == 1")
+    assert qs.Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
 def test_a_long_schema_prints_shortly():
     shown = repr(qs.Schema.of({f"a{i}": 2 for i in range(40)}))
     assert "a7: 2 ordinal values" in shown

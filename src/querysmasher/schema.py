@@ -21,7 +21,7 @@ from querysmasher.errors import (
     as_given,
     explained,
 )
-from querysmasher.fields import items, word
+from querysmasher.fields import items, text
 from querysmasher.formatting import count, preview
 from querysmasher.html import element, notebook, table
 
@@ -211,5 +211,5 @@ class Schema(Explained):
         given = list(data)
         stated: list[str] = []
         if given and isinstance(given[-1], Mapping) and "impossible" in given[-1]:
-            stated = [word(predicate) for predicate in items(given.pop()["impossible"])]
+            stated = [text(predicate) for predicate in items(given.pop()["impossible"])]
         return cls([attribute_from_json(d) for d in given], tuple(stated))

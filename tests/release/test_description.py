@@ -187,6 +187,14 @@ def test_provenance_travels_with_files(release, tmp_path):
     assert loaded.described(version="2").provenance.title == "People of Nowhere"
 
 
+def test_long_words_of_several_lines_come_back_from_files(release, tmp_path):
+    """They were accepted and saved, and the release could not be loaded."""
+    described = release.described(contact="An Office\nof \x1b[2JNowhere", title="long " * 200)
+    assert described.provenance.contact == "An Office\nof \ufffd[2JNowhere"
+    described.save(tmp_path / "x.release")
+    assert qs.Release.load(tmp_path / "x.release").provenance == described.provenance
+
+
 def test_provenance_is_checked(release, refuses):
     for words, name in (({"title": ""}, "title"), ({"date": "soon"}, "date"), ({"contact": 3}, "contact")):
         with refuses(FileError, ValueError, name):

@@ -12,7 +12,8 @@ import numpy as np
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import FileError, PrivacyError, as_given
-from querysmasher.fields import floats, fraction, integers, items, number, text, whole, word
+from querysmasher.fields import floats, fraction, integers, items, number, text, whole
+from querysmasher.formatting import shown
 from querysmasher.privacy.accounting import Distance, Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import Distribution, distribution_of
@@ -73,6 +74,7 @@ class Provenance:
         for name, given in words.items():
             if given is not None and not (isinstance(given, str) and given.strip()):
                 raise FileError(f"{name}: expected a non-empty string, got {as_given(given)}")
+            object.__setattr__(self, name, given and shown(given))
         try:
             read = day if day is None or type(day) is Date else Date.fromisoformat(day)
         except (TypeError, ValueError):
@@ -88,7 +90,7 @@ class Provenance:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Rebuild what `to_json` returned; refuse invalid words."""
         known = {field.name for field in fields(cls)}
-        given: dict[str, Any] = {name: word(data[name]) for name in data if name in known}
+        given: dict[str, Any] = {name: text(data[name]) for name in data if name in known}
         return cls(**given)
 
 
