@@ -37,11 +37,11 @@ STRANGERS = (
 """Values outside the domain, by the offset of their code from `Encoder.unknown`."""
 MENDING = Remedy(
     "correct the data or the schema (an attribute's `missing` is the value that missing ones count as, and "
-    "`other` that of unlisted ones), or drop such records with unknown='drop'; `qs.check` shows the "
-    "custodian which they are",
+    "`other` that of unlisted ones), or drop such records with unknown='drop' (not if neighbours replace a "
+    "record); `qs.check` shows the custodian which they are",
     "correct the data or the schema ([[schema]] missing is the value that missing ones count as, and other "
-    'that of unlisted ones), or drop such records with [measure] unknown = "drop"; `querysmasher check` '
-    "shows the custodian which they are",
+    'that of unlisted ones), or drop such records with [measure] unknown = "drop" (not if neighbours replace '
+    "a record); `querysmasher check` shows the custodian which they are",
 )
 NAMELESS = Remedy(
     "correct the data, or drop such records with unknown='drop'",

@@ -150,7 +150,7 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
             if attribute.size <= most:
                 msg += (
                     f"; marginals or circular ranges alone, up to {limits().closed_form_values:,}; the "
-                    f"default mechanism and solver, up to {most:,}"
+                    f"default mechanism and solver, without exact counts by it, up to {most:,}"
                 )
             raise TooLargeError(msg)
 

@@ -47,6 +47,18 @@ def test_all_prefixes_of_many_values_are_answered_equally_well(n):
     assert plan.rmse > 0.995 * plan.worst
 
 
+def test_families_that_were_merged_are_searched_around_uniform_centres():
+    """Multipliers of the best plan may be older than the merging: the search stopped with an error."""
+    schema = qs.Schema.of(a=5, b=5)
+    some = qs.ranges(schema, "a", [2, 2, 0], [2, 2, 0])
+    tree = qs.hierarchy(schema, "a", part=[0, 0, 0, 0, 1])
+    workload = 9.17 * qs.queries(schema, a=some, b="prefix") + 4.03 * qs.queries(schema, a=tree, b="identity")
+    workload += 0.37 * qs.linear(schema, ("b",), [[0.122, 0.061, -0.061, 0, 0.082]])
+    with as_lines(2, line_matrix=2), limited(**SPLIT):
+        plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"), objective="worst")
+    assert plan.worst == pytest.approx(np.sqrt(plan.variances(workload).max()))
+
+
 @pytest.mark.slow
 def test_the_least_budget_meets_targets_as_measured():
     workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")

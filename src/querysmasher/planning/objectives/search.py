@@ -183,7 +183,8 @@ class Search:
             and centres not in {None, plain}
             and not self.mean
         ):
-            if other := self._tried(self.best.multipliers, plain, 1.0):  # centres are not made for pairs
+            start = self._first(plain, self.best.multipliers)  # for families that were merged since then
+            if other := self._tried(start, plain, 1.0):  # centres are not made for pairs
                 self._keep(other)
             if self.best.plan.centres == plain:
                 return self.run(plain, self.best.multipliers)
