@@ -46,6 +46,15 @@ def test_a_plan_comes_back_bit_for_bit(tmp_path, workload, budget):
     same(plan, qs.Plan.load(tmp_path / "x.plan"))
 
 
+@pytest.mark.parametrize("row", [1e70, 1e-70])
+@pytest.mark.parametrize("weight", [1.0, 1e5, 1e-5])
+def test_a_plan_of_any_scale_that_is_planned_comes_back(tmp_path, row, weight):
+    """Losses beyond 1e60 or below its inverse were planned and saved, and could not be loaded."""
+    plan = qs.plan(weight * qs.linear(qs.Schema.of(a=3, b=2), ["a"], [[row, 0, 0]]), COST)
+    plan.save(tmp_path / "x.plan")
+    same(plan, qs.Plan.load(tmp_path / "x.plan"))
+
+
 def rich_plan():
     """A plan with every kind of strategy and family in it."""
     schema = qs.Schema(

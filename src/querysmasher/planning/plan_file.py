@@ -18,6 +18,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
 from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.grading import SAFE
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.objective import OBJECTIVES
 from querysmasher.planning.plan import Plan
@@ -191,7 +192,7 @@ def check_plan(plan: Plan) -> None:
         _require(increasing, "an attribute set is not given by increasing indexes")
         covered = sorted(a for axes, _ in m.blocks for a in axes) == list(range(len(m.attributes)))
         _require(covered, "strategies do not cover every attribute of a set once")
-        positive = all(1 / LARGEST < x < LARGEST for x in (m.variance, m.root_loss))
+        positive = 1 / LARGEST < m.variance < LARGEST and SAFE < m.root_loss < 1 / SAFE
         _require(positive, "a noise variance or a loss is not a positive number")
         _require(0 <= m.price < LARGEST, "a price is not a number")
         for axes, i in m.blocks:
