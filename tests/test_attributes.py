@@ -131,6 +131,12 @@ def test_numbers_in_bins_are_rounded_to_the_step(attribute):
     assert attribute != qs.Binned("x", edges=attribute.edges, missing=attribute.missing)
 
 
+@pytest.mark.parametrize("edges", [[0, math.nan, 9], [0, None, 9], [0, "9"], [False, 9], [0, 1e301]])
+def test_edges_that_are_no_numbers_are_refused(edges, refuses):
+    with refuses(SchemaError, ValueError, "edges of attribute 'x'", "expected finite numbers", repr(edges)):
+        qs.Binned("x", edges=iter(edges))
+
+
 def test_edges_between_two_steps_are_refused(refuses):
     with refuses(SchemaError, ValueError, "edges of attribute 'x'", "0 plus a multiple of step = 2", "got 5"):
         qs.Binned("x", edges=[0, 4, 5], step=2)
@@ -165,7 +171,10 @@ def test_numbers_are_on_their_grid(attribute, values):
         ({"low": True, "high": 9}, ["low of attribute 'x'", "got True"]),
         ({"low": 0, "high": math.inf}, ["high of attribute 'x'", "got inf"]),
         ({"low": 5, "high": 5}, ["high of attribute 'x'", "above low = 5", "got 5"]),
+        ({"low": 0, "high": float("nan")}, ["high of attribute 'x'", "got nothing"]),
+        ({"low": [0, 9]}, ["low of attribute 'x'", "got a list"]),
         ({"low": 0, "high": 9, "step": 0}, ["step of attribute 'x'", "above 0"]),
+        ({"low": 0, "high": 9, "step": None}, ["step of attribute 'x'", "got None"]),
         ({"low": 0, "high": 9, "step": 2}, ["high of attribute 'x'", "a multiple of step = 2", "write 10"]),
         (
             {"low": 0, "high": 1_000_001},

@@ -79,6 +79,14 @@ def _invalid(name: str, why: str, what: str = "values") -> SchemaError:
     return SchemaError(f"{what} of attribute {name!r}: {why}")
 
 
+def _number(value: object) -> float | None:
+    """Return a number as a plain one; None for anything else, also for NaN."""
+    with suppress(SchemaError):
+        label = checked_label("", value)
+        return None if isinstance(label, str | bool | date) else label
+    return None
+
+
 NUMBER = "qs.Number('income', 0, 200_000, step=100)"
 
 WORDS = ("title", "description", "unit")
@@ -438,10 +446,11 @@ class Binned(Attribute, family="prefix"):
         if isinstance(self.edges, str) or not isinstance(self.edges, Iterable):
             why = f"expected a list of numbers, got {as_given(self.edges)}; write {example}"
             raise _invalid(self.name, why, "edges")
-        edges = tuple(checked_label(self.name, e) for e in self.edges)
+        given = list(self.edges)
+        edges: Any = tuple(map(_number, given))
         inner = edges[edges[:1] == (-math.inf,) : len(edges) - (edges[-1:] == (math.inf,))]
-        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in inner):
-            why = f"expected finite numbers, between -inf and inf if the ends are open, got {list(edges)!r}"
+        if any(e is None or abs(e) > 1e300 for e in inner):
+            why = f"expected finite numbers, between -inf and inf if the ends are open, got {given!r}"
             raise _invalid(self.name, why, "edges")
         if len(edges) < 2:
             why = f"the domain is empty; give at least two edges, as in {example}"
@@ -449,7 +458,7 @@ class Binned(Attribute, family="prefix"):
         if not inner:
             why = f"expected at least one finite number, got {list(edges)!r}"
             raise _invalid(self.name, why, "edges")
-        if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
+        if any(a >= b for a, b in pairwise(edges)):
             raise _invalid(self.name, f"expected increasing numbers, got {list(edges)!r}", "edges")
         self._check_step(inner)
         closing = ")" * (len(edges) - 2) + "]"
@@ -462,9 +471,10 @@ class Binned(Attribute, family="prefix"):
         """Refuse a step of which the edges are not multiples."""
         if self.step is None:
             return
-        step = checked_label(self.name, self.step)
-        if isinstance(step, str | bool | date) or not 0 < step < EXACT:
-            raise _invalid(self.name, f"expected a number above 0, got {as_given(self.step)}", "step")
+        step = _number(self.step)
+        if step is None or not 0 < step < EXACT:
+            why = f"expected a number above 0 and below 2^53, got {as_given(self.step)}"
+            raise _invalid(self.name, why, "step")
         object.__setattr__(self, "step", step)
         first, each = (Fraction(repr(number)) for number in (finite[0], step))
         for edge in finite:
@@ -575,12 +585,13 @@ class Number(Attribute, family="prefix"):
         if self.outside not in OUTSIDE:
             raise _invalid(self.name, not_one_of(OUTSIDE, self.outside), "outside")
         for key in ("low", "high", "step"):
-            given = checked_label(self.name, getattr(self, key)) if self._is_given(key) else None
-            if given is None or isinstance(given, str | bool | date) or abs(given) >= EXACT:
-                got = as_given(getattr(self, key)) if self._is_given(key) else "nothing"
+            given = getattr(self, key)
+            number = _number(given)
+            if number is None or abs(number) >= EXACT:
+                got = "nothing" if isinstance(given, float) and math.isnan(given) else as_given(given)
                 why = f"expected a number below 2^53 in absolute value, got {got}; write {NUMBER}"
                 raise _invalid(self.name, why, key)
-            object.__setattr__(self, key, given)
+            object.__setattr__(self, key, number)
         if self.high <= self.low:
             raise _invalid(self.name, f"expected a number above low = {self.low}, got {self.high}", "high")
         if self.step <= 0:
@@ -602,10 +613,6 @@ class Number(Attribute, family="prefix"):
 
     def _lists(self, value: Label) -> bool:
         return not isinstance(value, str) and super()._lists(value)
-
-    def _is_given(self, key: str) -> bool:
-        given = getattr(self, key)
-        return not (isinstance(given, float) and math.isnan(given))
 
     @property
     def rounding(self) -> str:

@@ -3,9 +3,12 @@
 import dataclasses
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.cli.folder import KNOWN
@@ -13,8 +16,11 @@ from querysmasher.errors import SpecError
 from querysmasher.release.release_file import release_from_data, release_to_data
 from querysmasher.release.verify import FAILED, OK, OPEN
 from querysmasher.spec import read_spec
+from querysmasher.spec.spec_statistics import Expected, check_asked
 from querysmasher.statistics.statistic import KINDS, Statistic, read_statistics
 from tests.cli.conftest import SPEC, names
+from tests.profiles import fewer
+from tests.reference import query_rows
 from tests.release.folders import statuses, text, with_digests
 from tests.spec.files import write
 
@@ -208,6 +214,53 @@ def test_what_no_plan_answers_is_refused_before_anything_is_measured(run, stated
     with pytest.raises(SpecError, match="statistics"):
         read.measure(qs.Plan.load("my.plan"), "people.csv")
     assert names(stated) == before
+
+
+X = qs.Schema(
+    [
+        qs.Number("x", 0, 3, missing="missing"),
+        qs.Categorical("g", ["a", "b"]),
+        qs.Categorical("h", ["c", "d"]),
+    ]
+)
+ASKED = (
+    *(ask(X, "x", by=by) for ask in (qs.sums, qs.means) for by in ((), "g", ("g", "h"))),
+    *(qs.marginals(X, names) for names in (["x"], ["g"], ["h"], ["g", "h"], ["x", "h"])),
+    *(qs.queries(X, x=rows, g="identity") for rows in ("prefix", [[0, 0, 1, 1, 0]], [[1, 1, 1, 1, 0]])),
+    *(qs.where(X, text) for text in ("x >= 2", "x == 1 and g == 'a'", "x == 1 or g == 'a'")),
+)
+FIGURES = (
+    *(
+        {"kind": kind, "attribute": "x", "by": by}
+        for kind in ("mean", "total")
+        for by in ([], "g", ["g", "h"])
+    ),
+    *({"kind": "quantile", "attribute": "x", "probabilities": 0.5, "by": by} for by in ([], "g")),
+    *({"kind": "share", "predicate": text, "of": "x <= 3"} for text in ("x >= 2", "x >= 2 and g == 'a'")),
+    {"kind": "table", "attributes": ["x", "h"]},
+    {"kind": "mean", "attribute": "x", "where": "g == 'a'"},
+)
+
+
+@fewer(25)
+@given(st.lists(st.sampled_from(ASKED), min_size=1, max_size=4), st.sampled_from(FIGURES))
+@example([qs.sums(X, "x", by="g"), qs.marginals(X, ["g"])], FIGURES[1])  # how many numbers are known is not
+@example([qs.means(X, "x", by="g")], FIGURES[1])
+def test_what_follows_from_the_queries_is_never_refused_before_planning(asked, figure):
+    """And what does not is, but for queries that tie attributes, and sums over several sets."""
+    workload, statistic = sum(asked[1:], start=asked[0]), Statistic.read(figure)
+    statistic.of(source := Expected(X))
+    known = query_rows(workload)[0]
+    known = np.vstack([known, np.ones_like(known[:1])])
+    wanted = query_rows(qs.Workload(X, tuple(source.asked)))[0]
+    follows = np.linalg.matrix_rank(np.vstack([known, wanted])) == np.linalg.matrix_rank(known)
+    try:
+        check_asked([statistic], workload, [], "release.toml")
+    except SpecError as error:
+        assert not follows
+        assert "Add [[workload]]" in str(error)  # noqa: PT017
+    else:
+        assert follows or len(asked) > 1 or "or" in next(iter(workload.labels()))
 
 
 def test_an_exploration_has_none(run, stated):

@@ -136,9 +136,13 @@ def test_intervals_from_bins_cover_the_records_own_figures(power):
     assert np.mean(hits, axis=0).min() >= 0.95
 
 
-def test_an_error_over_counts_and_sums_says_that_their_units_differ():
+@pytest.mark.parametrize("asked", ["counts", "sums"])
+def test_an_error_over_counts_and_sums_says_that_their_units_differ(asked, tmp_path):
     schema = qs.Schema([qs.Number("pay", 0, 1000), qs.Ordinal("region", range(3))])
     counts = qs.marginals(schema, 0)
-    said = "root mean square over all queries, counts and sums in their own units"
-    assert said in repr(qs.plan(counts + qs.sums(schema, "pay"), qs.zCDP(0.5)))
-    assert said not in repr(qs.plan(counts, qs.zCDP(0.5)))
+    plan = qs.plan(counts + qs.sums(schema, "pay") if asked == "sums" else counts, qs.zCDP(0.5))
+    page = plan.report(tmp_path / "plan.html").read_text()
+    said = "counts and sums in their own units"
+    assert (f"root mean square over all queries, {said}" in repr(plan)) == (asked == "sums")
+    assert page.count(said) == (2 if asked == "sums" else 0)
+    assert page.count("in records") == (0 if asked == "sums" else 2)

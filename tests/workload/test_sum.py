@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import SchemaError, WorkloadError
 from querysmasher.workload.registry import workload_from_data, workload_to_data
 from querysmasher.workload.sum import Sum
 
@@ -35,6 +35,8 @@ def test_by_name_and_by_function():
     assert qs.all_kway(SCHEMA, 1, {"pay": "sum"}).groups[2].families[0] == Sum.on(PAY)
     assert list(qs.sums(SCHEMA, "pay", around=5).labels()) == ["sum of (pay - 5)"]
     assert list(qs.sums(SCHEMA, "pay", around=-5).labels()) == ["sum of (pay + 5)"]
+    assert list(qs.sums(SCHEMA, "income").labels()) == ["sum of mid-points of income"]
+    assert list(qs.sums(SCHEMA, "income", around=5).labels()) == ["sum of (mid-points of income - 5)"]
     assert len(qs.sums(SCHEMA, "pay", by=["sex", "income"])) == 6
 
 
@@ -102,6 +104,8 @@ def test_targets_on_means_hold_for_groups_of_the_stated_size(around):
         (lambda: qs.means(SCHEMA, "pay", within=3), ["size", "together with within"]),
         (lambda: qs.means(SCHEMA, "pay", size=3), ["size", "together with within"]),
         (lambda: qs.means(SCHEMA, "pay", within=3, size=0), ["size", "positive"]),
+        (lambda: qs.means(SCHEMA, "pay", within=3, size=[5]), ["size", "expected one number"]),
+        (lambda: qs.means(SCHEMA, "pay", within="3", size=5), ["within", "got '3'"]),
         (lambda: qs.queries(SCHEMA, pay="summ"), ["sum", "'summ'"]),
         (
             lambda: qs.sums(qs.Schema([qs.Ordinal("a", [3])]), "a", around=3),
@@ -116,3 +120,10 @@ def test_targets_on_means_hold_for_groups_of_the_stated_size(around):
 def test_what_has_no_sum_is_refused(build, words, refuses):
     with refuses(WorkloadError, ValueError, *words):
         build()
+
+
+@pytest.mark.parametrize("ask", [qs.sums, qs.means])
+@pytest.mark.parametrize(("by", "twice"), [("pay", "'pay'"), (["sex", "sex"], "'sex'")])
+def test_groups_are_of_other_attributes_once_each(ask, by, twice, refuses):
+    with refuses(SchemaError, ValueError, f"attribute {twice} is named more than once"):
+        ask(SCHEMA, "pay", by=by)

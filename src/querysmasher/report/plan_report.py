@@ -46,6 +46,7 @@ from querysmasher.report.words import family_words, group_words, schema_table, w
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Structure
 from querysmasher.workload.joint import Rows
+from querysmasher.workload.sum import units_of
 from querysmasher.workload.workload import Group, Target
 
 SETS, LISTED = 15, 200
@@ -107,7 +108,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
         "asked",
         schema=schema_table(plan.workload.schema),
         families="".join(
-            f" “{k.capitalize()}” counts {words}." for k, words in family_words(plan.workload).items()
+            f" “{k.capitalize()}”: {words}." for k, words in family_words(plan.workload).items()
         ),
         weights=" Some queries have more weight than others." if len(weights) > 1 else None,
         workload=workload_table(plan.workload.groups),
@@ -141,14 +142,14 @@ def _summary(plan: Plan, rmse: float) -> Html:
             figure, remark = epsilon, f"at δ = {scientific(delta)}, the least that meets the targets"
     workload = plan.workload
     lead = (
-        f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, to be "
+        f"{count(workload.query_count, 'figure')} about {count(len(workload.schema), 'attribute')}, to be "
         "published under differential privacy. No data has been read: everything below is known in "
         f"advance{', for 30,000 records' if plan.sizes_first else ''}."
     )
     key_figures = figures(
         ("Budget", figure, remark),
         ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
-        ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
+        ("Expected error", f"± {number(rmse)}", f"root mean square{_units(plan)}"),
         *_largest(plan),
         ("Above the best plan", f"≤ {percentage(plan.gap)}", "certified; see below"),
         (
@@ -162,6 +163,10 @@ def _summary(plan: Plan, rmse: float) -> Html:
         for name, text in (*purpose(plan), *persons(plan), *zeros(plan))
     )
     return join([element("p", lead, class_="lead"), *remarks, key_figures])
+
+
+def _units(plan: Plan) -> str:
+    return units_of(plan.workload) or ", in records"
 
 
 def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -355,6 +360,7 @@ def _error_section(plan: Plan, groups: int, *, with_curve: bool) -> Html:
     note = f"Not on this page: {count(left_out, 'group')} with the smallest errors."
     return markup(
         "errors",
+        units=_units(plan),
         curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,
         largest="Under each group is a query with the largest error of the group. " if searched else None,
         aimed="Below each target is the largest error as a fraction of the target. " if aimed else None,

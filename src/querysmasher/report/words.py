@@ -114,5 +114,5 @@ def workload_table(groups: Iterable[Group]) -> Html:
         )
         for (ways, kind), alike in kinds.items()
     ]
-    header = ["Attributes", "Kind", "Groups", "Queries", "For example: how many records have"]
+    header = ["Attributes", "Kind", "Groups", "Queries", "For example"]
     return scrolling(table(header, rows[:60], numbers=[2, 3]))

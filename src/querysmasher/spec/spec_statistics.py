@@ -96,19 +96,21 @@ def _quoted(arguments: Mapping[str, object], problem: str) -> str | None:
 def check_asked(
     statistics: Sequence[Statistic], workload: Workload, exact: Sequence[Sequence[object]], file: str
 ) -> None:
-    """Refuse statistics about attributes that no queries and no exact counts are about together.
+    """Refuse statistics that do not follow from the queries and the exact counts.
 
-    A product of queries that vary with each of these attributes is no sum of queries on other sets. So no
-    plan answers it. Queries that tie attributes may be such sums: `check_planned` has the last word.
+    A product of queries that vary with each of some attributes is no sum of queries on other sets. On each of
+    these attributes, it is a sum of planned queries and constants. Queries that tie attributes may be such
+    sums, and not all sums are: `check_planned` has the last word.
     """
-    together = [frozenset(group.attributes) for group in workload] + [frozenset(names) for names in exact]
     for number, statistic in enumerate(statistics):
         statistic.of(source := Expected(workload.schema))
         for group in source.asked:
-            needed = {
-                n for names, family in group.parts() for n in names if len(names) == 1 and _varies(family)
-            }
-            if any(needed <= names for names in together):
+            varying = {names[0]: f for names, f in group.parts() if len(names) == 1 and _varies(f)}
+            needed = varying.keys()
+            about = [dict(planned.parts()) for planned in workload if needed <= set(planned.attributes)]
+            if any(needed <= set(names) for names in exact) or (
+                about and all(_may_follow(f, [on.get((n,)) for on in about]) for n, f in varying.items())
+            ):
                 continue
             listed = [name for name in workload.schema.names if name in needed]
             numbers = [
@@ -118,11 +120,12 @@ def check_asked(
             by = [name for name in listed if name != of]
             table = f'kind = "tables", tables = {json.dumps([listed])}'
             means = f'kind = "means", attribute = "{of}", by = {json.dumps(by)}'
-            why = f"{' and '.join(filter(None, [', '.join(listed[:-1]), listed[-1]]))} were not planned"
+            words = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
+            together = " together" if len(listed) > 1 else ""
+            why = f"only others about {words} are planned" if about else f"{words} were not planned{together}"
             raise SpecError(
                 f"{file}: {written(('statistics', number))}: the queries on ({', '.join(group.attributes)}) "
-                f"cannot be answered: {why}{' together' if len(listed) > 1 else ''}. "
-                f"Add [[workload]] {table if of is None else means}"
+                f"cannot be answered: {why}. Add [[workload]] {table if of is None else means}"
             )
 
 
@@ -132,6 +135,26 @@ def _varies(family: Family) -> bool:
         return family.cells > 1
     rows = family.matrix()
     return bool(np.any(rows != rows[:, :1]))
+
+
+MOST_WORK = 10**10
+"""Maximum number of products to find out whether queries follow from others."""
+
+
+def _may_follow(asked: Family, planned: Sequence[Family | None]) -> bool:
+    """Return whether queries are sums of planned ones and constants, as far as that is easily known."""
+    known = set(planned)
+    rows = sum(family.rows for family in known if family is not None)
+    if None in known or rows >= asked.cells - 1 or rows**2 * asked.cells > MOST_WORK:
+        return True
+    if asked.closed_form:  # its queries are independent
+        return asked.rows - 1 <= rows
+    matrices = [family.matrix() for family in known if family is not None] + [asked.matrix()]
+    scaled = np.vstack([matrix / np.abs(matrix).max() for matrix in matrices])
+    centred = (scaled - scaled.mean(axis=1, keepdims=True)).T
+    found, wanted = centred[:, :rows], centred[:, rows:]
+    left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0]
+    return bool(np.abs(left).max() <= 1e-6 * np.abs(wanted).max())
 
 
 def _with_operands(statistic: Statistic) -> list[Statistic]:

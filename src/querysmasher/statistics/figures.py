@@ -354,7 +354,7 @@ class Figures:
             (
                 *(column.text(i) for column in self.columns),
                 self.number(values[i], std[i]),
-                self.number(std[i], std[i]),
+                figure(std[i], std[i]),
                 f"{self.number(low[i], std[i])} to {self.number(high[i], std[i])}",
                 str(flags[i]),
             )

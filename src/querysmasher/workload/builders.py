@@ -29,7 +29,7 @@ from querysmasher.errors import (
 from querysmasher.formatting import count, written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family, Structure, check_schema, check_weights, checked_weight
+from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
 from querysmasher.workload.sum import Sum, middle
 from querysmasher.workload.workload import Group, Workload
@@ -153,7 +153,9 @@ def sums(
     'sum of income and region == 0'
     """
     check_schema(schema)
-    return queries(schema, {attribute: Sum.on(schema[attribute], around)} | _groups(by), weight=weight)
+    return queries(
+        schema, {attribute: Sum.on(schema[attribute], around)} | _groups(schema, attribute, by), weight=weight
+    )
 
 
 MEAN_WEIGHT = 0.25
@@ -193,7 +195,7 @@ def means(
     check_schema(schema)
     number = schema[attribute]
     centre = middle(number) if around is None else around
-    family, groups = Sum.on(number, centre), _groups(by)
+    family, groups = Sum.on(number, centre), _groups(schema, attribute, by)
     beside = [f"{written_name(attribute)} != {literal(value)}" for value in number.beside]
     counts: Mapping[str, FamilyLike] = groups
     if beside:  # of records with a number
@@ -205,14 +207,15 @@ def means(
         raise WorkloadError("size: expected a public number of records together with within, or neither")
     if within is not None and size is not None:
         reach = float(np.abs(family.array).max())  # so far is a mean from the centre, at most
-        check_weights("size", size)
-        sums_of, counts_of = sums_of.within(within * size / 2), counts_of.within(within * size / (2 * reach))
+        half = checked_weight(within, "within") * checked_weight(size, "size") / 2
+        sums_of, counts_of = sums_of.within(half), counts_of.within(half / reach)
     return sums_of + counts_of
 
 
-def _groups(by: str | Sequence[str] | None) -> dict[str, FamilyLike]:
-    """Return the single values of grouping attributes as families."""
+def _groups(schema: Schema, attribute: str, by: str | Sequence[str] | None) -> dict[str, FamilyLike]:
+    """Return the single values of grouping attributes as families; refuse the number itself among them."""
     names = () if by is None else _names(by)
+    schema.positions((attribute, *names))
     return dict.fromkeys(names, "identity")
 
 

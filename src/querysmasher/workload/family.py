@@ -361,11 +361,11 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
     return array
 
 
-def checked_weight(weight: object) -> float:
+def checked_weight(weight: object, name: str = "weight") -> float:
     """Return one weight as a plain number, refusing what is not positive and finite."""
-    check_weights("weight", weight)  # type: ignore[arg-type]
+    check_weights(name, weight)  # type: ignore[arg-type]
     if np.ndim(weight):  # type: ignore[arg-type]
-        raise WorkloadError(f"weight: expected one number, got {as_given(weight)}")
+        raise WorkloadError(f"{name}: expected one number, got {as_given(weight)}")
     return float(weight)  # type: ignore[arg-type]
 
 

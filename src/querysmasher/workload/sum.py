@@ -65,7 +65,7 @@ class Sum(Rows):
     """
 
     name: ClassVar[str] = "sum"
-    counts: ClassVar[str] = "the sum of the numbers of the records"
+    counts: ClassVar[str] = "the sum of the numbers of the records that have one"
 
     @classmethod
     def on(cls, attribute: Attribute, around: float = 0.0) -> Sum:
@@ -79,10 +79,10 @@ class Sum(Rows):
             raise WorkloadError(
                 f"around: expected another number than {around:g}, the only one of {attribute.name!r}"
             )
-        said = f"sum of {attribute.name}"
+        said = attribute.name if attribute.edges is None else f"mid-points of {attribute.name}"
         if around:
-            said = f"sum of ({attribute.name} {'-' if around > 0 else '+'} {abs(around):,.12g})"
-        return cls((attribute.size,), row[None], np.array([1 / reach**2]), (said,), "sum")
+            said = f"({said} {'-' if around > 0 else '+'} {abs(around):,.12g})"
+        return cls((attribute.size,), row[None], np.array([1 / reach**2]), (f"sum of {said}",), "sum")
 
     @property
     def units(self) -> float:
