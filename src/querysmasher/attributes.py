@@ -423,7 +423,8 @@ class Binned(Attribute, family="prefix"):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
     A bin contains its left edge but not its right edge; the last bin contains both. The first edge may be
-    `-inf` and the last one `inf`. Means over such open-ended bins are refused.
+    `-inf` and the last one `inf`. Means over such open-ended bins are refused, and intervals of quantiles in
+    them have no end.
 
     With `step`, numbers are multiples of it above an edge, as the integers are with `step=1`; others are
     rounded to the nearest. Means and quantiles then know that the bin [0, 10) ends with 9.

@@ -109,11 +109,11 @@ def number(value: float) -> str:
 def figure(value: float, std: float) -> str:
     """Return a figure with the decimals that its standard error justifies: two digits of the error.
 
-    >>> figure(38.6437, 0.1234), figure(12345.67, 45.6), figure(3.0, 0.0)
-    ('38.64', '12,346', '3')
+    >>> figure(38.6437, 0.1234), figure(12345.67, 45.6), figure(3.0, 0.0), figure(-math.inf, 0.1)
+    ('38.64', '12,346', '3', '-inf')
     """
     if not math.isfinite(value):
-        return "—"
+        return "—" if math.isnan(value) else str(value)
     if not 0 < std < math.inf:
         return f"{settled(value):,.6g}" if abs(value) < 1e6 else decimal(value, 0)
     return decimal(value, min(max(1 - math.floor(math.log10(settled(std))), 0), 9))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.statistics.quantiles import OPEN
 from querysmasher.statistics.ratios import INTERPOLATED, MIDPOINTS
 from tests.statistics.dense import Dense, exact
 from tests.strategies import integer_arrays
@@ -105,6 +106,34 @@ def test_integers_in_bins_have_no_bias(counts):
         np.testing.assert_array_equal(quantiles[group], expected)
         assert means[group] == pytest.approx(numbers.mean())
         assert totals[group] == pytest.approx(numbers.sum())
+
+
+@given(noisy(SCHEMA), st.sampled_from([None, 1.0]), st.sampled_from([0.1, 0.5, 0.9]))
+def test_open_ended_bins_are_bins_without_an_end(release, step, p):
+    """Their intervals are those with far ends, of any length; the quantiles of other bins are the same."""
+    made = []
+    for far in (np.inf, 1e4):
+        edges = [-far, 1, 3, 4, far]
+        schema = qs.Schema([SCHEMA["g"], qs.Binned("b", edges=edges, step=step)])
+        dense = Dense(schema, release.cells, release.cell_covariance)
+        made.append(dense.quantile("b", p, by="g"))
+        made.append(dense.difference(made[-1], dense.quantile("b", 0.5)))
+    found, difference, expected, other = made
+    assert OPEN in found.note
+    assert OPEN not in expected.note
+    for figures, reference in ((found, expected), (difference, other)):
+        low, high = reference.interval(0.9)
+        low, high = np.where(low < -5000, -np.inf, low), np.where(high > 5000, np.inf, high)
+        ends = np.array(figures.interval(0.9))
+        bounded = np.isfinite(ends).all(axis=0) | (figures is found)
+        np.testing.assert_array_equal(ends[:, bounded], np.array([low, high])[:, bounded])
+        assert np.all(ends[0] <= low)  # also where the difference of two quantiles in open bins is unbounded
+        assert np.all(high <= ends[1])
+    inner = (found.values > 1) & (found.values < 4)
+    np.testing.assert_allclose(found.values[inner], expected.values[inner], rtol=1e-9)
+    known = np.isfinite(found.values)
+    assert np.all((found.values[known] >= 1 - (step or 0)) & (found.values[known] <= 4))
+    assert not np.any(found.reliable & ((expected.low < -5000) | (expected.high > 5000)))
 
 
 @given(st.data())

@@ -65,7 +65,12 @@ def test_values_beside_the_others_are_no_numbers(data):
 def test_open_ended_bins_have_no_mean(edges, refuses):
     schema = qs.Schema([qs.Binned("income", edges=edges)])
     release = exact(schema, np.array([5, 5]))
-    for ask in (release.mean, release.total_of, lambda name: release.quantile(name, 0.5)):
+    asked = [release.mean, release.total_of]
+    asked += [
+        lambda name, given=given: release.quantile(name, 0.5, **given)
+        for given in ({"assume": "midpoint"}, {"bins": "midpoints"})
+    ]
+    for ask in asked:
         with refuses(WorkloadError, ValueError, "'income'", "open-ended bin", "public cap"):
             ask("income")
 

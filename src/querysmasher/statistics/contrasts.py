@@ -46,13 +46,15 @@ Operand = str | Workload | Figures | Figure | CrossTable
 def difference_ends(a: Figures, b: Figures, correlation: Array, reach: float) -> tuple[Array, Array]:
     """Return the ends of intervals of a - b that reach `reach` standard errors.
 
-    Without a value, such as the quantile of a group whose noisy count is below zero, nothing bounds it.
+    Without a finite value, such as the quantile of a group whose noisy count is below zero, nothing bounds
+    it.
     """
     (below_a, above_a), (below_b, above_b) = apart(a, reach), apart(b, reach)
-    values = a.values - b.values
-    low = values - joint_error(below_a, above_b, correlation)
-    high = values + joint_error(above_a, below_b, correlation)
-    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):  # infinite values
+        values = a.values - b.values
+        low = values - joint_error(below_a, above_b, correlation)
+        high = values + joint_error(above_a, below_b, correlation)
+    known = np.isfinite(values)
     return np.where(known, low, -np.inf), np.where(known, high, np.inf)
 
 
@@ -72,10 +74,12 @@ def difference(source: AnswerSource, a: Operand, b: Operand, by: By = None) -> F
 def _difference(
     title: str, columns: tuple[Column, ...], left: Figures, right: Figures, correlation: Array, note: str
 ) -> Figures:
+    with np.errstate(invalid="ignore"):  # infinite values
+        values = left.values - right.values
     return Figures(
         title,
         columns,
-        left.values - right.values,
+        values,
         joint_error(left.std, right.std, correlation),
         note,
         linear=lambda: left.errors.plus(right.errors, 1.0, -1.0),

@@ -49,6 +49,7 @@ from querysmasher.workload.families import Identity, Intervals, Prefix
 from querysmasher.workload.sum import numbers
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
+OPEN = "A quantile in an open-ended bin is its edge, and flagged as unreliable."
 STD = "std is half the width of the 68% interval."
 
 MAX_ENTRIES = 50_000_000
@@ -146,7 +147,8 @@ def quantile(  # noqa: D417 - a method of the release
     """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
 
     Args:
-        attribute: an attribute with numbers as values, or a binned one.
+        attribute: an attribute with numbers as values, or a binned one. Bins may be open-ended: the interval
+            of a quantile in such a bin has no end.
         probabilities: one probability or several.
         by: grouping attributes.
         where: a predicate.
@@ -158,17 +160,21 @@ def quantile(  # noqa: D417 - a method of the release
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
         raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
-    middles = numbers(given)
-    if (np.diff(middles) <= 0).any():
-        raise WorkloadError(f"attribute: the values of {attribute!r} do not increase, so it has no quantiles")
-    groups = Groups(source, by, where, attribute)
     continuous = given.edges is not None and bins == "interpolation"
-    points, step = middles, 0.0
+    note, anywhere = places(given, INTERPOLATED if continuous else MIDPOINTS, assume)
+    if not (continuous and anywhere):
+        points, step = numbers(given), 0.0  # open-ended bins are refused
+        if (np.diff(points) <= 0).any():
+            why = f"the values of {attribute!r} do not increase, so it has no quantiles"
+            raise WorkloadError(f"attribute: {why}")
     if continuous:
         points, step = np.array(given.edges, dtype=float), given.step or 0.0
         points[-1] += step
+        note = f"{note} {OPEN}" if np.isinf(points).any() else note
+        for end, edge, width in ((0, 1, -step), (-1, -2, step)):
+            points[end] = points[edge] + width if np.isinf(points[end]) else points[end]
+    groups = Groups(source, by, where, attribute)
     F, variances, between, with_D = _distribution(groups, attribute)
-    note, anywhere = places(given, INTERPOLATED if continuous else MIDPOINTS, assume)
     crossings = Crossings(F, variances, between, with_D, p, points, continuous)
     low, high = crossings.interval(1.0)
     estimates = _known(crossings, F, p)
@@ -191,7 +197,9 @@ def quantile(  # noqa: D417 - a method of the release
 
     def linear() -> LinearErrors:
         x = np.nan_to_num(estimates, nan=points[0]).reshape(-1, len(p), 1)
-        inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
+        with np.errstate(divide="ignore", invalid="ignore"):  # open-ended bins may have no width
+            within = np.nan_to_num(np.clip((x - points[:-1]) / np.diff(points), 0, 1))
+        inside = within if continuous else x >= points
         rows = np.zeros((*inside.shape[:-1], given.size))
         rows[..., : given.listed] = inside - p[:, None]
         return _errors_at(groups, attribute, rows, std)
@@ -210,8 +218,9 @@ def quantile(  # noqa: D417 - a method of the release
     if not anywhere:
         return figures
     ends = (Crossings(F, variances, between, with_D, p, e, continuous=False) for e in given.ends)
-    corners = (replace(figures, values=_known(c, F, p), ends=c.interval) for c in ends)
-    return replace(figures, corners=tuple(corners))
+    corners = tuple(replace(figures, values=_known(c, F, p), ends=c.interval) for c in ends)
+    bounded = ~np.isinf([corner.values for corner in corners]).any(axis=0)
+    return replace(figures, corners=corners, trusted=figures.reliable & bounded)
 
 
 def _known(crossings: Crossings, F: Array, p: Array) -> Array:

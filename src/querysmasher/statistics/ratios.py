@@ -56,7 +56,8 @@ By = str | Sequence[str] | None
 def apart(figures: Figures, reach: float) -> tuple[Array, Array]:
     """Return how far the intervals of figures reach below and above their values."""
     low, high = figures.reaching(reach)
-    return figures.values - low, high - figures.values
+    with np.errstate(invalid="ignore"):  # infinite values
+        return figures.values - low, high - figures.values
 
 
 def joint_error(x: Array, y: Array, correlation: Array) -> Array:
