@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from querysmasher.attributes import Binned, Categorical, Ordinal
+from querysmasher.attributes import Binned, Categorical, Number, Ordinal
 from querysmasher.data.check import check
 from querysmasher.data.counting import Limits
 from querysmasher.data.framing import CSV
@@ -333,6 +333,25 @@ def test_integers_beyond_64_bits(tmp_path):
         frame = pl.DataFrame({"a": pl.Series([1, 2, 10**30, None], dtype=kind)})
         assert counts(attribute, frame).tolist() == [1, 1]
         assert counts(attribute, frame, Bound("a", 1, bytes(16))).tolist() == [1, 1]
+
+
+CENTS = [f"{n / 100:.2f}" for n in range(501)]
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        Binned("a", edges=[*map(float, CENTS)]),
+        Number("a", 0, 5, step=0.1),
+        Ordinal("a", [*map(float, CENTS)]),
+    ],
+)
+def test_decimals_are_the_numbers_that_they_state(attribute):
+    expected = counts(attribute, pa.table({"a": CENTS})).tolist()
+    assert counts(attribute, pa.table({"a": [*map(float, CENTS)]})).tolist() == expected
+    for kind in (pa.decimal64(10, 2), pa.decimal128(5, 2), pa.decimal128(30, 9), pa.decimal256(50, 20)):
+        table = pa.table({"a": pa.array([*map(decimal.Decimal, CENTS)], kind)})
+        assert counts(attribute, table).tolist() == expected, kind
 
 
 def test_narrow_decimals():

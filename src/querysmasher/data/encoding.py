@@ -321,6 +321,8 @@ class Encoder:
         if of is str:
             return self._learned(column.cast(pa.large_string()), "strings", self.code, self.strings)
         if self.attribute.is_computed and of is float:
+            if types.is_decimal(kind):
+                column = column.cast(pa.string())  # Arrow casts decimals to floats beside the nearest
             return self.computed(np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)))
         if of is date or of is bool:
             column = days(column) if of is date else column.cast(pa.int8())
