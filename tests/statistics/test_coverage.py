@@ -231,3 +231,24 @@ def test_suppression_is_biased_and_no_suppression_is_not():
     assert abs(values.mean() - 30) < 0.2
     assert 39 < values[~hidden].mean() < 41
     assert hidden.mean() > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("numbers", "contrast", "truth"),
+    [
+        (qs.Ordinal("b", [101, 106, 111]), "difference", -5),
+        (qs.Ordinal("b", [101, 106, 111]), "ratio", 101 / 106),
+        (qs.Binned("b", edges=[1, 11, 21, 31], step=10), "difference", -10),
+    ],
+)
+def test_contrasts_of_medians_of_few_values_cover(numbers, contrast, truth):
+    """Each median is one of two values, as probably as the other: in a quarter of cases, both are wrong."""
+    schema = qs.Schema([qs.Categorical("g", ["x", "y"]), numbers])
+    covariance, covered = 100 * np.eye(6), []
+    for cells in normal(np.array([500, 480, 20, 499, 481, 20]), covariance, 200):
+        release = Dense(schema, cells, covariance)
+        medians = (release.quantile("b", 0.5, where=f"g == '{g}'", assume="midpoint") for g in "xy")
+        low, high = getattr(release, contrast)(*medians).interval()
+        covered.append(low[0] - 1e-9 <= truth <= high[0] + 1e-9)
+    assert np.mean(covered) >= 0.95

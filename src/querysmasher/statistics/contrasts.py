@@ -8,7 +8,8 @@ these ends (the MOVER of Zou and Donner): with x = a - l_a and y = u_b - b,
 
 and likewise the upper end, with x = u_a - a and y = b - l_b. An end r of the interval of a / b is where an
 end of the interval of a - r b passes zero. For counts, this is the usual interval of a difference, and
-Fieller's of a ratio.
+Fieller's of a ratio. Quantiles that are one of few values err in steps, to which no correlation applies:
+with ρ = -1 the interval has all differences of what lies in both intervals.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from querysmasher.statistics.quantiles import quantile
 from querysmasher.statistics.ratios import (
     By,
     apart,
+    at_worst,
     correlations,
     joint_error,
     mean,
@@ -83,7 +85,7 @@ def _difference(
         joint_error(left.std, right.std, correlation),
         note,
         linear=lambda: left.errors.plus(right.errors, 1.0, -1.0),
-        ends=lambda reach: difference_ends(left, right, correlation, reach),
+        ends=lambda reach: difference_ends(left, right, at_worst(left, right, correlation), reach),
         trusted=left.reliable & right.reliable,
     )
 
@@ -116,7 +118,8 @@ def _contrast(
 
     def contrast(x: Figures, y: Figures) -> Figures:
         covariance = np.diagonal(x.errors.covariance(y.errors))
-        return contrasting(title, columns, x, y, correlations(covariance, x.std, y.std), note)
+        made = contrasting(title, columns, x, y, correlations(covariance, x.std, y.std), note)
+        return replace(made, stepwise=x.stepwise | y.stepwise)
 
     made, several = contrast(left, right), left.corners or right.corners
     pairs = product(left.corners or (left,), right.corners or (right,)) if several else ()

@@ -199,6 +199,8 @@ class Figures:
     """Returns the ends of intervals for a reach in standard errors, if these are not symmetric."""
     trusted: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     """Whether intervals and standard errors of each figure hold, if that needs more than a finite value."""
+    stepwise: NDArray[np.bool_] | bool = field(default=False, kw_only=True)
+    """Whether values are far apart beside the noise: what correlations say of small errors does not hold."""
     number: Callable[[float, float], str] = field(default=figure, kw_only=True)
     """Returns a value as text, given its standard error."""
     corners: tuple[Figures, ...] = field(default=(), kw_only=True)
@@ -283,6 +285,7 @@ class Figures:
             linear=lambda: self.errors.take(chosen),
             ends=ends,
             trusted=self.reliable.ravel()[chosen],
+            stepwise=np.broadcast_to(self.stepwise, self.values.shape).ravel()[chosen],
             corners=tuple(part.take(chosen) for part in self.corners),
         )
 

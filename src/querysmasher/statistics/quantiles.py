@@ -52,6 +52,9 @@ SEPARATE = "A quantile is the first value with at least that share of the record
 OPEN = "A quantile in an open-ended bin is its edge, and flagged as unreliable."
 STD = "std is half the width of the 68% interval."
 
+FINE = 10
+"""Number of steps between values in a standard error from which on errors are no longer stepwise."""
+
 MAX_ENTRIES = 50_000_000
 """Maximum number of coefficients of the queries of all quantiles together."""
 
@@ -189,6 +192,7 @@ def quantile(  # noqa: D417 - a method of the release
         return (on_grid(low), on_grid(high)) if step else (low, high)
 
     values = on_grid(estimates) if step else estimates
+    gap = step if continuous else float(np.diff(points).max(initial=0.0))
     columns = (
         *groups.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * F.shape[1]),
@@ -213,12 +217,13 @@ def quantile(  # noqa: D417 - a method of the release
         linear=linear,
         ends=ends_of,
         trusted=(TOO_CLOSE * np.sqrt(variances[-1]) < F[-1]).repeat(len(p)),
+        stepwise=~(std > FINE * gap),
         number=figure if continuous and not step else _plain,
     )
     if not anywhere:
         return figures
     ends = (Crossings(F, variances, between, with_D, p, e, continuous=False) for e in given.ends)
-    corners = tuple(replace(figures, values=_known(c, F, p), ends=c.interval) for c in ends)
+    corners = tuple(replace(figures, values=_known(c, F, p), ends=c.interval, stepwise=True) for c in ends)
     bounded = ~np.isinf([corner.values for corner in corners]).any(axis=0)
     return replace(figures, corners=corners, trusted=figures.reliable & bounded)
 

@@ -68,6 +68,11 @@ def joint_error(x: Array, y: Array, correlation: Array) -> Array:
     return np.where(np.isfinite(x) & np.isfinite(y), np.sqrt(square), np.inf)
 
 
+def at_worst(a: Figures, b: Figures, correlation: Array, sign: Array | float = 1.0) -> Array:
+    """Return the correlation of two errors; that at which they add up if one is stepwise."""
+    return np.where(a.stepwise | b.stepwise, -sign, correlation)
+
+
 def ratios_of(
     title: str,
     columns: tuple[Column, ...],
@@ -83,6 +88,7 @@ def ratios_of(
     with np.errstate(divide="ignore", invalid="ignore"):
         R = np.where(D == 0, np.nan, N / D)
         error = joint_error(numerator.std, R * denominator.std, correlation) / np.abs(D)
+    worst = at_worst(numerator, denominator, correlation, np.sign(R))
     far = (np.abs(D) > TOO_CLOSE * denominator.std) & (D != 0)
 
     def linear() -> LinearErrors:
@@ -92,12 +98,12 @@ def ratios_of(
 
     def end(x: Array, y: Array, sign: int) -> Array:
         """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-        covariance = correlation * x * y
+        covariance = worst * x * y
         with np.errstate(all="ignore"):
             square = D**2 - y**2
             u = R * y**2 - covariance
             u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(covariance)), u, 0.0)
-            root = np.sqrt(u**2 + square * joint_error(x, R * y, correlation) ** 2)
+            root = np.sqrt(u**2 + square * joint_error(x, R * y, worst) ** 2)
             return np.where((square > 0) & np.isfinite(x), R + (u + sign * root) / square, np.nan)
 
     def ends(reach: float) -> tuple[Array, Array]:
