@@ -1,5 +1,6 @@
 """Studio by the clock: from a change in the browser to new certified errors, through the server itself."""
 
+import itertools
 import json
 import os
 import re
@@ -30,46 +31,63 @@ ROWS = {
 
 
 def studio(quick):
-    """Time changes of the budget and of a weight, and weigh what rests."""
-    repeats = 5 if quick else 12
+    """Time four kinds of changes, and weigh what rests."""
+    repeats = 3 if quick else 8
     table = Table(
         "Studio",
         f"From a change to new errors on the page, {repeats} times each, through the HTTP server, as a "
-        "browser asks it: a moved budget, and another weight, which needs a new plan. *plan*: "
-        "`spec.plan()` alone, in seconds of the processor, in a process that has planned before. "
-        "*processor*: seconds that all of Studio's processes take for one change. *median* and *95%* are by "
-        "the clock, and grow with whatever else runs on the machine: its load was "
-        f"{os.getloadavg()[2]:.0f} on {os.cpu_count()} cores. One BLAS thread.",
-        ("workload", "change", "plan", "median", "95%", "processor"),
-        "plans that take less than 0.2 s are shown after 0.2 s of the processor at most; 150 MiB at rest",
+        "browser asks it, by the clock. Every setting is one that Studio has not seen before; only "
+        "a moved budget needs no new plan. *plan itself*: `spec.plan()` of the last setting, by the clock, "
+        "in a process that has planned it before: what remains is for reading and saving the file, the "
+        "largest errors, the words and the page. *processor*: seconds that all of Studio's processes take. "
+        f"The machine was shared: its load was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores. One BLAS "
+        "thread.",
+        ("workload", "change", "plan itself", "median", "95%", "processor"),
+        "new errors are shown within 0.2 s where the plan itself takes less, median; 150 MiB at rest",
     )
     for name, kind in list(ROWS.items())[: 2 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:
             write(kind, Path(folder))
-            plan = outcome("studio", folder, one_core=True)["seconds"]
             with closing(Server(Path(folder))) as server:
                 server.errors()
                 if kind == "example":
                     resting = server.megabytes()
                 for change, form in CHANGES.items():
-                    clock, spent = zip(*(server.timed(*form(n)) for n in range(repeats)), strict=True)
-                    usual, late = (
-                        statistics.median(clock),
-                        statistics.quantiles(clock, n=20, method="inclusive")[-1],
-                    )
-                    processor = statistics.median(spent)
+                    server.timed(*form(kind, 0))
+                    times = [server.timed(*form(kind, n)) for n in range(1, repeats + 1)]
+                    clock, spent = zip(*times, strict=True)
+                    plan = outcome("studio", folder, one_core=True)["seconds"]
+                    usual, processor = statistics.median(clock), statistics.median(spent)
+                    late = statistics.quantiles(clock, n=20, method="inclusive")[-1]
                     table.add(name, change, *(f"{s:.3f}" for s in (plan, usual, late, processor)))
-                    if plan < SOON:
-                        said = f"{name}, {change}: {processor:.2f} s of the processor, target {SOON} s"
-                        table.check(processor <= SOON, said)
+                    if min(plan, SOON) == plan or change == "budget":
+                        table.check(usual <= SOON, f"{name}, {change}: {usual:.2f} s, target {SOON} s")
     table.add("memory at rest, MiB", "", "", f"{resting:.0f}", "", "")
     table.check(resting <= RESTING, f"{resting:.0f} MiB at rest, target {RESTING}")
     return table
 
 
+FAMILIES = {
+    "example": ("age", "hour"),
+    "adult": ("n0", "n1"),
+    "hundred": ("a0", "a1"),
+    "census": ("sex", "age"),
+}
+"""The attributes whose families change, in every row."""
+
+
+def families(kind, number):
+    """Return a form that no other number returns."""
+    words = itertools.product(("identity", "prefix", "range"), repeat=2)
+    chosen = next(itertools.islice(words, number, None))
+    return dict(zip((f"family:{name}" for name in FAMILIES[kind]), chosen, strict=True))
+
+
 CHANGES = {
-    "budget": lambda number: ("/slide?back=/decide", {"position": 90 + number}),
-    "weight": lambda number: ("/set?back=/decide", {"n:workload[0].weight": 1.5 + number / 8}),
+    "budget": lambda _, number: ("/slide?back=/decide", {"position": 90 + number}),
+    "weight": lambda _, number: ("/set?back=/decide", {"n:workload[0].weight": 1.5 + number / 8}),
+    "family": lambda kind, number: ("/family?back=/decide", families(kind, number)),
+    "target": lambda _, number: ("/set?back=/decide", {"n:workload[0].target": 9_000 + number}),
 }
 """The forms of the changes that are timed."""
 
@@ -209,10 +227,10 @@ def alone(folder):
     times = []
     for _ in range(4):
         spec = read_spec(Path(folder) / "release.toml")
-        start = time.process_time()
+        start = time.perf_counter()
         spec.plan()
-        times.append(time.process_time() - start)
-    return {"seconds": min(times[1:])}
+        times.append(time.perf_counter() - start)
+    return {"seconds": statistics.median(times[1:])}
 
 
 if __name__ == "__main__":

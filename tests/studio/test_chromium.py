@@ -106,6 +106,20 @@ def test_what_is_typed_while_an_answer_is_on_its_way_stays(browser, fresh):
     assert browser.run("document.querySelector('#predicate').value") == "", "what was sent does not"
 
 
+def test_an_old_page_does_not_take_back_what_another_has_changed(browser, fresh):
+    page = Page(browser, fresh)
+    page.settled()
+    fresh.post("/set", **{"n:workload[0].weight": "3"})
+    page.type("#workload-1-target", "40")
+    page.enter()
+    page.until("was changed in the meantime")
+    assert "target" not in fresh.spec
+    assert browser.run("document.querySelector('#workload-1-target').value") == "40"
+    page.click("Set", within="section[aria-labelledby=targets-title]")
+    page.states(lambda spec: spec["workload"][1].get("target") == 40)
+    assert page.spec["workload"][0]["weight"] == 3
+
+
 def test_a_long_plan_tells_its_progress_and_is_cancelled(browser, opened):
     page = Page(browser, opened(MANY))
     browser.until("document.querySelector('#figures .progress')?.textContent.includes('solving')")

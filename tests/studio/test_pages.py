@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,7 @@ def test_two_pages_change_the_file(fresh):
     text = studio.post("/set", 422, seen=old, **late | {"n:workload[1].weight": "7"})
     assert "was changed in the meantime" in text
     assert 'value="7"' in text, "what was given stays"
+    assert 'value="40"' in text, "what was not changed is what the file states now"
     text = studio.post("/text", 422, seen=old, text=SPEC + "# mine\n")
     assert "was changed in the meantime" in text
     assert "# mine" in text
@@ -165,6 +167,14 @@ def test_two_pages_change_the_file(fresh):
         studio.post(path, 422, seen="0123456789ab", **late, text=before)
 
 
+@pytest.mark.parametrize("key", ["workload[9].weight", "workload[0][1]", "a[0][0]", "data.path.x"])
+def test_places_that_the_file_does_not_have_change_nothing(studio, key):
+    before = studio.spec
+    text = studio.post("/set", 422, **{f"n:{key}": "3"})
+    assert 'role="alert"' in text
+    assert studio.spec == before
+
+
 def test_planning_is_cancelled_and_begun_again(opened):
     studio = opened(MANY)
     assert 'action="/cancel"' in studio.get("/figures")
@@ -173,6 +183,16 @@ def test_planning_is_cancelled_and_begun_again(opened):
     assert 'action="/cancel"' in studio.post("/resume", 200)
     studio.post("/set", **{"t:plan.objective": "mean", "n:workload[0].k": "1"})
     assert error_of(studio.planned()) == pytest.approx(expected(studio), rel=6e-3)
+
+
+def test_a_price_ends_when_the_file_changes(opened):
+    studio = opened(MANY)
+    with ThreadPoolExecutor() as pool:
+        asked, position = pool.submit(studio.ask, "GET", "/price?target=10&level="), 100
+        while not asked.done():
+            position += 1
+            studio.post("/slide", position=position)
+    assert "this was cancelled" in asked.result()[2]
 
 
 def test_old_figures_stay_and_are_marked_as_old(opened):
@@ -214,6 +234,17 @@ def test_a_first_file_is_written(opened):
     before = studio.spec
     studio.post("/start")
     assert studio.spec == before
+
+
+def test_a_first_file_is_begun_by_form(opened):
+    studio = opened(None)
+    assert 'href="/attribute"' in studio.get("/")
+    form = {"attribute": "zone", "kind": "categorical", "values": "A; A"}
+    assert "is given more than once" in studio.post("/attribute", 422, **form)
+    assert not (studio.folder / "release.toml").exists()
+    studio.post("/attribute", **form | {"values": "A; B"})
+    assert [table["name"] for table in stated(studio)["schema"]] == ["zone"]
+    assert error_of(studio.planned()) == pytest.approx(expected(studio), rel=6e-3)
 
 
 def test_writing_keeps_permissions_and_links(opened):

@@ -1,5 +1,6 @@
 """The steps from a codebook to a publication: describe, choose, see, compare, publish."""
 
+import datetime as dt
 import json
 import re
 import signal
@@ -202,6 +203,20 @@ def test_attributes_come_from_codebooks(studio, name, content, sizes, missing, u
     assert schema["sex"].values == ("F", "M"), "what is described already stays"
     for lacking in missing:
         assert f'href="/attribute?name={lacking}"' in text
+
+
+def test_dates(fresh):
+    studio = fresh
+    studio.post(
+        "/attribute", **FORM | {"attribute": "day", "kind": "ordinal", "values": "2024-02-28..2024-03-01"}
+    )
+    days = [dt.date(2024, 2, 28), dt.date(2024, 2, 29), dt.date(2024, 3, 1)]
+    assert stated(studio)["schema"][-1]["values"] == days
+    assert 'value="2024-02-28; 2024-02-29; 2024-03-01"' in studio.get("/attribute?name=day")
+    (studio.folder / "book.csv").write_text("attribute,kind,values\nwhen,categorical,2024-01-01;2024-05-01\n")
+    studio.post("/codebook", file="book.csv")
+    assert stated(studio)["schema"][-1]["values"] == [dt.date(2024, 1, 1), dt.date(2024, 5, 1)]
+    assert error_of(studio.planned()) > 0
 
 
 def write_por(table, path, column_labels, variable_value_labels):

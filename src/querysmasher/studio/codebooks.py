@@ -7,7 +7,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -173,11 +172,9 @@ def _consecutive(values: list[Any]) -> bool:
     return whole and values == list(range(values[0], values[0] + len(values)))
 
 
-def attribute(form: Mapping[str, str]) -> dict[str, Any]:
+def attribute(form: dict[str, str], how: dict[str, Any]) -> dict[str, Any]:
     """Return the [[schema]] table of a form, whose values are written as in a codebook, or discovered."""
-    how = {key: _number(form[key]) for key in ("share", "delta", "at_most") if form.get(key, "").strip()}
-    form = {key: text for key, text in form.items() if key not in ("share", "delta", "at_most")}
-    if form.pop("discover", ""):
+    if form.pop("discover"):
         if form["values"].strip():
             raise SpecError("values: expected none, as they are to be discovered")
         form["values"] = DISCOVER
@@ -190,14 +187,6 @@ def attribute(form: Mapping[str, str]) -> dict[str, Any]:
     writer.writerow([" ".join(form[key].split()) for key in columns])
     (table,) = codebook_tables("the form", stream.getvalue())
     return {"table": table | ({"values": DISCOVER, **how} if form["values"] == DISCOVER else {})}
-
-
-def _number(text: str) -> float | str:
-    """Return a number that a text states; any other text stays, to be refused where it belongs."""
-    for read in (int, float):
-        with suppress(ValueError):
-            return read(text)
-    return text
 
 
 def form_of(schema: Schema, name: str, asked: Sequence[ToDiscover] = ()) -> dict[str, str]:

@@ -33,8 +33,8 @@ from querysmasher.studio.session import CHANGED, Problems, Session
 FIELDS = ("attribute", "kind", "values", "type", "label", "missing", "other", "title", "description", "unit")
 """The columns of a codebook, which are fields of the form of an attribute."""
 
-FOUND = ("discover", "share", "delta", "at_most")
-"""Its further fields: whether the values are discovered, and how."""
+FOUND = ("share", "delta", "at_most")
+"""Its further fields: how values are discovered that nobody has a list of."""
 
 KEYS = {"name": "attribute", "labels": "label", "edges": "values", "range": "values", "": "values"}
 """Fields whose keys in the spec have other names."""
@@ -122,7 +122,7 @@ async def described(
 async def attribute(request: Request, session: Session) -> Response:
     """Show the form of an attribute, or of a new one."""
     name = request.query_params.get("name", "")
-    form = dict.fromkeys((*FIELDS, *FOUND), "") | {"attribute": name, "kind": "categorical"}
+    form = dict.fromkeys((*FIELDS, "discover", *FOUND), "") | {"attribute": name, "kind": "categorical"}
     if name in session.names:
         form = (await session.ask("form", name=name)).get("form", form)
     return await shown(request, session, "attribute", None, form, before=name)
@@ -132,15 +132,20 @@ async def attribute(request: Request, session: Session) -> Response:
 async def save_attribute(request: Request, session: Session) -> Response:
     """Add an attribute, or replace one."""
     form = await request.form()
-    given = {field: str(form.get(field, "")) for field in (*FIELDS, *FOUND)}
+    given = {field: str(form.get(field, "")) for field in (*FIELDS, "discover", *FOUND)}
+    how = {key: value for key in FOUND if (value := value_of("n", given[key])) is not None}
+    text = {field: given[field] for field in (*FIELDS, "discover")}
     before, names = str(form.get("before", "")), session.names
     index = names.index(before) if before in names else len(names)
-    answer = await session.reader.ask("attribute", form=given)
+    answer = await session.reader.ask("attribute", form=text, how=how)
     if "error" in answer:
         problems: Problems = {"values": answer["error"].partition(": ")[2] or answer["error"]}
     else:
         table, what = answer["table"], f"attribute {given['attribute']}"
-        found = await session.change(what, lambda document: place(document, index, table))
+        if session.text is None:
+            found = await start(session, [table])
+        else:
+            found = await session.change(what, lambda document: place(document, index, table))
         keys = {key: key.removeprefix(f"schema[{index}]").lstrip(".").split(".")[0] for key in found}
         problems = {KEYS.get(name, name): found[key] for key, name in keys.items()}
     if problems:
@@ -162,23 +167,30 @@ def place(document: Document, index: int, table: dict[str, Any]) -> None:
 @post("/codebook")
 async def import_codebook(request: Request, session: Session) -> Response:
     """Add the attributes of a codebook that is in the folder, or is uploaded; or begin a spec with them."""
-    begins, is_example = session.text is None, request.url.path == "/start"
+    is_example = request.url.path == "/start"
     answer: dict[str, Any] = {"tables": [], "missing": {}}
     if not is_example:
         answer |= await _codebook(await request.form(), session)
     problems: Problems = {"": answer["error"]} if "error" in answer else {}
     tables = [table for table in answer["tables"] if table["name"] not in session.names]
-    if begins and (tables or is_example):
-        first = await session.reader.ask("first", codebook="codebook.csv" if tables else None)
-        start = Document(first["text"].replace('codebook = "codebook.csv"\n', ""))
-        start.add("schema", *tables)
-        problems = await session.replace(start.text, "a first file")
+    if session.text is None and (tables or is_example):
+        problems = await start(session, tables)
     elif tables:
         problems = await session.change("attributes of a codebook", lambda d: d.add("schema", *tables))
     if problems or answer["missing"]:
         page = begin if session.text is None else described
         return await page(request, session, problems, missing=answer["missing"])
     return RedirectResponse("/decide" if is_example else "/describe", 303)
+
+
+async def start(session: Session, tables: list[dict[str, Any]]) -> Problems:
+    """Write a first file with these attributes, or that of the example."""
+    first = await session.reader.ask("first", codebook="codebook.csv" if tables else None)
+    document = Document(first["text"].replace('codebook = "codebook.csv"\n', ""))
+    document.add("schema", *tables)
+    if len(tables) == 1:  # there are no pairs
+        document.set(("workload", 0, "k"), 1)
+    return await session.replace(document.text, "a first file")
 
 
 async def _codebook(form: FormData, session: Session) -> dict[str, Any]:
@@ -224,6 +236,11 @@ def where_is(known: dict[str, Any]) -> dict[frozenset[str], int]:
     return found
 
 
+def in_order(names: Iterable[str], session: Session) -> list[str]:
+    """Return names in the order of the attributes."""
+    return sorted(names, key=session.names.index)
+
+
 def matching(names: Iterable[str], pattern: str) -> list[str]:
     """Return the names that a pattern such as age* matches, or that contain a text.
 
@@ -254,7 +271,7 @@ async def chosen(
         matched=len(some),
         grid=some[:MOST],
         found=found,
-        three=[sorted(names) for names in found if len(names) == 3 and names & {*some}][:200],
+        three=[in_order(names, session) for names in found if len(names) == 3 and names & {*some}][:200],
         families=_families(document, session.names),
         entries=list(enumerate(document.plain.get("workload", ()))),
         statistics=document.plain.get("statistics", []),
@@ -293,7 +310,7 @@ def switch(document: Document, session: Session, tables: list[tuple[str, ...]], 
     if not all(entry["is_listed"] for entry in known["entries"]):
         return {"": TOO_MANY}
     found = where_is(known)
-    sets = [tuple(sorted(dict.fromkeys(table), key=session.names.index)) for table in tables]
+    sets = [tuple(in_order(dict.fromkeys(table), session)) for table in tables]
     gone = {frozenset(s) for s in sets if frozenset(s) in found and on is not True}
     new = [s for s in sets if frozenset(s) not in found and on is not False]
     emptied = []

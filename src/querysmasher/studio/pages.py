@@ -111,7 +111,8 @@ def change(path: str, what: str = "") -> Callable[[Edit], Edit]:
             parts = urlsplit(where)
             page = None if parts.scheme or parts.netloc else VIEWS.get(parts.path)  # of no other site
             if problems:
-                return await (page or VIEWS["/decide"])(request, session, problems, form)
+                given = own(form, session) if problems == {"": CHANGED} else form
+                return await (page or VIEWS["/decide"])(request, session, problems, given)
             return RedirectResponse(where if page else "/decide", 303)
 
         post(path)(apply)
@@ -320,6 +321,13 @@ def shown_by(form: FormData, document: Document, session: Session) -> Document |
     seen = str(form.get("seen", session.digest))
     text = session.text_of(seen)
     return document if seen == session.digest else None if text is None else Document(text)
+
+
+def own(form: FormData, session: Session) -> dict[str, Any]:
+    """Return the fields of a form that a person has changed: the others show what the file states now."""
+    seen = Document(session.text_of(str(form.get("seen"))) or "")
+    pairs = ((name, name.partition(":")[2], value) for name, value in form.multi_items())
+    return {name: value for name, key, value in pairs if not key or str(stated(seen, key)) != value}
 
 
 def entries_of(document: Document, location: Location) -> list[Any]:

@@ -68,7 +68,10 @@ async def _figures(session: Session, name: str) -> dict[str, Any]:
         known, problems = await session.check(text)
         if known is None:
             return {"error": "; ".join(problems.values())}
-        session.plans[name] = await session.planner.ask("plan", path=str(session.path), text=text)
+        answer = await session.aside("plan", text)
+        if "error" in answer:
+            return answer
+        session.plans[name] = answer
     return session.plans[name]
 
 
@@ -104,7 +107,7 @@ async def price(request: Request, session: Session, *_: object) -> Response:
         known, found = await session.check(text)
         problems = {key.rpartition(".")[2]: problem for key, problem in found.items()}
         if known is not None:
-            answer = await session.planner.ask("least", path=str(session.path), text=text)
+            answer = await session.aside("least", text)
         if answer and "error" in answer:
             problems, answer = {"": answer["error"]}, None
     return await shown(request, session, "price", problems, given, answer=answer)

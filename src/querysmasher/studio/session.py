@@ -70,6 +70,7 @@ class Session:
         """When these were changed last."""
         self._parsed: tuple[str, Document] | None = None
         self._job: asyncio.Task[None] | None = None
+        self._aside: asyncio.Task[dict[str, Any]] | None = None
         self._planning = ""
         self._changing = asyncio.Lock()
 
@@ -173,8 +174,10 @@ class Session:
         """
         async with self._changing:
             document, self._parsed = self.document, None
-            found = edit(document)
-            text = document.text
+            try:
+                found, text = edit(document), document.text
+            except (LookupError, TypeError, ValueError, AttributeError):  # the file has no such place
+                return {"": CHANGED}
             said = found if isinstance(found, str) else what
             problems = (isinstance(found, dict) and found) or await self._write(text, said)
             if not problems:
@@ -248,9 +251,16 @@ class Session:
         """End the planning; `for_good`, it starts again only when it is asked for, or after a change."""
         if for_good:
             self.cancelled = self._planning
-        if self._job is not None:
-            self._job.cancel()
-        self._job, self._planning = None, ""
+        for job in (self._job, self._aside):
+            if job is not None:
+                job.cancel()
+        self._job, self._aside, self._planning = None, None, ""
+
+    async def aside(self, task: str, text: str) -> dict[str, Any]:
+        """Return what a task answers about another setting; it ends if the file changes."""
+        self._aside = job = asyncio.create_task(self.planner.ask(task, path=str(self.path), text=text))
+        await asyncio.wait({job})
+        return {"error": "this was cancelled; ask again"} if job.cancelled() else job.result()
 
     def resume(self) -> None:
         """Plan again what was cancelled."""

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -33,6 +34,9 @@ PATIENCE = 0.1
 
 IDLE = 60.0
 """Seconds after which a process that has nothing to do ends; the next one forks when it is needed."""
+
+DATE = "$date"
+"""The key of a date in an answer, which JSON does not have."""
 
 DIED = "the process ended without an answer; perhaps it took too much memory"
 
@@ -81,7 +85,7 @@ class Worker:
                 connection.send_bytes(json.dumps([task, arguments]).encode())
                 while True:
                     await _readable(connection)
-                    answer = json.loads(connection.recv_bytes())
+                    answer = json.loads(connection.recv_bytes(), object_hook=_with_dates)
                     if "progress" not in answer:
                         return dict(answer)
                     said(answer["progress"])
@@ -122,6 +126,11 @@ async def _readable(connection: Connection) -> None:
         loop.remove_reader(connection.fileno())
 
 
+def _with_dates(data: dict[str, Any]) -> Any:
+    """Return a date for what stands for one."""
+    return date.fromisoformat(data[DATE]) if DATE in data else data
+
+
 def serve(connection: Connection, memory: int) -> None:
     """Answer one task after the other, until nobody is there to ask."""
     gc.freeze()  # a search for garbage would copy what the processes share
@@ -139,7 +148,8 @@ def serve(connection: Connection, memory: int) -> None:
     with suppress(EOFError, OSError):
         while True:
             task, arguments = json.loads(connection.recv_bytes())
-            connection.send_bytes(json.dumps(tasks.perform(task, arguments, say)).encode())
+            answer = tasks.perform(task, arguments, say)
+            connection.send_bytes(json.dumps(answer, default=lambda day: {DATE: str(day)}).encode())
 
 
 def _bound(memory: int) -> None:
