@@ -1,5 +1,6 @@
 """Plans meant for estimates: what they measure, what they cost, what they refuse."""
 
+import itertools
 import math
 
 import numpy as np
@@ -40,6 +41,27 @@ def test_only_what_the_workload_needs_is_measured(k):
     most = max(k) if isinstance(k, list) else k
     assert max(len(m.attributes) for m in plan.measured) <= most
     assert plan.privacy_cost <= 1 + 1e-9
+
+
+def test_attributes_and_pairs_share_the_budget_so_that_their_weighted_errors_are_least():
+    schema = qs.Schema.of(a=2, b=5, c=30, d=9, e=1)
+    groups = [group.weighted(i + 1) for i, group in enumerate(qs.marginals(schema, 3))]
+    workload = qs.Workload(schema, tuple(groups))
+    plan = qs.plan(workload, qs.zCDP(0.001), purpose="estimate", records=300)
+    again = qs.plan(7.0 * workload, qs.zCDP(0.001), purpose="estimate", records=300)
+    assert plan.budget_shares() == pytest.approx(again.budget_shares())
+    assert {len(m.attributes) for m in plan.measured} == {0, 1, 2}
+    rng = np.random.default_rng(0)
+    for order in (1, 2):
+        names = list(itertools.combinations("abcd", order))
+        shares = np.array([plan.budget_shares()[place] for place in names])
+        weights = [sum(g.weight for g in groups if set(place) <= set(g.attributes)) for place in names]
+        sizes = [math.prod(schema[name].size - 1 for name in place) for place in names]
+        scale = np.multiply(weights, np.power(sizes, 1 / order))
+        for _ in range(50):
+            others = shares * rng.uniform(0.8, 1.2, len(shares))
+            others *= shares.sum() / others.sum()
+            assert (scale / np.sqrt(others)).sum() >= (scale / np.sqrt(shares)).sum()
 
 
 def test_with_ever_more_records_the_plan_becomes_that_of_least_error():

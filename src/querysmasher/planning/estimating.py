@@ -7,7 +7,11 @@ same noise in every direction: the best strategy for a marginal around uniform c
 On a sparse table, estimates fill in tables on three and more attributes from pairs, so only the total, single
 attributes and pairs are measured. Let u = N√c / Σn: the number of records times the root of the privacy cost,
 per value of an attribute. All other tables build on single attributes, so the budget share of these grows as
-u falls; a tenth of it goes to the total. What is left is divided evenly among pairs.
+u falls; a tenth of it goes to the total. What is left goes to pairs. The error of a set that is measured at
+precision b, with noise left in n cells, is in proportion to n/√b, and the sum of such errors, with weights ω,
+is least if b is in proportion to (ωn)^(2/3). So single attributes, and pairs, share in these proportions. The
+weight of a set is that of all tables that contain it, and n the number of its directions; of pairs its root,
+as shrinkage leaves noise in so many cells of them.
 
 With many records the noise of the plan of least error is small, and nothing beats measuring the tables
 themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a table / N is the expected ‖error‖₁/N
@@ -20,7 +24,6 @@ and computes the shares of the rest from the noisy number (`measuring`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
@@ -202,13 +205,13 @@ def _costs(
 
 def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[AttributeSet, float]:
     """Return the budget share of each set that is worth measuring, for about `records` records."""
-    sets = _sets(workload)
-    counts = Counter(map(len, sets))
-    values = sum(workload.schema.sizes[a] for subset in sets for a in subset if len(subset) == 1)
-    u = records * math.sqrt(budget.privacy_cost) / max(1, values)
-    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if counts[2] else 1.0
+    sets, sizes = _sets(workload), workload.schema.sizes
+    u = records * math.sqrt(budget.privacy_cost) / max(1, sum(sizes[s[0]] for s in sets if len(s) == 1))
+    has_pairs = any(len(subset) == 2 for subset in sets)
+    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if has_pairs else 1.0
     levels = (0.1 * first, 0.9 * first, 1 - first)  # of the total, of single attributes and of pairs
-    shares = {subset: levels[len(subset)] / counts[len(subset)] for subset in sets}
+    sums = [math.fsum(part for subset, part in sets.items() if len(subset) == order) for order in range(3)]
+    shares = {subset: levels[len(subset)] * part / sums[len(subset)] for subset, part in sets.items()}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     cells = workload.query_count / len(workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
@@ -222,9 +225,12 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     return shares
 
 
-def _sets(workload: Workload) -> list[AttributeSet]:
-    """Return all sets of up to two attributes within the workload's; refuse queries other than marginals."""
-    sets: dict[AttributeSet, None] = {(): None}
+def _sets(workload: Workload) -> dict[AttributeSet, float]:
+    """Return sets of up to two attributes to measure, with their parts of the budget for sets of their size.
+
+    Refuse queries other than marginals.
+    """
+    weights: dict[AttributeSet, float] = {(): 1.0}
     for group in workload:
         if group.target is not None or not group.is_marginal:
             what = "a target" if group.target is not None else f"queries of kind {group.kind}"
@@ -234,6 +240,8 @@ def _sets(workload: Workload) -> list[AttributeSet]:
                 "on the release"
             )
         positions = sorted(workload.schema.positions(group.attributes))
-        for order in (1, 2):
-            sets.update(dict.fromkeys(combinations(positions, order)))
-    return sorted(sets, key=lambda subset: (len(subset), subset))
+        for subset in (part for order in (1, 2) for part in combinations(positions, order)):
+            weights[subset] = weights.get(subset, 0.0) + group.weight
+    sizes = {subset: directions(workload.schema, subset) for subset in weights}
+    ordered = sorted((subset for subset in weights if sizes[subset]), key=lambda s: (len(s), s))
+    return {s: (weights[s] * sizes[s] ** (1 / max(1, len(s)))) ** (2 / 3) for s in ordered}
