@@ -32,7 +32,8 @@ def distance(records, tables):
     return sum(
         float((weight / (table + 1) * (counted(SCHEMA, records, place) - table) ** 2).sum()) / 2
         for place, table in zip(SETS, tables, strict=True)
-        for weight in [{1: 100, 2: 10, 3: 1}[len(place)]]
+        for often in [max(1, len(records) / math.prod(SCHEMA.sizes[a] for a in place))]
+        for weight in [often if len(place) == 1 else often**0.5]
     )
 
 

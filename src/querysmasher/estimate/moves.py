@@ -60,8 +60,10 @@ stays; and maximum number of values of a batch. In small batches, fewer records 
 BOLDEST = 0.2
 """Fraction of a batch that may move at the same time: those that gain most."""
 
-IMPORTANCE = (100.0, 10.0, 1.0)
-"""Weights of tables on one, two, and more attributes: errors of small ones recur in larger ones."""
+IMPORTANT = 100.0
+"""Maximum of what errors of a table count, in those of a table with a record per cell: on one attribute, the
+number of records per cell; on several, its root. If records are few, single ones are most of the distance;
+otherwise errors of small tables recur in larger ones."""
 
 EXACT = np.float32(1e4)
 """Weight of every cell of a table that is public: no other gain is as large."""
@@ -110,7 +112,8 @@ class Followed:
         )
         for subset, wanted, weight, table in zip(sets, self._wanted, self._weights, tables, strict=False):
             wanted[...] = table
-            importance = np.float32(IMPORTANCE[min(len(subset), len(IMPORTANCE)) - 1])
+            often = max(1.0, records / wanted.size)
+            importance = np.float32(min(IMPORTANT, often if len(subset) == 1 else math.sqrt(often)))
             weight[...] = EXACT if subset in exact else importance / (wanted + ONE)
 
     @property
