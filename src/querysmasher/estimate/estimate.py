@@ -295,7 +295,7 @@ class Estimate:
         """Iterate over the answers to each group, with an axis per family."""
         groups = list(workload)
         positions = [self.schema.positions(group.attributes) for group in groups]
-        sums = [self._sums.answers(g) if self.seed is None and not g.is_marginal else None for g in groups]
+        sums = [self.sums.answers(g) if self.seed is None and not g.is_marginal else None for g in groups]
         rest = [tuple(sorted(p)) for p, known in zip(positions, sums, strict=True) if known is None]
         public_total = self.release.public_total
         with one_core():
@@ -307,7 +307,8 @@ class Estimate:
                 yield values
 
     @cached_property
-    def _sums(self) -> Sums:
+    def sums(self) -> Sums:
+        """Computes answers to sums of cells."""
         return Sums(self.release, self._shrunk)
 
     def to_frame(

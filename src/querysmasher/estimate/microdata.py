@@ -4,7 +4,7 @@ Attributes are drawn one after the other, each given the two earlier ones on whi
 estimated table of the three. Values are not drawn independently but rounded in a controlled way within every
 combination of the two, which leaves far less noise. Records that nobody can have are dropped. Those that are
 taken move, so that they follow all tables on one and two attributes, and all that were measured or asked for
-(`moves`).
+(`moves`). Where prefixes or ranges were asked for, these tables are near those with the estimated sums.
 Each record may have a weight, with which tables are closer still (`Followed.weighted`).
 Each block of records makes up for what the blocks before it lack, so that any number of records takes the
 memory of one block. The number of a binned attribute is drawn evenly inside its bin.
@@ -31,7 +31,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, Worklo
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.estimate_errors import EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import AttributeSet
-from querysmasher.estimate.integers import along
+from querysmasher.estimate.integers import IntegerModel, along
 from querysmasher.estimate.moves import Codes, Followed
 from querysmasher.estimate.table_model import Model
 from querysmasher.files import replacing
@@ -109,10 +109,20 @@ class Microdata:
         """Iterate over blocks of records, as Arrow tables."""
         return self._blocks(str)
 
-    @property
+    @cached_property
     def model(self) -> Model:
+        """Computes the tables of the estimate, near those with the sums that were asked for."""
+        estimate = self.estimate
+        return (
+            estimate.model
+            if estimate.seed is not None
+            else estimate.model.near(estimate.sums.tables(estimate.workload))
+        )
+
+    @property
+    def _tables(self) -> Model | IntegerModel:
         """Computes the tables that records follow."""
-        return self.estimate.model
+        return self.model if self.estimate.seed is None else self.estimate.tables
 
     @property
     def about(self) -> dict[str, Any]:
@@ -169,9 +179,9 @@ class Microdata:
         weights; without, they are scaled to the estimated number of records. An interval for the error of the
         estimate gives one for the records, wider by the distance on both sides.
         """
-        schema, known = self.model.schema, self._distances
+        schema, known, model = self.model.schema, self._distances, self.estimate.model
         tables = self.followed if tables is None else tables
-        unrounded = replace(self.estimate, seed=None).computed_by(self.model)
+        unrounded = replace(self.estimate, seed=None).computed_by(model)
         each = []
         for error in unrounded.errors(tables).each:
             subset = tuple(sorted(schema.positions(error.tables[0])))
@@ -180,8 +190,8 @@ class Microdata:
                 msg = f"tables: expected tables that records follow, got ({names}); ask for it when planning"
                 raise OutsideMeasuredSpaceError(msg)
             away = known[subset] * self._scale
-            if self.estimate.seed is not None:
-                away += float(np.abs(self.estimate.tables.table(subset) - self.model.table(subset)).sum())
+            if self._tables is not model:
+                away += float(np.abs(self._tables.table(subset) - model.table(subset)).sum())
             each.append(replace(error, away=away))
         return EstimateErrors(tuple(each))
 
@@ -209,7 +219,7 @@ class Microdata:
                 cells, values = cells + size, values + moves
         full = max(1, min(BLOCK, self.count))
         scale = full / max(self.estimate.total, 1e-300)
-        tables = (table * scale for table in self.estimate.tables.tables(chosen))
+        tables = (table * scale for table in self._tables.tables(chosen))
         return Followed(self.model.zeros, sizes, full, chosen, tables, public)
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:

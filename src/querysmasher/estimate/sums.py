@@ -40,8 +40,9 @@ from querysmasher.planning.estimator.whole import summed
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.reconstruction import MemoryStore, Reconstruction
 from querysmasher.release.release import Release
-from querysmasher.workload.family import Family
-from querysmasher.workload.workload import Group
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.family import Family, Structure
+from querysmasher.workload.workload import Group, Workload
 
 LARGEST = 4_000_000
 """Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
@@ -51,6 +52,9 @@ SWEEPS = 3
 
 ROUNDS = 5
 """Number of projections along each axis, if there are several."""
+
+IN_ORDER = {Structure.VALUES, Structure.LINE, Structure.RANGES, Structure.CIRCLE}
+"""Families whose sums are of values that follow each other."""
 
 FAINT = 1e-9
 """Squared singular values below this fraction of the largest are rounding errors."""
@@ -213,6 +217,27 @@ class Sums:
         except OutsideMeasuredSpaceError:
             return None
         return self._possible(group, _answered(self._release, self._reconstruction(group), group))
+
+    def tables(self, workload: Workload) -> dict[AttributeSet, Array]:
+        """Return tables of the sets of which a workload asks for prefixes or ranges; cells may be negative.
+
+        They follow from prefix sums along every attribute of which values are added up.
+        """
+        schema, tables = workload.schema, dict[AttributeSet, Array]()
+        for group in workload:
+            places = tuple(sorted(schema.positions(group.attributes)))
+            shape, names = [schema.sizes[a] for a in places], tuple(schema.names[a] for a in places)
+            kinds = {on[0]: family.structure for on, family in group.parts()}
+            if math.prod(shape) > LARGEST or group.is_marginal or not {*kinds.values()} <= IN_ORDER:
+                continue
+            added = [kinds[name] is not Structure.VALUES for name in names]
+            families = [(Prefix if sums else Identity)((n,)) for sums, n in zip(added, shape, strict=True)]
+            values = self.answers(Group(names, tuple(families)))
+            if values is not None:
+                for axis in np.flatnonzero(added):
+                    values = np.diff(values, axis=axis, prepend=0.0)
+                tables[places] = values
+        return tables
 
     def _reconstruction(self, group: Group) -> Reconstruction:
         """Return the reconstruction that answers a group, shared by groups with the same families."""

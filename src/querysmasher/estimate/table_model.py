@@ -84,7 +84,8 @@ class Model:
         self.schema = evidence.schema
         self._sizes = evidence.schema.sizes
         self.zeros = Zeros(evidence.schema)
-        self._known = {**(known or {}), **evidence.public}
+        self._given = known or {}
+        self._known = {**self._given, **evidence.public}
         self._room = KEPT
         self.rehearsed: dict[tuple[tuple[AttributeSet, ...], ...], list[float]] = {}
         """Errors that were rehearsed with this model (`estimate_errors`), by the sets they are about."""
@@ -167,6 +168,23 @@ class Model:
                 tables = filled(tables, self._singles(batch), self._masks(batch))
             tables.flags.writeable = False
             yield from zip(batch, tables, strict=True)
+
+    def near(self, tables: Mapping[AttributeSet, Array]) -> Model:
+        """Return a model with tables near the given ones: non-negative, with the margins of smaller ones."""
+        if not tables:
+            return self
+        made = Model(self.evidence, self.least, {(): np.array(self.total)}, self.weights)
+        known = {**self._given, **tables}
+        for subset in sorted(known, key=len):
+            if not subset or subset in self.evidence.public:
+                continue
+            table = (np.maximum(known[subset], 0.0) * self.zeros.mask(subset))[None]
+            margins = made._margins([subset], len(subset) - 1)
+            singles = made._singles([subset])
+            table = filled(fitted(table, margins, SWEEPS), singles, made._masks([subset]))
+            exact = made._possible(subset, with_margins(table, *singles)[0]) if len(subset) == 2 else table[0]
+            made._known[subset] = exact
+        return made
 
     def target(self, subset: AttributeSet) -> Array:
         """Return the table on increasing attributes as other sets predict it, without its own residual."""
