@@ -136,6 +136,7 @@ def test_a_small_window_and_the_dark(browser, studio, path):
     page.go(path.capitalize(), f"/{path}")
     page.until("is saved")
     assert browser.run("document.documentElement.scrollWidth") <= 380
+    assert browser.run("scrollY") == 0, "a page is shown from its beginning"
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     ink = browser.run("getComputedStyle(document.querySelector('h1')).color")
     bright = [sum(map(int, colour.split("(")[1].rstrip(")").split(",")[:3])) for colour in (paper, ink)]

@@ -44,7 +44,8 @@ document.addEventListener("htmx:afterSettle", (event) => {
   const alike = [...document.querySelectorAll("a, button, input, select, textarea, summary")]
     .filter((it) => focused && kind(it) === kind(focused));
   const same = location.pathname === path && (alike.find((it) => name(it) === name(focused)) || alike[0]);
+  if (location.pathname !== path) scrollTo({ top: 0, behavior: "instant" });
   path = location.pathname;
-  (wrong || same || main).focus();
+  (wrong || same || main).focus({ preventScroll: !wrong });
 });
 document.addEventListener("DOMContentLoaded", () => { document.documentElement.dataset.ready = "yes"; });
