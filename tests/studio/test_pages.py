@@ -195,6 +195,16 @@ def test_a_price_ends_when_the_file_changes(opened):
     assert "this was cancelled" in asked.result()[2]
 
 
+def test_a_price_does_not_end_because_another_page_is_opened(fresh):
+    studio = fresh
+    studio.planned()
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(studio.ask, "GET", "/price?target=10&level=")
+        while not asked.done():
+            studio.get("/text")
+    assert "Least budget" in asked.result()[2]
+
+
 def test_old_figures_stay_and_are_marked_as_old(opened):
     studio = opened(MANY.replace('"worst"', '"mean"').replace("k = [1, 2]", "k = 1"))
     old = error_of(studio.planned())

@@ -230,7 +230,8 @@ class Session:
         """Plan what the file states now, instead of what is being planned, unless that is known."""
         if self.known is None or self.digest in (self.cancelled, self._planning):
             return
-        self.cancel()
+        if self._planning or self.digest not in self.plans:
+            self.cancel()
         self.cancelled = ""
         if self.digest in self.plans:
             if "error" not in self.plans[self.digest]:
