@@ -227,7 +227,7 @@ ASKED = (
     *(ask(X, "x", by=by) for ask in (qs.sums, qs.means) for by in ((), "g", ("g", "h"))),
     *(qs.marginals(X, names) for names in (["x"], ["g"], ["h"], ["g", "h"], ["x", "h"])),
     *(qs.queries(X, x=rows, g="identity") for rows in ("prefix", [[0, 0, 1, 1, 0]], [[1, 1, 1, 1, 0]])),
-    *(qs.where(X, text) for text in ("x >= 2", "x == 1 and g == 'a'", "x == 1 or g == 'a'")),
+    *(qs.where(X, text) for text in ("x >= 2", "x == 1 and g == 'a'", "x == 1 or g == 'a'", "x > 5")),
 )
 FIGURES = (
     *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -102,6 +103,7 @@ def check_asked(
     these attributes, it is a sum of planned queries and constants. Queries that tie attributes may be such
     sums, and not all sums are: `check_planned` has the last word.
     """
+    may_follow = cache(_may_follow)
     for number, statistic in enumerate(statistics):
         statistic.of(source := Expected(workload.schema))
         for group in source.asked:
@@ -109,7 +111,8 @@ def check_asked(
             needed = varying.keys()
             about = [dict(planned.parts()) for planned in workload if needed <= set(planned.attributes)]
             if any(needed <= set(names) for names in exact) or (
-                about and all(_may_follow(f, [on.get((n,)) for on in about]) for n, f in varying.items())
+                about
+                and all(may_follow(f, frozenset(on.get((n,)) for on in about)) for n, f in varying.items())
             ):
                 continue
             listed = [name for name in workload.schema.names if name in needed]
@@ -137,20 +140,19 @@ def _varies(family: Family) -> bool:
     return bool(np.any(rows != rows[:, :1]))
 
 
-MOST_WORK = 10**10
+MOST_WORK = 10**9
 """Maximum number of products to find out whether queries follow from others."""
 
 
-def _may_follow(asked: Family, planned: Sequence[Family | None]) -> bool:
+def _may_follow(asked: Family, planned: frozenset[Family | None]) -> bool:
     """Return whether queries are sums of planned ones and constants, as far as that is easily known."""
-    known = set(planned)
-    rows = sum(family.rows for family in known if family is not None)
-    if None in known or rows >= asked.cells - 1 or rows**2 * asked.cells > MOST_WORK:
+    known = [family for family in planned if family is not None]
+    rows = sum(family.rows for family in known)
+    if len(known) < len(planned) or rows >= asked.cells - 1 or rows**2 * asked.cells > MOST_WORK:
         return True
     if asked.closed_form:  # its queries are independent
         return asked.rows - 1 <= rows
-    matrices = [family.matrix() for family in known if family is not None] + [asked.matrix()]
-    scaled = np.vstack([matrix / np.abs(matrix).max() for matrix in matrices])
+    scaled = np.vstack([m / (np.abs(m).max() or 1) for m in (f.matrix() for f in (*known, asked))])
     centred = (scaled - scaled.mean(axis=1, keepdims=True)).T
     found, wanted = centred[:, :rows], centred[:, rows:]
     left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0]
