@@ -69,7 +69,7 @@ class PlanningLimits:
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
     mixed_values: int = 40
-    """The same for an attribute that several families ask about, in a plan for the mean error."""
+    """The same if a hierarchy or several families ask about the attribute, in a plan for the mean error."""
     most_values: int = 1_000_100
     """Maximum number of values of any attribute: a million steps, and a few values beside them."""
     crossed_entries: int = 20_000_000

@@ -64,11 +64,11 @@ def large_attributes(
 ) -> Attributes:
     """Return the attributes that are planned as lines or trees, with a separate centre on every set.
 
-    For the mean error (`mean`), smaller attributes are included too: several families on one attribute are
-    planned faster and better as a line than around one centre for all sets, and filters are near enough to
-    the best for all prefixes or all ranges. Attributes whose queries all look the same from every value have
-    closed forms, up to a larger size. Queries that tie attributes, and few single ones, are not included.
-    `replaced` says whether neighbours replace a record: filters then serve smaller attributes well.
+    For the mean error (`mean`), smaller attributes are included too: hierarchies and several families on one
+    attribute are planned faster and better than around one centre for all sets, and filters are near enough
+    to the best for all prefixes or all ranges. Attributes whose queries all look the same from every value
+    have closed forms, up to a larger size. Queries that tie attributes, and few single ones, are not
+    included. `replaced` says whether neighbours replace a record: filters then serve smaller attributes well.
     """
     sizes = workload.schema.sizes
     families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
@@ -91,8 +91,8 @@ def large_attributes(
 
 
 def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | None) -> bool:
-    few = limits().dense_values
-    if mean and len(families) > 1:
+    few, has_tree = limits().dense_values, any(family.structure is Structure.TREE for family in families)
+    if mean and (has_tree or len(families) > 1):
         few = limits().mixed_values
     elif filters and all(family.closed_form and family.weights is None for family in families):
         few = min(few, filters)
@@ -106,7 +106,7 @@ def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | N
         if not (is_implicit(family) or family.is_even or (size > limits().dense_values and is_smooth(family)))
     ]
     rows = sum(family.rows for family in apart)
-    if any(family.structure is Structure.TREE for family in families):
+    if has_tree:
         return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
         return False  # few single queries, or dense ones
