@@ -219,7 +219,7 @@ class Sums:
         return self._possible(group, _answered(self._release, self._reconstruction(group), group))
 
     def tables(self, workload: Workload) -> dict[AttributeSet, Array]:
-        """Return tables of the sets of which a workload asks for prefixes or ranges; cells may be negative.
+        """Return tables of the sets of which a workload asks for prefixes or ranges.
 
         They follow from prefix sums along every attribute of which values are added up.
         """
@@ -234,9 +234,10 @@ class Sums:
             families = [(Prefix if sums else Identity)((n,)) for sums, n in zip(added, shape, strict=True)]
             values = self.answers(Group(names, tuple(families)))
             if values is not None:
-                for axis in np.flatnonzero(added):
+                *others, last = np.flatnonzero(added).tolist()
+                for axis in others:
                     values = np.diff(values, axis=axis, prepend=0.0)
-                tables[places] = values
+                tables[places] = np.diff(plausible(values, [last]), axis=last, prepend=0.0)
         return tables
 
     def _reconstruction(self, group: Group) -> Reconstruction:
