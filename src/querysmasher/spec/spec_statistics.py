@@ -107,7 +107,11 @@ def check_asked(
     for number, statistic in enumerate(statistics):
         statistic.of(source := Expected(workload.schema))
         for group in source.asked:
-            varying = {names[0]: f for names, f in group.parts() if len(names) == 1 and _varies(f)}
+            varying = {
+                names[0]: f
+                for names, f in group.parts()
+                if len(names) == 1 and not may_follow(f, frozenset())
+            }
             needed = varying.keys()
             about = [dict(planned.parts()) for planned in workload if needed <= set(planned.attributes)]
             if any(needed <= set(names) for names in exact) or (
@@ -132,14 +136,6 @@ def check_asked(
             )
 
 
-def _varies(family: Family) -> bool:
-    """Return whether some query of a family depends on the value."""
-    if family.closed_form or not family.fits_memory:
-        return family.cells > 1
-    rows = family.matrix()
-    return bool(np.any(rows != rows[:, :1]))
-
-
 MOST_WORK = 10**9
 """Maximum number of products to find out whether queries follow from others."""
 
@@ -150,13 +146,13 @@ def _may_follow(asked: Family, planned: frozenset[Family | None]) -> bool:
     rows = sum(family.rows for family in known)
     if len(known) < len(planned) or rows >= asked.cells - 1 or rows**2 * asked.cells > MOST_WORK:
         return True
-    if asked.closed_form:  # its queries are independent
-        return asked.rows - 1 <= rows
+    if asked.closed_form or not asked.fits_memory:  # its queries are independent
+        return 0 < rows >= asked.rows - 1
     scaled = np.vstack([m / (np.abs(m).max() or 1) for m in (f.matrix() for f in (*known, asked))])
     centred = (scaled - scaled.mean(axis=1, keepdims=True)).T
     found, wanted = centred[:, :rows], centred[:, rows:]
-    left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0]
-    return bool(np.abs(left).max() <= 1e-6 * np.abs(wanted).max())
+    left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0] if rows else wanted
+    return bool(np.abs(left).max() <= 1e-6)
 
 
 def _with_operands(statistic: Statistic) -> list[Statistic]:
