@@ -38,12 +38,13 @@ def studio(quick):
         f"From a change to new errors on the page, {repeats} times each, through the HTTP server, as a "
         "browser asks it, by the clock. Every setting is one that Studio has not seen before; only "
         "a moved budget needs no new plan. *plan itself*: `spec.plan()` of the last setting, by the clock, "
-        "in a process that has planned it before: what remains is for reading and saving the file, the "
-        "largest errors, the words and the page. *processor*: seconds that all of Studio's processes take. "
-        f"The machine was shared: its load was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores. One BLAS "
-        "thread.",
-        ("workload", "change", "plan itself", "median", "95%", "processor"),
-        "new errors are shown within 0.2 s where the plan itself takes less, median; 150 MiB at rest",
+        "in a process that has planned it before. *its errors*: the expected and largest errors of every "
+        "group, from that plan. What remains is for reading and saving the file, and for the page. "
+        "*processor*: seconds that all of Studio's processes take. "
+        f"The load of the machine was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores. "
+        "One BLAS thread.",
+        ("workload", "change", "plan itself", "its errors", "median", "95%", "processor"),
+        "new errors are shown within 0.2 s where plan and errors take less, median; 150 MiB at rest",
     )
     for name, kind in list(ROWS.items())[: 2 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:
@@ -56,13 +57,13 @@ def studio(quick):
                     server.timed(*form(kind, 0))
                     times = [server.timed(*form(kind, n)) for n in range(1, repeats + 1)]
                     clock, spent = zip(*times, strict=True)
-                    plan = outcome("studio", folder, one_core=True)["seconds"]
+                    plan, errors = outcome("studio", folder, one_core=True)["seconds"]
                     usual, processor = statistics.median(clock), statistics.median(spent)
                     late = statistics.quantiles(clock, n=20, method="inclusive")[-1]
-                    table.add(name, change, *(f"{s:.3f}" for s in (plan, usual, late, processor)))
-                    if min(plan, SOON) == plan or change == "budget":
+                    table.add(name, change, *(f"{s:.3f}" for s in (plan, errors, usual, late, processor)))
+                    if plan + errors < SOON or change == "budget":
                         table.check(usual <= SOON, f"{name}, {change}: {usual:.2f} s, target {SOON} s")
-    table.add("memory at rest, MiB", "", "", f"{resting:.0f}", "", "")
+    table.add("memory at rest, MiB", "", "", "", f"{resting:.0f}", "", "")
     table.check(resting <= RESTING, f"{resting:.0f} MiB at rest, target {RESTING}")
     return table
 
@@ -221,16 +222,20 @@ SPECS = {"adult": adult, "hundred": hundred, "census": census}
 
 
 def alone(folder):
-    """Return the seconds that a plan takes in a process that has planned before."""
+    """Return the seconds of a plan, and of its errors, in a process that has planned before."""
+    from querysmasher.cli.specs import Expectations  # noqa: PLC0415
     from querysmasher.spec import read_spec  # noqa: PLC0415
 
     times = []
     for _ in range(4):
         spec = read_spec(Path(folder) / "release.toml")
         start = time.perf_counter()
-        spec.plan()
-        times.append(time.perf_counter() - start)
-    return {"seconds": statistics.median(times[1:])}
+        planned = spec.plan()
+        middle = time.perf_counter()
+        assert planned.worst_std is not None  # first: what it finds serves the rows
+        assert Expectations(planned, spec).rows(every=False)
+        times.append((middle - start, time.perf_counter() - middle))
+    return {"seconds": [statistics.median(each) for each in zip(*times[1:], strict=True)]}
 
 
 if __name__ == "__main__":
