@@ -31,7 +31,7 @@ from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family, Structure, check_schema, checked_weight
 from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries, Rows
-from querysmasher.workload.sum import Sum, middle
+from querysmasher.workload.sum import Sum, middle, numbers
 from querysmasher.workload.workload import Group, Workload
 
 FamilyLike = str | Family | ArrayLike | None
@@ -183,7 +183,8 @@ def means(
         attribute: the number.
         by: the attributes that form groups.
         around: the public number that is subtracted; by default the middle of the range.
-        within: the largest standard error of the means of groups of `size` records.
+        within: the largest standard error of the means of groups of `size` records. Means at the ends of the
+            range err most: so these are subtracted, whatever `around`, and counts are not asked for.
         size: a public number of records. Larger groups have smaller errors, and smaller groups larger ones.
         weight: the weight of the sums; the counts have a quarter of it.
 
@@ -194,22 +195,26 @@ def means(
     """
     check_schema(schema)
     number = schema[attribute]
-    centre = middle(number) if around is None else around
-    family, groups = Sum.on(number, centre), _groups(schema, attribute, by)
+    family, groups = (
+        Sum.on(number, middle(number) if around is None else around),
+        _groups(schema, attribute, by),
+    )
+    if (within is None) != (size is None):
+        raise WorkloadError("size: expected a public number of records together with within, or neither")
+    if within is not None:
+        target = checked_weight(within, "within") * checked_weight(size, "size")
+        low, high = (
+            queries(schema, {attribute: Sum.on(number, float(end))} | groups, weight=weight).within(target)
+            for end in (numbers(number).min(), numbers(number).max())
+        )
+        return low + high
     beside = [f"{written_name(attribute)} != {literal(value)}" for value in number.beside]
     counts: Mapping[str, FamilyLike] = groups
     if beside:  # of records with a number
         (listed,) = where(schema, " and ".join(beside)).groups[0].families
         counts = {attribute: listed} | groups
     sums_of = queries(schema, {attribute: family} | groups, weight=weight)
-    counts_of = queries(schema, counts, weight=MEAN_WEIGHT * checked_weight(weight))
-    if (within is None) != (size is None):
-        raise WorkloadError("size: expected a public number of records together with within, or neither")
-    if within is not None and size is not None:
-        reach = float(np.abs(family.array).max())  # so far is a mean from the centre, at most
-        half = checked_weight(within, "within") * checked_weight(size, "size") / 2
-        sums_of, counts_of = sums_of.within(half), counts_of.within(half / reach)
-    return sums_of + counts_of
+    return sums_of + queries(schema, counts, weight=MEAN_WEIGHT * checked_weight(weight))
 
 
 def _groups(schema: Schema, attribute: str, by: str | Sequence[str] | None) -> dict[str, FamilyLike]:
