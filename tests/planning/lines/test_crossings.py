@@ -136,6 +136,10 @@ SMALL = qs.Schema([qs.Ordinal("age", range(6)), qs.Ordinal("town", range(12))])
 ONE = qs.hierarchy(SMALL, "town", state=[g // 2 for g in COUNTY], county=COUNTY)
 TWO = qs.hierarchy(SMALL, "town", district=DISTRICT, leaves=False)
 BOTH = qs.queries(SMALL, town=ONE) + qs.queries(SMALL, town=TWO)
+COARSE = qs.queries(SMALL, town=qs.hierarchy(SMALL, "town", county=COUNTY, leaves=False)) + qs.queries(
+    SMALL, town=TWO
+)
+DIVIDED = COARSE + qs.where(SMALL, "town in [0, 8]")
 TABLES = BOTH + qs.queries(SMALL, town=TWO, age="prefix") + qs.queries(SMALL, town=ONE, age="identity")
 
 
@@ -146,7 +150,9 @@ def planned(workload, budget=COST):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", [BOTH, TABLES])
+@pytest.mark.parametrize(
+    "workload", [BOTH, TABLES, COARSE, DIVIDED], ids=["both", "tables", "coarse", "divided"]
+)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_the_switch_is_seamless_in_accuracy(workload, neighbours):
     """The same workload with matrices and on groups: the error differs by little."""
@@ -154,9 +160,21 @@ def test_the_switch_is_seamless_in_accuracy(workload, neighbours):
     plan, dense = planned(workload, budget), qs.plan(workload, budget)
     assert {m.method for m in plan.methods} & {"crossed"}
     assert not {m.method for m in dense.methods} & {"crossed"}
-    if workload is BOTH:  # measured whole: the optimum
+    if workload is not TABLES:  # measured whole: the optimum
         assert plan.weighted_rmse / (1 + plan.gap) <= dense.weighted_rmse * (1 + 1e-6)
-    assert plan.weighted_rmse <= dense.weighted_rmse * (1.02 if neighbours == "add_remove" else 1.1)
+    most = 1.06 if workload is DIVIDED else 1.02  # the planner measures groups only, and no differences
+    assert plan.weighted_rmse <= dense.weighted_rmse * (most if neighbours == "add_remove" else 1.1)
+
+
+def test_coarse_groups_that_cross_where_a_record_is_replaced():
+    """What is left of values without queries is a rounding error, which was negative: nothing was planned."""
+    schema, random = qs.Schema.of(town=2_000), np.random.default_rng(0)
+    groups = np.arange(2_000) // 100, random.integers(0, 30, 2_000)
+    one, two = (qs.hierarchy(schema, "town", each, leaves=False) for each in groups)
+    workload = qs.queries(schema, town=one) + qs.queries(schema, town=two)
+    plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.gap < 0.05
+    assert plan.rmse == pytest.approx(math.sqrt(plan.variances(workload).mean()))
 
 
 DATA = frame(SMALL, random_counts(SMALL, 0, records=3_000))

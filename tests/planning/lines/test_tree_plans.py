@@ -251,6 +251,20 @@ def test_few_other_queries_beside_a_hierarchy():
     assert plan.weighted_loss == pytest.approx(variances.sum())
 
 
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_few_queries_that_divide_the_groups_of_a_hierarchy(neighbours):
+    """Without single values among the queries: parts of groups were left out, and the plan was refused."""
+    n, budget = 2_000, qs.PrivacyCost(1.0, neighbours=neighbours)
+    schema = qs.Schema.of(x=n)
+    tree = qs.hierarchy(schema, "x", np.arange(n) // 100, leaves=False)
+    workload = qs.queries(schema, x=tree) + qs.where(schema, "x < 37")
+    plan, best = (qs.plan(workload, budget, mechanism=m) for m in ("querysmasher", "whole"))
+    assert [m.method for m in plan.methods] == ["tree"]
+    assert plan.gap < 0.01
+    assert plan.weighted_rmse <= 1.01 * best.weighted_rmse
+    assert plan.weighted_loss == pytest.approx(plan.variances(workload).sum())
+
+
 def test_levels_that_do_not_nest_are_refused_before_planning(refuses):
     with refuses(WorkloadError, ValueError, "nest"):
         qs.hierarchy(SMALL, "town", [0, 1] * 6, [0] * 5 + [1] * 7)

@@ -16,20 +16,24 @@ strategy whatsoever. Where that is lower, groups of small siblings are measured 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from querysmasher.arrays import ROUNDING, Array
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.cells import numbered_columns
 from querysmasher.planning.checks import nothing_to_measure
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.crossed import Overlapping, WeightedCrossing, overlapping
 from querysmasher.planning.lines.filters import LineSolution
-from querysmasher.planning.lines.gram import LineGram, is_implicit
+from querysmasher.planning.lines.gram import LineGram, WeightedFamily, is_implicit
 from querysmasher.planning.lines.trees import Nested, WeightedTree, graduated, merge_alike, nested
 from querysmasher.planning.solvers.bounds import crossed_bound, tree_bound
 from querysmasher.planning.strategies import CrossedStrategy, TreeStrategy
 from querysmasher.workload.family import Structure
+from querysmasher.workload.hierarchy import Hierarchy
 
 
 def solve_tree(groups: Nested) -> LineSolution:
@@ -140,7 +144,7 @@ def crossed_precisions(model: WeightedCrossing) -> tuple[Array, Array]:
         loss, g = model.slopes(a)
         cost = nodes.sums((prices * count)[:, None])[:, 0]
         cost[leaves] = prices
-        ratios = g / model.counts / cost
+        ratios = np.maximum(g, 0.0) / model.counts / cost  # rounding errors remain where nothing is asked
         if float(nodes.path_sums(a).max() * ratios.max() / loss) < 1 + 4e-3:
             break
         a *= np.sqrt(ratios)
@@ -156,17 +160,43 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
     """Return the best strategy that measures nodes, or None if no family is a hierarchy, or one has ranges.
 
     With `always`, single values count as a hierarchy. Other queries, which must be few, count in the loss
-    only. Few values of hierarchies that do not nest are left to matrices.
+    only; values that only they distinguish are groups of a finer level. Few values of hierarchies that do not
+    nest are left to matrices.
     """
     families = [(family, weight) for family, weight in gram.families if family.levels() is not None]
-    if any(is_implicit(family) and family.levels() is None for family, _ in gram.families):
+    others = [(family, weight) for family, weight in gram.families if family.levels() is None]
+    if any(is_implicit(family) for family, _ in others):
         return None  # prefixes and ranges are too many
     if not families or not (always or any(family.structure is Structure.TREE for family, _ in families)):
         return None
+    solution = _solved(families, gram)
+    if solution is None:
+        return None  # written out
+    rows = [family.matrix() for family, _ in others]
+    if others and not solution.strategy.contains([((0,), np.concatenate(rows))]):
+        energies = np.concatenate([weight * family.query_weights() for family, weight in others])
+        finer = _solved([*families, _finer(families, np.concatenate(rows), energies)], gram)
+        assert finer is not None  # noqa: S101 - it nests where the coarser one does
+        solution = replace(finer, bound=solution.bound)
+    loss = solution.strategy.whole_loss(gram)
+    return LineSolution(solution.strategy, loss, min(solution.bound, loss))
+
+
+def _solved(families: Sequence[WeightedFamily], gram: LineGram) -> LineSolution | None:
     asked = [family for family, _ in families], [weight for _, weight in families], gram.total
     groups = nested(*asked)
     if groups is None and gram.size <= limits().line_matrix:
-        return None  # written out
-    solution = solve_crossed(overlapping(*asked)) if groups is None else solve_tree(groups)
-    loss = solution.strategy.whole_loss(gram)
-    return LineSolution(solution.strategy, loss, min(solution.bound, loss))
+        return None
+    return solve_crossed(overlapping(*asked)) if groups is None else solve_tree(groups)
+
+
+def _finer(families: Sequence[WeightedFamily], rows: Array, weights: Array) -> WeightedFamily:
+    """Return the groups of values that neither the groups of families nor rows distinguish.
+
+    A group has the weight of what rows ask of it; none is left without any.
+    """
+    levels = [g for family, _ in families for g, _ in family.levels() or () if g is not None]
+    numbers, first = numbered_columns(np.vstack([*levels, rows]))
+    asked = weights @ rows[:, first] ** 2
+    made = Hierarchy(numbers.shape, (numbers,), (tuple(range(first.size)),), leaves=False)
+    return made.reweighted(np.maximum(asked, 1e-3 * asked.mean())), 1.0
