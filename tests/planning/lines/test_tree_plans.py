@@ -40,23 +40,31 @@ def test_two_hierarchies_asked_separately_are_certified(first, second, public, t
     assert plan.gap < 2
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
-def test_small_hierarchies_are_planned_on_their_nodes_as_closely(neighbours):
+def test_small_hierarchies_are_planned_on_their_nodes_as_closely():
     """As rows that are measured whole, 900 values by three took twelve seconds, for the same error."""
     schema = qs.Schema.of(place=90, sex=3)
     tree = qs.hierarchy(schema, "place", np.arange(90) // 30, np.arange(90) // 6)
     workload = qs.queries(schema, place=tree, sex="identity")
-    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
-    plan = qs.plan(workload, budget)
+    plan = qs.plan(workload, COST)
     with limited(mixed_values=1_500):
-        dense = qs.plan(workload, budget)
+        dense = qs.plan(workload, COST)
     assert dense.whole
     assert not plan.whole
     assert plan.weighted_rmse <= dense.weighted_rmse * 1.001
-    assert plan.gap < 0.01
+    assert plan.gap < 1e-3
     large = qs.Schema.of(place=900, sex=3)
     rows = qs.queries(large, place=qs.hierarchy(large, "place", np.arange(900) // 30), sex="identity")
-    assert not qs.plan(rows, budget).whole
+    assert not qs.plan(rows, COST).whole
+
+
+@pytest.mark.slow
+def test_small_hierarchies_keep_one_centre_where_a_record_is_replaced():
+    """With a centre for every set, it was 6.42."""
+    schema = qs.Schema.of(place=92, age=40, sex=7)
+    tree = qs.hierarchy(schema, "place", np.arange(92) // 20, np.arange(92) // 5)
+    workload = qs.queries(schema, place=tree, sex="prefix") + 3 * qs.queries(schema, place=tree, age="prefix")
+    plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.weighted_rmse <= 6.31
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])

@@ -68,7 +68,8 @@ def large_attributes(
     attribute are planned faster and better than around one centre for all sets, and filters are near enough
     to the best for all prefixes or all ranges. Attributes whose queries all look the same from every value
     have closed forms, up to a larger size. Queries that tie attributes, and few single ones, are not
-    included. `replaced` says whether neighbours replace a record: filters then serve smaller attributes well.
+    included. `replaced` says whether neighbours replace a record: filters then serve smaller attributes well,
+    and hierarchies of few values are planned better around one centre.
     """
     sizes = workload.schema.sizes
     families: defaultdict[int, dict[object, Family]] = defaultdict(dict)
@@ -81,18 +82,18 @@ def large_attributes(
             else:
                 families[attributes[0]][family.key] = family
     untied = sorted(set(families) - tied)
-    near = mean and tolerance >= FILTERS
-    filters = min(limits().line_matrix, limits().paired_cells if replaced else limits().line_matrix)
+    few = min(limits().line_matrix, limits().paired_cells if replaced else limits().line_matrix)
+    filters = few if mean and tolerance >= FILTERS else None
     return tuple(
         a
         for a in untied
-        if _is_large(list(families[a].values()), sizes[a], mean=mean, filters=filters if near else None)
+        if _is_large(list(families[a].values()), sizes[a], mean=mean, filters=filters, replaced=replaced)
     )
 
 
-def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | None) -> bool:
+def _is_large(families: list[Family], size: int, *, mean: bool, filters: int | None, replaced: bool) -> bool:
     few, has_tree = limits().dense_values, any(family.structure is Structure.TREE for family in families)
-    if mean and (has_tree or len(families) > 1):
+    if mean and (len(families) > 1 or (has_tree and not replaced)):
         few = limits().mixed_values
     elif filters and all(family.closed_form and family.weights is None for family in families):
         few = min(few, filters)
