@@ -1,6 +1,7 @@
 """`[measure] person`: persons in a spec file, from the release to the pages."""
 
 import json
+import math
 
 import pytest
 
@@ -93,8 +94,8 @@ def test_what_is_reported_and_expected(run, spec, folder):
     assert left_out["std"] < 1.1
     found = {(one["from"], one["to"]): one["value"] for one in left_out["persons"]}
     assert abs(found[7, 14] - 20) < 7  # each lacks 8
-    low, high = left_out["records"]
-    assert low <= 160 <= high
+    low, high = left_out["records"]  # one release in forty has no upper end: noise makes the last bin visible
+    assert low <= 160 <= (math.inf if high is None else high)
     run("report", "out", "--out", "page.html")
     assert "What was left out" in (folder / "page.html").read_text()
 
@@ -129,7 +130,8 @@ def test_check_says_what_release_does_with_records_without_a_person(run, spec, f
     assert "3 of 203 records do not fit, 2 of them without a value in 'household': " in words
     if code:
         assert words.endswith(
-            'the table is refused, or with [measure] unknown = "drop" such records are dropped.'
+            'the table is refused; unless neighbours replace a record, such records are dropped with '
+            '[measure] unknown = "drop".'
         )
     else:
         assert words.endswith(

@@ -140,7 +140,8 @@ class Check:
         for predicate, records in self.impossible:
             some += f", {records:,} of them because {predicate} is impossible" if records else ""
         if not self.ok:
-            return f"{some}: the table is refused, or with {drop} such records are dropped."
+            unless = "unless neighbours replace a record"
+            return f"{some}: the table is refused; {unless}, such records are dropped with {drop}."
         said = f"{some}: with {drop} such records are dropped." if self.bad_records else ""
         said = said or f"All {count(self.records, 'record')} fit."
         if self.crowded:
