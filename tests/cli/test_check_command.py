@@ -23,7 +23,7 @@ def test_a_table_that_does_not(run, folder):
     assert "'X' × 2" in ran.words
     assert "77" in ran.words
     assert (
-        '2 of 202 records do not fit: the table is refused; unless neighbours replace a record, such records '
+        "2 of 202 records do not fit: the table is refused; unless neighbours replace a record, such records "
         'are dropped with [measure] unknown = "drop".' in ran.words
     )
     read = run("check", "--json", code=5).json

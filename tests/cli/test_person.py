@@ -130,7 +130,7 @@ def test_check_says_what_release_does_with_records_without_a_person(run, spec, f
     assert "3 of 203 records do not fit, 2 of them without a value in 'household': " in words
     if code:
         assert words.endswith(
-            'the table is refused; unless neighbours replace a record, such records are dropped with '
+            "the table is refused; unless neighbours replace a record, such records are dropped with "
             '[measure] unknown = "drop".'
         )
     else:
