@@ -264,7 +264,7 @@ def test_rows_in_whole_numbers_keep_the_planned_errors(monkeypatch):
 
 
 def test_combinations_of_whole_rows_keep_the_planned_errors(monkeypatch):
-    on_many_cells = partial(rounded, dense_cells=0, good_loss=1.005)  # no more bits are tried before
+    on_many_cells = partial(rounded, dense_cells=0)
     before = on_many_cells(115)
     changed("strategies.dense.LATTICE_BITS", 0, monkeypatch)
     assert before < 1.0025
