@@ -110,7 +110,7 @@ class PlanningLimits:
     """Maximum number of bits per block; more would bring no visible gain."""
     least_bits: int = 4
     """Minimum number of bits per block; with fewer, rounding would be coarse."""
-    good_loss: float = 1.003
+    good_loss: float = 1.005
     """If rounding multiplies a variance by more than this factor, more bits are tried."""
     most_loss: float = 4.0
     """If rounding multiplies a variance by more than this factor, the plan is refused."""
