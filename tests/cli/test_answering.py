@@ -87,6 +87,11 @@ def test_several_statistics_at_once(run, out):
     titles = [part["title"] for part in told["statistics"]]
     assert titles == ["Mean of age by sex", "Total of age by sex", "Quantiles of age by sex"]
     assert [len(part["figures"]) for part in told["statistics"]] == [2, 2, 2]
+    told = run(
+        "answer", out, *("--median", "age", "--median", "income"), *("--share", "age >= 5") * 2, "--json"
+    ).json
+    titles = [part["title"] for part in told["statistics"]]
+    assert titles == ["Quantiles of age", "Quantiles of income", *["Share of age >= 5"] * 2]
 
 
 def test_estimates_have_values_and_no_errors(run, out):

@@ -204,17 +204,25 @@ def answer(
     level: Annotated[
         float, typer.Option(help="Probability that an interval covers the figure without noise.")
     ] = 0.95,
-    mean: Annotated[str | None, typer.Option(metavar="NUMBER", help="The mean of a number.")] = None,
-    total: Annotated[str | None, typer.Option(metavar="NUMBER", help="The sum of a number.")] = None,
-    median: Annotated[str | None, typer.Option(metavar="NUMBER", help="The median of a number.")] = None,
+    mean: Annotated[
+        list[str] | None, typer.Option(metavar="NUMBER", help="The mean of a number. May be repeated.")
+    ] = None,
+    total: Annotated[
+        list[str] | None, typer.Option(metavar="NUMBER", help="The sum of a number. May be repeated.")
+    ] = None,
+    median: Annotated[
+        list[str] | None, typer.Option(metavar="NUMBER", help="The median of a number. May be repeated.")
+    ] = None,
     quantile: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Quantiles of a number, by default the quartiles.")
+        list[str] | None,
+        typer.Option(metavar="NUMBER", help="Quantiles of a number, by default quartiles. May be repeated."),
     ] = None,
     probability: Annotated[
         list[float] | None, typer.Option(help="With --quantile: a probability such as 0.9. May be repeated.")
     ] = None,
     share: Annotated[
-        str | None, typer.Option(metavar="PREDICATE", help="The fraction of records with a predicate.")
+        list[str] | None,
+        typer.Option(metavar="PREDICATE", help="The fraction of records with a predicate. May be repeated."),
     ] = None,
     of: Annotated[
         str | None, typer.Option(metavar="PREDICATE", help="With --share: of which records.")

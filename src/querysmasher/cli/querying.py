@@ -161,25 +161,24 @@ def _statistics(
     by: list[str] | None,
     where: str | None,
     probability: list[float] | None,
-    share: str | None,
+    share: list[str] | None,
     of: str | None,
     difference: bool,
     ratio: bool,
     assume: str | None,
-    **numbers: str | None,
+    **numbers: list[str] | None,
 ) -> list[Statistic]:
     """Return the statistics that the options ask for; refuse options that belong to others."""
     asked: list[dict[str, Any]] = []
-    for kind, attribute in numbers.items():
-        if attribute is not None:
-            asked.append({"kind": kind, "attribute": attribute, "by": by, "where": where, "assume": assume})
+    for kind, attributes in numbers.items():
+        among = {"kind": kind, "by": by, "where": where, "assume": assume}
+        asked += [{**among, "attribute": attribute} for attribute in attributes or ()]
     for table in asked:
         if table["kind"] == "median":
             table |= {"kind": "quantile", "probabilities": [0.5]}
         elif table["kind"] == "quantile":
             table["probabilities"] = probability or QUARTILES
-    if share is not None:
-        asked.append({"kind": "share", "predicate": share, "of": of, "by": by})
+    asked += [{"kind": "share", "predicate": predicate, "of": of, "by": by} for predicate in share or ()]
     pair = [kind for kind, wanted in (("difference", difference), ("ratio", ratio)) if wanted]
     if pair and len(predicates) != 2:
         raise WorkloadError(f"--{pair[0]}: expected two predicates to compare, got {len(predicates):,}")
