@@ -146,3 +146,24 @@ def test_an_error_over_counts_and_sums_says_that_their_units_differ(asked, tmp_p
     assert (f"root mean square over all queries, {said}" in repr(plan)) == (asked == "sums")
     assert page.count(said) == (2 if asked == "sums" else 0)
     assert page.count("in records") == (0 if asked == "sums" else 2)
+
+
+def test_what_only_sums_do_not_determine_names_the_means_to_plan():
+    binned = qs.Binned("pay", edges=[0, 10, 50], missing="missing")
+    schema = qs.Schema([binned, qs.Ordinal("region", range(2))])
+    plan = qs.plan(qs.sums(schema, "pay", by="region") + qs.marginals(schema, ["region"]), qs.zCDP(0.5))
+    release = qs.measure(plan, pd.DataFrame({"pay": [5.0, None, 20.0], "region": [0, 0, 1]}), seed=0)
+    assert len(release.total("pay", by="region", assume="midpoint")) == 2
+    means = r"for example qs\.means\(schema, 'pay', by=\['region'\]\)"
+    with pytest.raises(
+        qs.OutsideMeasuredSpaceError, match=f"{means}; .* only with assume='midpoint'$"
+    ) as error:
+        release.total("pay", by="region")
+    assert 'kind = "means", attribute = "pay", by = ["region"]; without' in error.value.for_spec()
+    with pytest.raises(qs.OutsideMeasuredSpaceError, match=f"{means}$"):
+        release.mean("pay", where="region == 1")
+    better = qs.measure(
+        qs.plan(qs.means(schema, "pay", by="region"), qs.zCDP(0.5)),
+        pd.DataFrame({"pay": [5.0], "region": [0]}),
+    )
+    assert len(better.total("pay", by="region")) == 2

@@ -14,7 +14,9 @@ errors of zero is marked as unreliable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
@@ -25,6 +27,7 @@ from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import (
     OutsideMeasuredSpaceError,
     PredicateError,
+    Remedy,
     WorkloadError,
     as_given,
     explained,
@@ -176,7 +179,8 @@ def _of_number(
     groups = Groups(source, by, where, attribute)
     words, anywhere = places(given, MIDPOINTS, assume)
     note = notes(given, words)
-    figures = statistic(groups, given, middles, note)
+    with _naming_means(groups, attribute):
+        figures = statistic(groups, given, middles, note)
     if not anywhere:
         return figures
     low, high = given.ends
@@ -184,8 +188,31 @@ def _of_number(
     try:
         corners = [statistic(groups, given, ends, note) for ends in (low, high)]
     except OutsideMeasuredSpaceError:
-        corners = [statistic(groups, given, ends, note) for ends in (middles - half, middles + half)]
+        with _naming_means(groups, attribute, BOUNDLESS):
+            corners = [statistic(groups, given, ends, note) for ends in (middles - half, middles + half)]
     return replace(figures, corners=tuple(corners))
+
+
+BOUNDLESS = "; without them, the interval is known only with assume{}'midpoint'"
+
+
+@contextmanager
+def _naming_means(groups: Groups, attribute: str, otherwise: str = "") -> Iterator[None]:
+    """Name the queries that a mean or total needs in an error that says they were not planned."""
+    try:
+        yield
+    except OutsideMeasuredSpaceError as error:
+        schema = groups.source.schema
+        about = {*groups.names, *(schema.names[p] for factor in groups.conditions for p in factor.positions)}
+        by = [name for name in schema.names if name in about]
+        if attribute in about:
+            raise
+        python = f"for example qs.means(schema, {attribute!r}, by={by!r}){otherwise.format('=')}"
+        spec = (
+            f'for example [[workload]] kind = "means", attribute = "{attribute}", by = {json.dumps(by)}'
+            f"{otherwise.format(' = ')}"
+        )
+        raise OutsideMeasuredSpaceError(error.problem, Remedy(python, spec)) from None
 
 
 @explained("release.mean('age', by='sex')")
