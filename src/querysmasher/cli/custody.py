@@ -42,6 +42,8 @@ def check(spec: Path, data: Path | None, as_json: bool) -> None:
         unknown=measuring.unknown,
         person=measuring.person,
         records_per_person=budget.records_per_person,
+        exact=budget.exact,
+        public=read.public,
     )
     verdict = problems.verdict('[measure] unknown = "drop"')
     if as_json:

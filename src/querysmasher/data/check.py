@@ -11,7 +11,7 @@ import difflib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -25,10 +25,13 @@ from querysmasher.data.foreign import noting_columns, plain_name, quietly
 from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sources import open_table
+from querysmasher.data.totals import read_totals
 from querysmasher.errors import DataError, as_given, explained
-from querysmasher.formatting import columns, count
+from querysmasher.formatting import columns, count, written_name
 from querysmasher.privacy.bound import Bound
+from querysmasher.privacy.counts import Counts, grouped
 from querysmasher.privacy.scrubbing import scrubbed
+from querysmasher.privacy.unit import AttributeSets, Groups, attributes_of
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
@@ -107,6 +110,10 @@ class Check:
     """Number of records that fit but are left out, because only some of each person are counted."""
     impossible: tuple[tuple[str, int], ...] = ()
     """The predicates of `Schema.impossible`, each with the number of records that satisfy it."""
+    disagreeing: tuple[tuple[str, int, int], ...] = ()
+    """Where the table disagrees with the public totals: a predicate, its records, and what is public."""
+    more_disagreeing: int = 0
+    """Number of further public totals with which the table disagrees."""
 
     @property
     def ok(self) -> bool:
@@ -116,7 +123,7 @@ class Check:
     @property
     def readable(self) -> bool:
         """Whether `measure` would accept the table with unknown="drop"."""
-        fits = not self.problem and self.counted <= self.max_records
+        fits = not self.problem and not self.disagreeing and self.counted <= self.max_records
         return fits and not any(column.problem for column in self.columns)
 
     @property
@@ -133,6 +140,13 @@ class Check:
             return f"The table is refused, even if single records are dropped: see {names}."
         if self.counted > self.max_records:
             return f"The table is refused: it has more records than max_records = {self.max_records:,}."
+        if self.disagreeing:
+            several = count(len(self.disagreeing) + self.more_disagreeing, "public total")
+            shown = [
+                f"{predicate}: {count(n, 'record')}, public {m:,}" for predicate, n, m in self.disagreeing
+            ]
+            shown += [f"{self.more_disagreeing:,} more"] if self.more_disagreeing else []
+            return f"The table is refused: it disagrees with {several} ({'; '.join(shown)})."
         verb = "does" if self.bad_records == 1 else "do"
         some = f"{self.bad_records:,} of {count(self.records, 'record')} {verb} not fit"
         if self.nameless:
@@ -192,6 +206,8 @@ def check(
     unknown: str = "refuse",
     person: str | None = None,
     records_per_person: int | None = None,
+    exact: AttributeSets = (),
+    public: Any = None,
 ) -> Check:
     """Show the custodian what in a table does not fit a schema, in all columns at once.
 
@@ -210,6 +226,9 @@ def check(
         person: the column that identifies the person of a record, as for `measure`.
         records_per_person: with `person`, how many records of each person are counted, as in the budget; by
             default all.
+        exact: the sets of exact counts of a plan, `plan.budget.exact`.
+        public: the tables of these counts that are public, as for `measure`: the result says where a table
+            that fits otherwise disagrees with them.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)
@@ -244,7 +263,7 @@ def check(
     if records_per_person is not None and known is not None and not any(c.problem for c in checks):
         counted = open_table(schema, data, names, "drop", bound=known).records()
         crowded = table["records"] - table["bad"] - counted
-    return Check(
+    found = Check(
         checks,
         table["records"],
         table["bad"],
@@ -257,6 +276,30 @@ def check(
         crowded=crowded,
         impossible=tuple((p, findings[TABLE]["impossible"][p]) for p, _ in schema.zeros(names)),
     )
+    if public is None or not found.ok:
+        return found
+    wrong = list(_disagreeing(schema, data, exact, read_totals(schema, exact, public)))
+    shown, rest = tuple(wrong[:MOST_SHOWN]), max(0, len(wrong) - MOST_SHOWN)
+    return replace(found, disagreeing=shown, more_disagreeing=rest)
+
+
+def _disagreeing(
+    schema: Schema, data: Any, sets: AttributeSets, public: Sequence[Counts]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield where the counts of a table differ from public ones: a predicate, and both."""
+    names = [attributes_of(each) for each in sets]
+    used = [name for name in schema.names if any(name in each for each in names)]
+    counted = open_table(schema, data, used).marginals(names)
+    for each, known, counts in zip(sets, public, counted, strict=True):
+        exact = grouped(counts, each)
+        for cell in np.argwhere(exact != known):
+            words = (
+                f"{name.attribute} in {name.labels[i]!r}"
+                if isinstance(name, Groups)
+                else schema[name].exactly(written_name(name), i)
+                for name, i in zip(each, cell.tolist(), strict=True)
+            )
+            yield " and ".join(words), int(exact[tuple(cell)]), int(known[tuple(cell)])
 
 
 def _refusal(

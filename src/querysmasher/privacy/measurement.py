@@ -38,6 +38,7 @@ from querysmasher.privacy.counts import (
     Counter,
     Counts,
     Sums,
+    grouped,
     lower_marginals,
     maximal_sets,
     smallest_covers,
@@ -46,7 +47,7 @@ from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
-from querysmasher.privacy.unit import Groups, Unit, attributes_of
+from querysmasher.privacy.unit import Unit, attributes_of
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 
@@ -102,12 +103,7 @@ def exact_counts(
     records = _checked_records(counter, max_records, progress)
     names = dict(enumerate(map(attributes_of, unit.exact)))
     for number, counts in _counted(schema, names, counter, records, "Exact counts", progress):
-        for axis, name in enumerate(unit.exact[number]):
-            if isinstance(name, Groups):
-                added = np.zeros((len(name.labels), *np.delete(counts.shape, axis)), dtype=np.int64)
-                np.add.at(added, np.array(name.of), np.moveaxis(counts, axis, 0))
-                counts = np.moveaxis(added, 0, axis)  # noqa: PLW2901 - one axis after the other
-        made[number] = np.ascontiguousarray(counts)
+        made[number] = grouped(counts, unit.exact[number])
     exact = tuple(made[number] for number in range(len(unit.exact)))
     if public is not None and not all(map(np.array_equal, exact, public)):
         raise DataError("public: the table disagrees with the public totals; nothing was measured")

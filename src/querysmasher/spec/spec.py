@@ -185,6 +185,13 @@ class Spec:
         return (None if self.estimate is None else self.estimate.error_share) or 0.0
 
     @property
+    def public(self) -> list[Path] | None:
+        """The files with public totals, if [measure] names any."""
+        public = self.measuring.public
+        given = [] if public is None else [public] if isinstance(public, str) else public
+        return [self.path.parent / file for file in given] or None
+
+    @property
     def answer_share(self) -> float:
         """The fraction of the budget for answers: without errors of estimates and records left out."""
         return (1 - SHARE if self.measuring.report_dropped else 1.0) * (1 - self.error_share)
@@ -309,9 +316,7 @@ class Spec:
 
         budget = planned.budget if self.least else self.budget
         options = self._options(seed, progress)
-        public = self.measuring.public
-        given = [] if public is None else [public] if isinstance(public, str) else public
-        options["public"] = [self.path.parent / file for file in given] or None
+        options["public"] = self.public
         planned = self.checked(planned)
         release = measure(planned, data, budget=budget, error_share=self.error_share, **options)
         release = replace(release, statistics=self.statistics) if self.statistics else release
