@@ -121,9 +121,10 @@ def check(spec: SpecPath = SPEC, data: DataPath = None) -> None:
 
     The output shows values of single records. It is for those who may see the table, and must not be
     published. The command inspects all columns that the queries use: missing columns, types, missing values,
-    values outside the schema, records without a person, and public totals that disagree. It says what `release`
-    would do with this spec: refuse the table, or drop or leave out how many records. It writes nothing and
-    spends no budget. Correct the schema from public knowledge only, never from what is shown here.
+    values outside the schema, records without a person, and public totals that disagree. It says what
+    `release` would do with this spec: whether it would refuse the table, and how many records it would drop
+    or leave out. It writes nothing and spends no budget. Correct the schema from public knowledge only,
+    never from what is shown here.
     """
 
 
