@@ -632,3 +632,16 @@ def test_a_difference_with_a_figure_that_has_no_value_has_the_whole_line():
         assert (low[1], high[1]) == (-np.inf, np.inf)
         assert found.flags()[1] == "unreliable"
         assert np.isfinite([low[0], high[0]]).all()
+
+
+def test_ratios_of_shares_that_groups_cannot_have_are_unknown_without_a_warning():
+    schema = qs.Schema([qs.Ordinal("w", [0, 2, 5]), qs.Binned("x", edges=[0, 5, np.inf])])
+    table = pa.table({"w": [2, 5, 0] * 50, "x": [1, 7, 8] * 50})
+    release = qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(1)), table, seed=1)
+    shares = release.share("w != 0", by="w")
+    quantiles = release.quantile("x", 0.9, by="w"), release.quantile("x", 0.1, by="w")
+    for figures in (release.ratio(shares, shares), release.ratio(*quantiles)):
+        for simultaneous in (False, True):
+            low, high = figures.interval(simultaneous=simultaneous)
+            assert (low[0], high[0]) == (-np.inf, np.inf)
+        assert not figures.reliable[0]

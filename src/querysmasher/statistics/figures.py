@@ -107,10 +107,12 @@ class LinearErrors:
         same = self.workload is other.workload
         workload = self.workload if same else self.workload + other.workload
         shift = 0 if same else self.workload.query_count
-        scaled = [
-            np.broadcast_to(np.asarray(scale, dtype=float), len(term.indexes))[:, None] * term.coefficients
-            for term, scale in ((self, a), (other, b))
-        ]
+        with np.errstate(invalid="ignore"):  # figures without a value
+            scaled = [
+                np.broadcast_to(np.asarray(scale, dtype=float), len(term.indexes))[:, None]
+                * term.coefficients
+                for term, scale in ((self, a), (other, b))
+            ]
         coefficients = np.concatenate(scaled, axis=1)
         indexes = np.concatenate([self.indexes, other.indexes + shift], axis=1)
         return LinearErrors(

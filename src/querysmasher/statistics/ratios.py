@@ -101,8 +101,8 @@ def ratios_of(
 
     def end(x: Array, y: Array, sign: int) -> Array:
         """Return the r at which (N - r D)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
-        covariance = worst * x * y
         with np.errstate(all="ignore"):
+            covariance = worst * x * y
             square = D**2 - y**2
             u = R * y**2 - covariance
             u = np.where(np.abs(u) > ROUNDING * (np.abs(R) * y**2 + np.abs(covariance)), u, 0.0)
