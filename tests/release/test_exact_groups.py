@@ -7,7 +7,8 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import DataError
 from querysmasher.planning import candidates
-from tests.builders import classes_of_groups, grouped
+from querysmasher.planning.limits import limited
+from tests.builders import SPLIT, classes_of_groups, grouped
 from tests.reference import marginal_map, query_rows
 from tests.release.tables import frame, random_counts
 
@@ -103,3 +104,27 @@ def test_a_ledger_records_them_and_is_read_again(tmp_path):
         qs.measure(plan, frame(SCHEMA, TABLE), ledger=qs.Ledger(tmp_path / "people.ledger", limit=limit))
     entries = qs.Ledger(tmp_path / "people.ledger", limit=limit).entries
     assert [entry.unit.exact for entry in entries] == [plan.budget.exact] * 2
+
+
+ON_BOTH = qs.queries(SCHEMA, age="prefix") + qs.queries(SCHEMA, age="identity", state="prefix")
+TIED = ON_BOTH + qs.affine(SCHEMA, "state", "age")
+
+
+@pytest.mark.parametrize(
+    ("workload", "by", "options"),
+    [
+        (qs.queries(SCHEMA, age="prefix"), (), {"mechanism": "whole"}),
+        (ON_BOTH, ("state",), {"mechanism": "whole"}),
+        (TIED, ("state",), {}),
+        (TIED, (), {}),
+        (TIED + qs.all_kway(SCHEMA, [1, 2], "prefix"), ("sex",), {}),
+    ],
+)
+def test_answers_are_those_of_the_table_if_there_is_hardly_any_noise(workload, by, options):
+    """Also where exact counts cover all that is measured whole, and where a block ties other attributes."""
+    with limited(**({} if options else SPLIT)):
+        plan = qs.plan(workload, qs.zCDP(1e8), exact=grouped(SCHEMA, "age", GROUPS, *by), **options)
+    answers = qs.measure(plan, frame(SCHEMA, TABLE), seed=1).answer(workload)
+    wrong = answers.values - query_rows(workload)[0] @ TABLE.ravel()
+    assert np.all(np.abs(wrong) <= 6 * answers.std + 1e-9)
+    assert answers.std.max() < 0.01

@@ -228,7 +228,7 @@ class Reconstruction:
         """Return the residual of a set on which groups of the values of an attribute have public counts p.
 
         With P the means over groups and D = 1 - P, it is the public part P·C·p and the best estimate of the
-        rest, D(DBᵀBD)†DBᵀ(z - B·P·C·p).
+        rest, C·D(DBᵀBD)†DBᵀ(z - B·P·C·p).
         """
         axis, groups = attributes.index(grouped), self.public.groups[grouped]
         spread = self.estimator.centred(self.public.spread(attributes, grouped), attributes)
@@ -243,7 +243,8 @@ class Reconstruction:
         rows = strategy.written_out()
         images = moved.reshape(-1, rows.shape[1]) @ rows.T @ rows
         inside = within_groups(strategy, axes.index(axis), groups).covary(images.reshape(-1, *strategy.shape))
-        return known + np.moveaxis(inside.reshape(moved.shape), range(-len(axes), 0), axes)
+        inside = np.moveaxis(inside.reshape(moved.shape), range(-len(axes), 0), axes)
+        return known + self.estimator.centred(inside, attributes)
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order.

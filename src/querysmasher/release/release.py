@@ -234,8 +234,11 @@ class Release(Statistical, Explained):
     def _within(
         strategies: list[Strategy], number: int, on: Sequence[int], grouped: int, known: Known
     ) -> int:
-        """Return the number of a strategy, or of what it measures beside public counts of groups."""
-        if grouped not in on:
+        """Return the number of a strategy, or of what it measures beside public counts of groups.
+
+        Rows that are measured whole stay as they are.
+        """
+        if grouped not in on or strategies[number].whole:
             return number
         strategies.append(within_groups(strategies[number], on.index(grouped), known.groups[grouped]))
         return len(strategies) - 1
