@@ -147,6 +147,10 @@ def mixture(number):
         schema = qs.Schema.of(a=600, b=300, sex=2, region=4)
         first = qs.queries(schema, a="prefix", sex="identity")
         return first + qs.queries(schema, b="range", region="identity") + qs.marginals(schema, 1)
+    if number == 3:
+        schema = qs.Schema.of(sex=2, age=100, region=4, hour=24)
+        asked = qs.marginals(schema, [1, 2]) + qs.all_kway(schema, [1, 2], "prefix")
+        return asked + 2 * qs.where(schema, "age >= 18 or sex == 1")
     schema = qs.Schema.of(age=100, sex=2, region=4, income=300)
     ranges = qs.queries(schema, age="range", sex="identity")
     return qs.all_kway(schema, [1, 2]) + ranges + qs.marginals(schema, 1)

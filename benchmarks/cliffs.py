@@ -68,6 +68,7 @@ ROWS = [
     Row("prefix a(600), range × sex, identity × region", "mixture", (0,), None, 1, ratio=3, error=3.335),
     Row("prefix a(600) × sex, range b(300) × region, 1-way", "mixture", (1,), None, 2, ratio=3, error=3.203),
     Row("all 1+2-way on 100 × 2 × 4 × 300, ranges, tables", "mixture", (2,), None, 1.5, ratio=3, error=6.28),
+    Row("all 1+2-way, prefixes on 2 × 100 × 4 × 24, a predicate", "mixture", (3,), None, 2, ratio=4),
     Row(
         "windows of 32, 2,048 values",
         "windows",

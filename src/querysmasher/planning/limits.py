@@ -102,7 +102,7 @@ class PlanningLimits:
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8
-    """Accepted gap of a plan of many whole queries, in tolerances, if a smaller gap would take minutes."""
+    """Accepted gap in tolerances, of many whole queries or a large block, if a smaller one takes minutes."""
 
     # --- the bits of strategies in integers ---
 

@@ -8,7 +8,8 @@ method           block                                                          
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
 ``dense``        at most 3,000 cells (4,500 if all queries tie the attributes,   within the tolerance
                  6,000 on one attribute), or thin: few queries on many cells
-``structured``   up to 50 million cells                                          near-optimal, with a gap
+``structured``   up to 50 million cells; and above 1,500 cells, if the gap of    near-optimal, with a gap
+                 queries that do not tie attributes is within 8 tolerances
 ===============  ==============================================================  =======================
 
 If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, and the better one is kept.
@@ -54,14 +55,20 @@ def solve(block: Block, tolerance: float, *, solver: str = "optimal") -> Solutio
         return solve_circulant(block)
     most = limits()
     dense_cells = most.dense_cells if several else most.axis_values
-    if several and all(len(term.pieces) == 1 for term in block.terms):
+    together = several and all(len(term.pieces) == 1 for term in block.terms)
+    if together:
         dense_cells = max(dense_cells, most.joint_dense_cells)  # no product basis comes near
     if solver == "dense":
         dense_cells = most.dense_cells_forced
-    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):
+    fits = several and block.cells <= most.structured_cells and max(block.shape) <= most.axis_values
+    thin = is_thin(block)
+    if not (solver == "structured" and several) and (block.cells <= dense_cells or thin):
+        if solver == "optimal" and fits and not (together or thin) and block.cells > most.threaded_cells:
+            quick = solve_structured(block, tolerance)
+            if quick.gap <= most.whole_nearness * tolerance:
+                return quick
         return solve_dense(block, tolerance)
-    fits = block.cells <= most.structured_cells and max(block.shape) <= most.axis_values
-    if several and fits and solver != "dense":
+    if fits and solver != "dense":
         structured = solve_structured(block, tolerance)
         if solver == "structured" or not all(centre.is_uniform for centre in block.centres):
             return structured

@@ -423,7 +423,7 @@ class RowsStrategy(Strategy):
         return self._in_integers(self._factor(reduced(rows, bits)))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return the exact loss or, for long rows that surely lose no more than a good loss, that bound.
+        """Return the exact loss of all combinations of rows, or a good loss if that of each row surely is.
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
         rows R, with ‖R†‖ the reciprocal of their least singular value.
@@ -442,7 +442,7 @@ class RowsStrategy(Strategy):
                 return good
         if not span.is_independent():
             return math.inf
-        return float(_lengths(span.combinations(self.matrix)).max()) * cost
+        return float(np.linalg.norm(span.combinations(self.matrix), 2)) ** 2 * cost
 
     # --- files ---
 
