@@ -25,8 +25,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import product
+from functools import cache, cached_property
+from itertools import product, starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,29 +254,43 @@ class _Model:
         self.axes = [_RoleStrategy(*each) for each in own]
         families: dict[Hashable, tuple[int, _RoleFamily]] = {}
         table: defaultdict[frozenset[int], dict[tuple[tuple[int, Kept], ...], float]] = defaultdict(dict)
+
+        @cache
+        def options(names: tuple[str, ...], family: Family) -> list[tuple[tuple[int, Kept], list[int]]]:
+            positions = schema.positions(names)
+            ordered = sorted(positions)
+            roles = tuple(self.role_of[a] for a in ordered)
+            order = schema_order(ordered if family.is_symmetric else positions)
+            key = roles, order, family.key
+            if key not in families:
+                families[key] = len(families), _RoleFamily(roles, family, order, corners.get(ordered[0]))
+            number, known = families[key]
+            return [((number, kept), [ordered[a] for a in kept]) for kept in known.sets]
+
         for group in workload:
-            options = []
-            for names, family in group.parts():
-                positions = schema.positions(names)
-                ordered = sorted(positions)
-                roles = tuple(self.role_of[a] for a in ordered)
-                order = schema_order(ordered if family.is_symmetric else positions)
-                key = roles, order, family.key
-                if key not in families:
-                    known = _RoleFamily(roles, family, order, corners.get(ordered[0]))
-                    families[key] = len(families), known
-                number, known = families[key]
-                options.append([((number, kept), [ordered[a] for a in kept]) for kept in known.sets])
-            for chosen in product(*options):
+            for chosen in product(*starmap(options, group.parts())):
                 attributes = frozenset(a for _, kept in chosen for a in kept)
                 keys = tuple(sorted(key for key, _ in chosen))
                 table[attributes][keys] = table[attributes].get(keys, 0.0) + group.weight
         self.families = [family for _, family in families.values()]
         public = unit.known(schema)
-        self.classes = Counter(
+        classes = Counter(
             (0 if attributes in public else unit.change(), frozenset(products.items()))
             for attributes, products in table.items()
         )
+        self.changes = np.array([change for change, _ in classes], dtype=float)
+        self.counts = np.array(list(classes.values()), dtype=float)
+        """The number of attribute sets of every class."""
+        self.losses = [(n, on) for n, family in enumerate(self.families) for on in family.sets]
+        products = [(n, keys, weight) for n, (_, each) in enumerate(classes) for keys, weight in each]
+        self.class_of, self.weights = (np.array([each[i] for each in products]) for i in (0, 2))
+        """The class and the weight of every product of losses."""
+        number_of = {key: number for number, key in enumerate(self.losses)}
+        width = max(len(keys) for _, keys, _ in products)
+        self.factors = np.full((len(products), width), len(self.losses))
+        """The losses of every product, by number; the loss after the last is one."""
+        for row, (_, keys, _) in zip(self.factors, products, strict=True):
+            row[: len(keys)] = [number_of[key] for key in keys]
         roles_used = [role for family in self.families for role in family.roles]
         self.is_exact = len(set(roles_used)) == len(roles_used) == len(self.families)
 
@@ -322,16 +336,14 @@ class _Model:
 
     def _prices(self) -> tuple[float, Prices]:
         """Return F and its derivatives by all losses."""
-        losses = {(n, on): f.loss(self.axes, on) for n, f in enumerate(self.families) for on in f.sets}
-        value, prices = 0.0, defaultdict[tuple[int, Kept], float](float)
-        for (change, products), count in self.classes.items():
-            loss = math.fsum(weight * math.prod(losses[key] for key in keys) for keys, weight in products)
-            if not loss > 0:
-                continue
-            value += count * math.sqrt(change * loss)
-            price = count * math.sqrt(change / loss) / 2
-            for keys, weight in products:
-                for i, key in enumerate(keys):
-                    others = math.prod(losses[other] for other in keys[:i] + keys[i + 1 :])
-                    prices[key] += price * weight * others
-        return value, prices
+        losses = [self.families[number].loss(self.axes, on) for number, on in self.losses]
+        factors = np.array([*losses, 1.0])[self.factors]
+        sums = np.bincount(self.class_of, self.weights * factors.prod(axis=1), len(self.counts))
+        value = float((self.counts * np.sqrt(self.changes * np.maximum(sums, 0.0))).sum())
+        sums[~(sums > 0)] = math.inf
+        price = (self.counts * np.sqrt(self.changes / sums) / 2)[self.class_of] * self.weights
+        prices = np.zeros(len(losses) + 1)
+        for place in range(self.factors.shape[1]):
+            others = np.delete(factors, place, axis=1).prod(axis=1)
+            np.add.at(prices, self.factors[:, place], price * others)
+        return value, dict(zip(self.losses, prices[:-1].tolist(), strict=True))

@@ -87,6 +87,8 @@ class Expectation:
 
     def scaled(self, factor: float) -> Expectation:
         """Return the expectation under noise whose standard deviation is `factor` times as large."""
+        if factor == 1:
+            return self
         rmse, largest = (None if e is None else factor * e for e in (self.rmse, self.largest))
         return replace(self, rmse=rmse, largest=largest)
 
@@ -115,7 +117,8 @@ def expect(
     quick = [all(f.closed_form or f.rows * f.cells <= max_entries for f in g.families) for g in workload]
     extremes = largest_errors(plan) if as_planned else None
     for index, group in enumerate(workload):
-        rmse = None if extremes is None or not quick[index] else extremes[index].rms
+        extreme = None if extremes is None else extremes[index]
+        rmse = None if extreme is None or not quick[index] else extreme.rms
         if rmse is None and quick[index]:
             with suppress(TooLargeError):
                 rmse = math.sqrt(estimator.total(group) / group.rows)
@@ -123,8 +126,8 @@ def expect(
         if plan.tying is not None:
             attributes = plan.tying.columns(plan.tying.over(attributes))
         part = whole_shares.get(index, shares.get(attributes, 0.0))
-        row = Expectation(_label(group, workload), (group,), rmse, part, index in whole_shares)
-        yield row if extremes is None else replace(row, largest=extremes[index].std, extreme=extremes[index])
+        label, largest = _label(group, workload), None if extreme is None else extreme.std
+        yield Expectation(label, (group,), rmse, part, index in whole_shares, largest, None, extreme)
 
 
 def together(label: str, rows: Iterable[Expectation]) -> Expectation:

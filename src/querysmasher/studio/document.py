@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,10 @@ def _item(value: Any) -> Any:
     return tomlkit.item(value)
 
 
-def paths(text: str) -> list[tuple[Location, str]]:
+@lru_cache(maxsize=2)
+def paths(text: str) -> tuple[tuple[Location, str], ...]:
     """Return the keys of a spec that state paths, and these."""
-    return list(_paths(tomllib.loads(text), ()))
+    return tuple(_paths(tomllib.loads(text), ()))
 
 
 def strays(named: Iterable[tuple[Location, str]], folder: Path) -> Iterator[tuple[Location, str]]:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -119,7 +119,7 @@ class Session:
             self._named = self._files_of(paths(text))
         self._stamps = list(map(_stamp, self._named))
 
-    def _files_of(self, named: list[tuple[Location, str]]) -> list[Path]:
+    def _files_of(self, named: Iterable[tuple[Location, str]]) -> list[Path]:
         """Return the files among the paths that a text states, other than tables and releases."""
         names = [name for location, name in named if location[0] not in ("data", "output")]
         return [path for name in names if (path := confined(self.folder, name))]

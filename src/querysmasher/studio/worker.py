@@ -32,6 +32,9 @@ LEAST_MEMORY = 2 << 30
 PATIENCE = 0.1
 """Seconds between two messages about progress."""
 
+GARBAGE = 100_000
+"""Number of objects made until a process looks for garbage: more often, thousands of tables take longer."""
+
 IDLE = 60.0
 """Seconds after which a process that has nothing to do ends; the next one forks when it is needed."""
 
@@ -134,6 +137,7 @@ def _with_dates(data: dict[str, Any]) -> Any:
 def serve(connection: Connection, memory: int) -> None:
     """Answer one task after the other, until nobody is there to ask."""
     gc.freeze()  # a search for garbage would copy what the processes share
+    gc.set_threshold(GARBAGE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     tasks = import_module(TASKS)
     _bound(memory)

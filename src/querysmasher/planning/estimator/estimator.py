@@ -8,7 +8,7 @@ of one set, on which queries are not split; beside residuals, they are one Schur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
@@ -525,10 +525,12 @@ def within_groups(strategy: Strategy, axis: int, groups: Integers) -> DenseStrat
     return DenseStrategy(strategy.shape, sizes[kept, None] * vectors[kept])
 
 
-def subsets(attributes: Sequence[int]) -> Iterator[AttributeSet]:
-    """Iterate over all subsets, in the same order for equally many attributes."""
-    for bits in range(2 ** len(attributes)):
-        yield tuple(attribute for i, attribute in enumerate(attributes) if bits >> i & 1)
+def subsets(attributes: Iterable[int]) -> list[AttributeSet]:
+    """Return all subsets, in the same order for equally many attributes."""
+    found: list[AttributeSet] = [()]
+    for attribute in attributes:
+        found += [(*subset, attribute) for subset in found]
+    return found
 
 
 def _closed_form(family: Family, centre: Centre) -> dict[Kept, Array]:

@@ -17,8 +17,10 @@ others, its variances are no larger.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +34,14 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group
 
 if TYPE_CHECKING:
     from querysmasher.planning.plan import Plan
 
 Integers = NDArray[np.intp]
+Terms = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class GroupTerms:
     """The indexes of the groups."""
     clusters: tuple[tuple[int, ...], ...]
     """The families of every cluster, by index."""
-    terms: tuple[tuple[int, tuple[int, ...]], ...]
+    terms: Terms
     """The class of attribute sets of every term, and the column of every cluster on them."""
 
 
@@ -118,6 +122,14 @@ class VarianceTable:
         """The indexes of the measured sets of every class."""
         self._class_of = {id(plan.measured[i]): n for n, indexes in enumerate(self.sets) for i in indexes}
         self._class_on = {m.attributes: self._class_of[id(m)] for m in split}
+        self._solutions_on = {
+            m.attributes: {m.attributes[axes[0]]: number for axes, number in m.blocks}
+            for m in split
+            if self.estimator.lines.isdisjoint(m.attributes) and len(m.blocks) == len(m.attributes)
+        }
+        """The number of the solution on every attribute, for sets on which no strategy ties attributes."""
+        self._columns_of: defaultdict[Hashable, dict[int | None, int]] = defaultdict(dict)
+        """The column of a family alone, by the solution on its attribute; -1 where nothing is left of it."""
         precisions = np.array([1 / m.variance for m in plan.measured])
         self.variances = np.array([len(indexes) / precisions[indexes].sum() for indexes in self.sets])
         """One noise variance for every class, at which its sets cost as much together as planned."""
@@ -150,20 +162,57 @@ class VarianceTable:
     def _equivalent(self) -> Iterable[list[int]]:
         """Return the indexes of groups with the same families, centres and classes of attribute sets."""
         alike: dict[Hashable, list[int]] = {}
-        workload, centres = self._plan.workload, self._plan.centres
+        workload = self._plan.workload
+        families = {id(family): family for group in workload for family in group.families}
+        family_of = dict(zip(families, _numbered(family.key for family in families.values()), strict=True))
+        centre_of = _numbered(self._plan.centres)
         for index, (group, scope) in enumerate(zip(workload, self._scopes, strict=True)):
             attributes = workload.schema.positions(group.attributes)
             order = sorted(attributes)
             key = (
                 scope,
-                tuple(f.key for f in group.families),
+                tuple(family_of[id(family)] for family in group.families),
                 tuple(map(attributes.index, order)),
-                tuple(centres[a] for a in attributes),
+                tuple(centre_of[a] for a in attributes),
                 None if group.target is None else group.target.std,
                 index if index in self._whole else tuple(self._class_on.get(s, -1) for s in subsets(order)),
             )
             alike.setdefault(key, []).append(index)
         return alike.values()
+
+    def _terms(self, group: Group, scopes: tuple[int, ...]) -> Terms | None:
+        """Return the terms of a group if each family is on one attribute, and tied to no other; else None."""
+        attributes = self._plan.workload.schema.positions(group.attributes)
+        if self.estimator.known.groups or any(len(family.shape) != 1 for family in group.families):
+            return None
+        each = zip(attributes, map(id, group.families), scopes, strict=True)
+        columns_of = [self._columns_of[key] for key in each]
+        terms = []
+        for kept in subsets(sorted(attributes)):
+            solutions = self._solutions_on.get(kept)
+            if solutions is None:
+                if kept in self.estimator.known:
+                    continue
+                return None
+            columns = []
+            for index, (attribute, known) in enumerate(zip(attributes, columns_of, strict=True)):
+                solution = solutions.get(attribute)
+                if solution not in known:
+                    family, scope = group.families[index], scopes[index]
+                    known[solution] = self._column_alone(solution, attribute, family, scope)
+                columns.append(known[solution])
+            if min(columns, default=0) >= 0:
+                terms.append((self._class_on[kept], tuple(columns)))
+        return tuple(terms)
+
+    def _column_alone(self, solution: int | None, attribute: int, family: Family, scope: int) -> int:
+        """Return the column of a family that a solution measures, or of what it leaves on no attribute."""
+        group = Group((self._plan.workload.schema.names[attribute],), (family,))
+        measured = Measured((), (), 1.0, 0.0)
+        if solution is not None:
+            measured = Measured((attribute,), (((0,), solution),), 1.0, 0.0)
+        parts = dict(self.estimator.parts(group)).get(measured.attributes)
+        return -1 if parts is None else self._column(list(tied(measured, parts)), (0,), group, (scope,))
 
     def _entry(self, members: list[int]) -> GroupTerms:
         group, scopes = self._plan.workload.groups[members[0]], self._scopes[members[0]]
@@ -171,6 +220,8 @@ class VarianceTable:
             squares = self._alone(self._whole[members[0]], group)
             alone = tuple((number, (self._append(x, scopes),)) for number, x in squares.items())
             return GroupTerms(members, (tuple(range(len(group.families))),), alone)
+        if terms := self._terms(group, scopes):
+            return GroupTerms(members, tuple((family,) for family in range(len(group.families))), terms)
         listed = [(m, list(tied(m, parts))) for m, parts in self.estimator.measured_parts(group)]
         families = [(family,) for family in range(len(group.families))]
         together = connected([*families, *(part.indexes for _, parts in listed for part in parts)])
@@ -261,12 +312,28 @@ class VarianceTable:
 
     def largest(self, number: int, variances: Array) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the row of every family of the first such query."""
-        entry, (values, queries) = self.entries[number], self.peaks(number, variances, 0.0, 1)
+        entry, fronts = self.entries[number], self._fronts_of(number)
+        noise = variances[self.classes[number, : len(entry.terms)]]
+        for _, matrix in fronts:
+            noise = noise * matrix[0] if len(matrix) == 1 else noise
+        first, *others = [matrix for _, matrix in fronts if len(matrix) > 1] or [np.ones((1, len(noise)))]
+        first, left = first * noise, np.arange(len(first))
+        values, rest = first.sum(axis=1), np.ones((1, len(noise)))
+        if others:
+            rest = reduce(lambda rows, matrix: (rows[:, None] * matrix).reshape(-1, len(noise)), others)
+            bounds = first @ math.prod(matrix.max(axis=0) for matrix in others)
+            least = (rest @ first[bounds.argmax()]).max()  # which rules out most rows
+            left = np.flatnonzero(bounds >= least * (1 - TIE))
+            values = np.concatenate([(first[rows] @ rest.T).max(axis=1) for rows in _chunks(left, len(rest))])
+        row = left[first_largest(values)]
+        each = (row, *np.unravel_index(first_largest(rest @ first[row]), [len(matrix) for matrix in others]))
+        chosen = iter(each)
+        rows = (index[next(chosen) if len(index) > 1 else 0] for index, _ in fronts)
         sizes = self._plan.workload.groups[entry.members[0]].shape
         query = np.zeros(len(sizes), dtype=np.intp)
-        for cluster, index in zip(entry.clusters, queries[0, 1:], strict=False):
-            query[list(cluster)] = np.unravel_index(index, [sizes[family] for family in cluster])
-        return float(values[0]), tuple(query.tolist())
+        for cluster, row in zip(entry.clusters, rows, strict=False):
+            query[list(cluster)] = np.unravel_index(row, [sizes[family] for family in cluster])
+        return float(values.max()), tuple(query.tolist())
 
     def peaks(self, number: int, variances: Array, least: float, most: int) -> tuple[Array, Integers]:
         """Return the largest variances of an entry, at most one per row of its first cluster, and queries.
@@ -283,9 +350,8 @@ class VarianceTable:
         rest = np.ones((1, len(noise)))
         for matrix in others if left.size else ():
             rest = (rest[:, None] * matrix).reshape(-1, len(noise))
-        step = max(1, CHUNK // len(rest))
-        chunks = (left[start : start + step] for start in range(0, len(left), step))
-        values = np.concatenate([np.zeros(0), *((first[chunk] @ rest.T).max(axis=1) for chunk in chunks)])
+        chunks = ((first[chunk] @ rest.T).max(axis=1) for chunk in _chunks(left, len(rest)))
+        values = np.concatenate([np.zeros(0), *chunks])
         chosen = in_order(-values)[:most]
         chosen = chosen[values[chosen] >= least]
         queries = np.zeros((len(chosen), 1 + self._column_of.shape[1]), dtype=np.intp)
@@ -314,6 +380,18 @@ class VarianceTable:
             self._fronts[distinct, pruned] = index, table[index]
         index, table = self._fronts[distinct, pruned]
         return index, table[:, [distinct.index(c) for c in columns]]
+
+
+def _chunks(rows: Integers, width: int) -> Iterable[Integers]:
+    """Divide rows into chunks that each make a table of bounded size."""
+    step = max(1, CHUNK // width)
+    return (rows[start : start + step] for start in range(0, len(rows), step))
+
+
+def _numbered(values: Iterable[Hashable]) -> list[int]:
+    """Return a number for each value; equal values have the same."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
 def front(table: Array) -> Integers:
