@@ -4,7 +4,7 @@ import pytest
 
 import querysmasher as qs
 from tests.studio.conftest import MANY, SPEC
-from tests.studio.page import SETTLED, Page
+from tests.studio.page import NUMBER, SETTLED, Page
 
 
 def test_the_whole_way(browser, opened):
@@ -121,12 +121,20 @@ def test_an_old_page_does_not_take_back_what_another_has_changed(browser, fresh)
 
 
 def test_a_long_plan_tells_its_progress_and_is_cancelled(browser, opened):
-    page = Page(browser, opened(MANY))
+    page = Page(browser, opened(MANY.replace('"worst"', '"mean"')))
+    before = page.settled()
+    browser.run("document.querySelector('#plan-objective').value = 'worst'")
+    page.click("Set", within="section[aria-labelledby=targets-title]")
     browser.until("document.querySelector('#figures .progress')?.textContent.includes('solving')")
     page.go("Choose", "/choose")
     page.go("Decide", "/decide")
+    grey = "[...document.querySelectorAll('#figures .stale')].map((e) => getComputedStyle(e).opacity < 0.5)"
+    assert browser.run(grey) == [True], "the figures of the setting before are greyed"
+    assert browser.run(NUMBER) == before
     page.click("Cancel")
     page.until("Planning was cancelled")
+    page.until("These figures are certified for the setting before")
+    assert browser.run(grey) == [True]
     assert browser.complaints() == []
 
 

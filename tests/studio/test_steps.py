@@ -426,6 +426,18 @@ def test_chips_add_and_remove_tables(fresh):
     assert error_of(studio.planned()) > 0
 
 
+def test_a_list_too_long_for_chips_is_refused_and_stays(fresh):
+    names = [f"a{number}" for number in range(111)]  # 6,105 pairs
+    schema = "".join(f'[[schema]]\nname = "{name}"\nkind = "ordinal"\nrange = [0, 1]\n' for name in names)
+    spec = f'{schema}[[workload]]\nkind = "all_kway"\nk = 2\n[budget]\nrho = 1.0\n'
+    (fresh.folder / "release.toml").write_text(spec)
+    for chips in ("a0", "a0\na1"):
+        assert "one list has more tables than can be changed" in fresh.post("/table", 422, table=chips)
+    pattern = {"pattern1": "a0", "pattern2": "a1", "action": "remove"}
+    assert "one list has more tables than can be changed" in fresh.post("/tables", 422, **pattern)
+    assert fresh.spec == spec
+
+
 def test_tables_by_pattern(fresh):
     studio = fresh
     everything = tables(studio)
