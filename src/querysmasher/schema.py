@@ -158,9 +158,11 @@ class Schema(Explained):
 
     def positions(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the indexes of several attributes, each named once, in the order given."""
-        if isinstance(names, str):
-            names = (names,)
-        positions = tuple(map(self.position, names))
+        names = (names,) if isinstance(names, str) else tuple(names)
+        try:
+            positions = tuple([self._positions[name] for name in names])  # quicker than one by one
+        except (KeyError, TypeError):
+            positions = tuple(map(self.position, names))  # says which is unknown
         if len(set(positions)) != len(positions):
             twice = next(p for i, p in enumerate(positions) if p in positions[:i])
             raise SchemaError(f"attribute {self.names[twice]!r} is named more than once")

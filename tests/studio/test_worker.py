@@ -59,7 +59,7 @@ def test_errors_are_answers(tmp_path):
             path = str(tmp_path / "release.toml")
             wrong = await worker.ask("read", path=path, text=SMALL.replace("rho = 0.5", "rho = -1"))
             bug = await worker.ask("read", path=path, text=None)
-            return wrong, bug, await worker.ask("read", path=path, text=SMALL), worker.pid
+            return wrong, bug, await worker.ask("read", path=path, text=SMALL), worker.process.pid
         finally:
             worker.stop()
 
@@ -74,14 +74,14 @@ def test_cancelling_ends_the_process_and_another_follows(tmp_path):
         worker, path = Worker(), str(tmp_path / "release.toml")
         try:
             job, said = await begun(worker, path)
-            first = worker.pid
+            first = worker.process.pid
             job.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await job
             with pytest.raises(ProcessLookupError):
                 os.kill(first, 0)
             answer = await worker.ask("plan", path=path, text=SMALL)
-            return answer, said, worker.pid != first
+            return answer, said, worker.process.pid != first
         finally:
             worker.stop()
 
@@ -124,7 +124,7 @@ def test_a_killed_process_is_an_error_and_not_the_end(tmp_path):
         worker, path = Worker(), str(tmp_path / "release.toml")
         try:
             job, _ = await begun(worker, path)
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(worker.process.pid, signal.SIGKILL)
             return await job, await worker.ask("read", path=path, text=SMALL)
         finally:
             worker.stop()
@@ -140,9 +140,9 @@ def test_a_process_that_rests_ends_and_another_follows(tmp_path):
         try:
             path = str(tmp_path / "release.toml")
             await worker.ask("read", path=path, text=SMALL)
-            first = worker.pid
+            first = worker.process
             await asyncio.sleep(0.5)
-            return first, worker.pid, await worker.ask("read", path=path, text=SMALL)
+            return first, worker.process, await worker.ask("read", path=path, text=SMALL)
         finally:
             worker.stop()
 

@@ -414,6 +414,8 @@ class RowGroups:
 
     def _common_cells(self) -> int:
         """Return the maximum number of cells of the attributes that a table and a given group share."""
+        if not self.groups:
+            return 0
         names, logs = self.schema.names, np.log(self.schema.sizes)  # quicker than a product per pair
         groups = self.tables, self.groups
         tables, given = (np.array([[a in g.attributes for a in names] for g in x]) for x in groups)

@@ -49,7 +49,7 @@ HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 class Expectation:
     """The error to expect of the queries of one group, or of several groups together."""
 
-    label: str
+    schema: Schema
     groups: tuple[Group, ...]
     rmse: float | None
     """Root mean square of the queries' standard errors; None if computing it takes too much memory."""
@@ -64,6 +64,13 @@ class Expectation:
     """Quantiles of the queries' standard errors, where they were computed."""
     extreme: Extreme | None = None
     """A query that has the largest standard error as planned, where it was searched for."""
+    title: str = ""
+    """What the groups are together."""
+
+    @cached_property
+    def label(self) -> str:
+        """The groups in words; a single query in full."""
+        return self.title or _label(self.group, self.schema)
 
     @property
     def group(self) -> Group:
@@ -126,18 +133,18 @@ def expect(
         if plan.tying is not None:
             attributes = plan.tying.columns(plan.tying.over(attributes))
         part = whole_shares.get(index, shares.get(attributes, 0.0))
-        label, largest = _label(group, workload), None if extreme is None else extreme.std
-        yield Expectation(label, (group,), rmse, part, index in whole_shares, largest, None, extreme)
+        largest = None if extreme is None else extreme.std
+        is_whole = index in whole_shares
+        yield Expectation(workload.schema, (group,), rmse, part, is_whole, largest, extreme=extreme)
 
 
-def together(label: str, rows: Iterable[Expectation]) -> Expectation:
+def together(title: str, rows: Iterable[Expectation]) -> Expectation:
     """Return the expectation of several groups together; the share of a set that is split counts once."""
     rows = tuple(rows)
-    shares = {
-        i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
-    }
-    groups = tuple(row.group for row in rows)
-    joint = Expectation(label, groups, overall(rows), math.fsum(shares.values()))
+    groups = tuple([row.group for row in rows])
+    sets = [i if row.is_whole else frozenset(groups[i].attributes) for i, row in enumerate(rows)]
+    shares = dict(zip(sets, (row.budget_share for row in rows), strict=True))
+    joint = Expectation(rows[0].schema, groups, overall(rows), math.fsum(shares.values()), title=title)
     if any(row.largest is None for row in rows):
         return joint
     worst = rows[first_largest([row.largest or 0.0 for row in rows])]
@@ -293,7 +300,7 @@ def _remarks(plan: Plan, factor: float) -> Iterator[tuple[str, str]]:
     small = [e for e, size in zip(extremes, sizes, strict=True) if size * MUCH_SMALLER <= most]
     worst = worst_of(small) if small else None
     if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
-        name = _label(worst.group, plan.workload)
+        name = _label(worst.group, plan.workload.schema)
         said = (
             f"{name} is less accurate ({error(factor * worst.std)}) than the {most:,} queries on "
             f"{huge.group.describe()} (at most {error(factor * huge.std)}), which outweigh it. "
@@ -315,10 +322,10 @@ def optimum(plan: Plan) -> str:
     return f"the best possible plan of this kind{apart}"
 
 
-def _label(group: Group, workload: Workload) -> str:
+def _label(group: Group, schema: Schema) -> str:
     """Describe a group; a single query in full."""
     if group.rows == 1:
-        return next(group.labels(workload.schema))
+        return next(group.labels(schema))
     named = any(family.row_labels for family in group.families)
     return group_words(group) if named else group.describe()  # levels of a hierarchy in full
 

@@ -11,14 +11,13 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from importlib import resources
 from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from querysmasher.errors import FileError
@@ -30,13 +29,8 @@ from querysmasher.studio.worker import Worker
 LOCK = ".querysmasher-studio.lock"
 """The file that keeps a second Studio out of a folder."""
 
-FILES = {
-    "styles.css": ("querysmasher.report", "text/css"),
-    "studio.css": ("querysmasher.studio", "text/css"),
-    "studio.js": ("querysmasher.studio", "text/javascript"),
-    "htmx.min.js": ("querysmasher.studio", "text/javascript"),
-}
-"""The files that pages load, by name: no path leads to any other."""
+FILES = {"styles.css": "report"} | dict.fromkeys(("studio.css", "studio.js", "htmx.min.js"), "studio/static")
+"""The files that pages load, and their folders: no path leads to any other."""
 
 
 async def static(request: Request) -> Response:
@@ -44,9 +38,7 @@ async def static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in FILES:
         return PlainTextResponse("No such page\n", 404)
-    package, kind = FILES[name]
-    inside = "static/" * (package == "querysmasher.studio")
-    return Response(resources.files(package).joinpath(inside + name).read_bytes(), media_type=kind)
+    return FileResponse(Path(__file__).parents[1] / FILES[name] / name)
 
 
 def application(session: Session) -> Starlette:

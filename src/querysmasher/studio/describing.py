@@ -89,33 +89,21 @@ TOO_MANY = "one list has more tables than can be changed one by one here; change
 
 
 @view("/describe")
-async def described(
-    request: Request,
-    session: Session,
-    problems: Problems | None = None,
-    given: FormData | None = None,
-    missing: dict[str, str] | None = None,
-) -> Response:
-    """Return the page of attributes."""
+async def described(request: Request, session: Session) -> dict[str, Any]:
+    """Return the attributes, and columns of the table that are none yet."""
     document, data = session.document, session.document.get(("data", "path"))
-    unknown: list[str] = []
+    answer: dict[str, Any] = {}
     if "columns" in request.query_params and data and confined(session.folder, data):
         answer = await session.ask("columns", data=data)
-        problems = problems or ({"": answer["error"]} if "error" in answer else None)
-        unknown = [name for name in answer.get("columns", ()) if name not in session.names]
-    return await shown(
-        request,
-        session,
-        "describe",
-        problems,
-        given,
-        files=session.files(CODEBOOKS),
-        unknown=unknown,
-        codebook=document.get(("codebook",)),
-        data=data,
-        missing=missing or {},
-        impossible=entries_of(document, ("impossible",)),
-    )
+    return {
+        "files": session.files(CODEBOOKS),
+        "unknown": [name for name in answer.get("columns", ()) if name not in session.names],
+        "codebook": document.get(("codebook",)),
+        "data": data,
+        "missing": {},
+        "impossible": entries_of(document, ("impossible",)),
+        **({"problems": {"": answer["error"]}} if "error" in answer else {}),
+    }
 
 
 @get("/attribute")
@@ -253,35 +241,28 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 @view("/choose")
-async def chosen(
-    request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
-) -> Response:
-    """Return the page of choices."""
+async def chosen(request: Request, session: Session) -> dict[str, Any]:
+    """Return what can be published, and what is."""
     document, known = session.document, session.known or {"entries": [], "attributes": []}
     query = parse_qs(urlsplit(request.query_params.get("back", f"?{request.url.query}")).query)
     search, found = query.get("search", [""])[0], where_is(known)
     some = matching(session.names, search)
-    return await shown(
-        request,
-        session,
-        "choose",
-        problems,
-        given,
-        search=search,
-        matched=len(some),
-        grid=some[:MOST],
-        found=found,
-        three=[in_order(names, session) for names in found if len(names) == 3 and names & {*some}][:200],
-        families=_families(document, session.names),
-        entries=list(enumerate(document.plain.get("workload", ()))),
-        statistics=document.plain.get("statistics", []),
-        exact=entries_of(document, ("plan", "exact")),
-        kinds={attribute["name"]: attribute for attribute in known["attributes"]},
-        names={name: name for name in session.names},
-        numbers={each["name"]: each["name"] for each in known["attributes"] if each["is_number"]},
-        measures=MEASURES,
-        arguments=ARGUMENTS,
-    )
+    return {
+        "search": search,
+        "matched": len(some),
+        "grid": some[:MOST],
+        "found": found,
+        "three": [in_order(names, session) for names in found if len(names) == 3 and names & {*some}][:200],
+        "families": _families(document, session.names),
+        "entries": list(enumerate(document.plain.get("workload", ()))),
+        "statistics": document.plain.get("statistics", []),
+        "exact": entries_of(document, ("plan", "exact")),
+        "kinds": {attribute["name"]: attribute for attribute in known["attributes"]},
+        "names": {name: name for name in session.names},
+        "numbers": {each["name"]: each["name"] for each in known["attributes"] if each["is_number"]},
+        "measures": MEASURES,
+        "arguments": ARGUMENTS,
+    }
 
 
 def _by_name(family: Any, names: list[str]) -> dict[str, Any]:

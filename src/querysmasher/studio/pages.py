@@ -54,6 +54,9 @@ DEFAULTS = {
 CODEBOOKS = (".csv", ".json", ".sav", ".zsav", ".por", ".dta")
 
 Page = Callable[..., Awaitable[Response]]
+Context = Callable[[Request, Session], Awaitable[dict[str, Any]]]
+"""What a page shows, by the names in its template; perhaps `problems`, and the fields that have them."""
+
 Edit = Callable[[Document, Session, FormData], str | Problems | None]
 """A change of the spec that a form states; it returns what it has changed, or what is wrong with the form."""
 
@@ -83,17 +86,24 @@ def route(method: str, path: str) -> Callable[[Page], Page]:
 get, post = partial(route, "GET"), partial(route, "POST")
 
 
-def view(path: str) -> Callable[[Page], Page]:
-    """Give a page its address; without a valid spec, that leads to what is wrong."""
+def view(path: str, name: str = "") -> Callable[[Context], Page]:
+    """Give a page its address, and what it shows; without a valid spec, that leads to what is wrong."""
 
-    def register(page: Page) -> Page:
-        async def answer(request: Request, session: Session) -> Response:
+    def register(context: Context) -> Page:
+        async def page(
+            request: Request,
+            session: Session,
+            problems: Problems | None = None,
+            given: FormData | None = None,
+            **more: Any,
+        ) -> Response:
             if session.known is None:
                 return RedirectResponse("/" if session.text is None else "/text", 303)
-            return await page(request, session)
+            about = await context(request, session) | more
+            about |= {"problems": problems, "given": given} if problems else {}
+            return await shown(request, session, name or path[1:], **about)
 
-        get(path)(answer)
-        VIEWS[path] = page
+        VIEWS[path] = get(path)(page)
         return page
 
     return register
@@ -235,14 +245,12 @@ async def home(request: Request, session: Session) -> Response:
 
 
 @view("/decide")
-async def decide(
-    request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
-) -> Response:
-    """Return the page of budget and targets."""
+async def decide(_: Request, session: Session) -> dict[str, Any]:
+    """Return the budget, and how it is stated."""
     name = definition(session.document)
     amount = session.document.get(("budget", name))
     about = {"defined": name, "amount": amount, "position": position_of(name, amount), "slides": SLIDES}
-    return await shown(request, session, "decide", problems, given, budgets=BUDGETS, **about)
+    return {"budgets": BUDGETS, **about}
 
 
 @get("/text")

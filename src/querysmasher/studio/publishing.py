@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 
 from querysmasher.studio.pages import get, post, shown, view
 from querysmasher.studio.security import confined
-from querysmasher.studio.session import Problems, Session
+from querysmasher.studio.session import Session
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".parquet")
 
@@ -106,37 +105,31 @@ def contents(folder: Path | None) -> list[str]:
 
 
 @view("/publish")
-async def published(
-    request: Request, session: Session, problems: Problems | None = None, given: FormData | None = None
-) -> Response:
-    """Return the page about publishing."""
+async def published(request: Request, session: Session) -> dict[str, Any]:
+    """Return what is read and written, and what was."""
     folder = output(session)
-    return await shown(
-        request,
-        session,
-        "publish",
-        problems,
-        given,
-        tables=session.files(TABLES),
-        ledgers=session.files((".ledger",)),
-        folder=folder,
-        files=contents(folder),
-        drafts=[] if folder is None else drafts(folder),
-        run=request.app.state.run,
-    )
+    return {
+        "tables": session.files(TABLES),
+        "ledgers": session.files((".ledger",)),
+        "folder": folder,
+        "files": contents(folder),
+        "drafts": [] if folder is None else drafts(folder),
+        "run": request.app.state.run,
+    }
 
 
-@view("/release")
-@view("/release/again")
-async def ask(request: Request, session: Session, *_: object) -> Response:
+async def ask(request: Request, session: Session) -> dict[str, Any]:
     """Ask whether to release, first and a second time: what is spent, what is left, what is written."""
     figures = await session.soon()
     again = request.url.path == "/release/again"
     if again and figures and "error" not in figures:
         request.app.state.token, request.app.state.asked = secrets.token_urlsafe(16), session.seen
     data = session.document.get(("data", "path")) or session.document.get(("data", "database"))
-    about = {"token": request.app.state.token, "data": data, "folder": output(session)}
-    return await shown(request, session, "release", again=again, **about)
+    return {"token": request.app.state.token, "data": data, "folder": output(session), "again": again}
+
+
+for path in ("/release", "/release/again"):
+    view(path, "release")(ask)
 
 
 @post("/release")

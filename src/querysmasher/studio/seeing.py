@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from querysmasher.studio.document import Document
-from querysmasher.studio.pages import define, post, shown, value_of, view
+from querysmasher.studio.pages import define, post, value_of, view
 from querysmasher.studio.session import Problems, Session, digest
 
 
 @view("/see")
-async def see(request: Request, session: Session, *_: object) -> Response:
+async def see(request: Request, session: Session) -> dict[str, Any]:
     """Show a made-up table with its errors, error against ε, and where the budget goes."""
     names = {attribute["name"]: attribute["size"] for attribute in (session.known or {})["attributes"]}
     query = request.query_params
@@ -29,11 +29,11 @@ async def see(request: Request, session: Session, *_: object) -> Response:
         made = await session.planner.ask("made_up", **session.about, names=wanted, records=records)
         if "error" in made:
             problems, made = {"first": made["error"]}, None
-    return await shown(request, session, "see", problems, given, names=names, records=records, made=made)
+    return {"problems": problems, "given": given, "names": names, "records": records, "made": made}
 
 
 @view("/compare")
-async def compare(request: Request, session: Session, *_: object) -> Response:
+async def compare(request: Request, session: Session) -> dict[str, Any]:
     """Show two settings side by side."""
     settings = {digest(text): f"{number}. {what}" for number, (what, text) in enumerate(session.settings, 1)}
     before = request.app.state.kept or [digest(text) for _, text in session.settings][-2:][0]
@@ -41,7 +41,7 @@ async def compare(request: Request, session: Session, *_: object) -> Response:
     sides = [_compared(await _figures(session, name)) for name in names]
     rows = dict.fromkeys(words for side in sides for words in side)
     chosen = dict(zip(("a", "b"), names, strict=True))
-    return await shown(request, session, "compare", sides=sides, rows=rows, chosen=chosen, settings=settings)
+    return {"sides": sides, "rows": rows, "chosen": chosen, "settings": settings}
 
 
 def _compared(figures: dict[str, Any]) -> dict[str, str]:
@@ -95,7 +95,7 @@ def least_text(text: str, target: float | None, level: float | None) -> str:
 
 
 @view("/price")
-async def price(request: Request, session: Session, *_: object) -> Response:
+async def price(request: Request, session: Session) -> dict[str, Any]:
     """Say what an accuracy would cost, certified."""
     given = {key: request.query_params.get(key, "") for key in ("target", "level")}
     target, level = (value_of("n", text) for text in given.values())
@@ -110,4 +110,4 @@ async def price(request: Request, session: Session, *_: object) -> Response:
             answer = await session.aside("least", text)
         if answer and "error" in answer:
             problems, answer = {"": answer["error"]}, None
-    return await shown(request, session, "price", problems, given, answer=answer)
+    return {"problems": problems, "given": given, "answer": answer}

@@ -59,7 +59,7 @@ class Worker:
         self._memory = ample_memory() if memory is None else memory
         self._context = multiprocessing.get_context("forkserver")  # pipes are awaited on such systems only
         self._context.set_forkserver_preload(list(WARM))
-        self._process: BaseProcess | None = None
+        self.process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._lock, self._idle = asyncio.Lock(), idle
         self._ending: asyncio.TimerHandle | None = None
@@ -68,11 +68,6 @@ class Worker:
     def is_free(self) -> bool:
         """Whether it has nothing to do."""
         return not self._lock.locked()
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process, if there is one."""
-        return None if self._process is None else self._process.pid
 
     async def ask(
         self, task: str, said: Callable[[str], None] = lambda _: None, **arguments: Any
@@ -104,19 +99,19 @@ class Worker:
     def _start(self) -> Connection:
         """Start the process, and return the connection to it."""
         ours, theirs = self._context.Pipe()
-        self._process = self._context.Process(target=serve, args=(theirs, self._memory), daemon=True)
-        self._process.start()
+        self.process = self._context.Process(target=serve, args=(theirs, self._memory), daemon=True)
+        self.process.start()
         theirs.close()
         self._connection = ours
         return ours
 
     def stop(self) -> None:
         """End the process, whatever it does."""
-        if self._process is not None and self._connection is not None:
+        if self.process is not None and self._connection is not None:
             self._connection.close()
-            self._process.kill()
-            self._process.join()
-        self._process = self._connection = None
+            self.process.kill()
+            self.process.join()
+        self.process = self._connection = None
 
 
 async def _readable(connection: Connection) -> None:

@@ -93,7 +93,7 @@ class Group:
     @property
     def rows(self) -> int:
         """Number of queries in the group."""
-        return math.prod(f.rows for f in self.families)
+        return math.prod([f.rows for f in self.families])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -193,8 +193,8 @@ class Workload(Explained):
             raise WorkloadError("workload: expected at least one query")
         sizes = dict(zip(self.schema.names, self.schema.sizes, strict=True))
         for group in self.groups:
-            shape = tuple(n for f in group.families for n in f.shape)
-            if shape != tuple(sizes.get(name) for name in group.attributes):
+            shape = tuple([n for f in group.families for n in f.shape])
+            if shape != tuple([sizes.get(name) for name in group.attributes]):
                 self.schema.positions(group.attributes)  # names what is unknown
                 msg = f"workload: families of shape {shape} do not fit attributes {group.attributes}"
                 raise WorkloadError(msg)

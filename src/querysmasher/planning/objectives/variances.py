@@ -325,15 +325,17 @@ class VarianceTable:
             least = (rest @ first[bounds.argmax()]).max()  # which rules out most rows
             left = np.flatnonzero(bounds >= least * (1 - TIE))
             values = np.concatenate([(first[rows] @ rest.T).max(axis=1) for rows in _chunks(left, len(rest))])
-        row = left[first_largest(values)]
-        each = (row, *np.unravel_index(first_largest(rest @ first[row]), [len(matrix) for matrix in others]))
-        chosen = iter(each)
-        rows = (index[next(chosen) if len(index) > 1 else 0] for index, _ in fronts)
-        sizes = self._plan.workload.groups[entry.members[0]].shape
-        query = np.zeros(len(sizes), dtype=np.intp)
-        for cluster, row in zip(entry.clusters, rows, strict=False):
-            query[list(cluster)] = np.unravel_index(row, [sizes[family] for family in cluster])
-        return float(values.max()), tuple(query.tolist())
+        chosen = [row := left[first_largest(values)]]
+        if others:
+            chosen += np.unravel_index(first_largest(rest @ first[row]), [len(matrix) for matrix in others])
+        wide = iter(chosen)
+        families = self._plan.workload.groups[entry.members[0]].families
+        query = [0] * len(families)
+        for cluster, (index, _) in zip(entry.clusters, fronts, strict=True):
+            row = int(index[next(wide) if len(index) > 1 else 0])
+            for family in reversed(cluster):
+                row, query[family] = divmod(row, families[family].rows)
+        return float(values.max()), tuple(query)
 
     def peaks(self, number: int, variances: Array, least: float, most: int) -> tuple[Array, Integers]:
         """Return the largest variances of an entry, at most one per row of its first cluster, and queries.
@@ -373,13 +375,18 @@ class VarianceTable:
 
     def _rows(self, columns: tuple[int, ...], *, pruned: bool) -> tuple[Integers, Array]:
         """Return indexes of a cluster's rows, all or those of its front, and these rows × terms."""
+        if (columns, pruned) in self._fronts:
+            return self._fronts[columns, pruned]
         distinct = tuple(sorted(set(columns)))
         if (distinct, pruned) not in self._fronts:
             table = np.stack([self.columns[c] for c in distinct], axis=1)
             index = front(table) if pruned else np.arange(len(table))
             self._fronts[distinct, pruned] = index, table[index]
         index, table = self._fronts[distinct, pruned]
-        return index, table[:, [distinct.index(c) for c in columns]]
+        found = index, table[:, [distinct.index(c) for c in columns]]
+        if len(index) == 1:  # most tables have values that are all alike
+            self._fronts[columns, pruned] = found
+        return found
 
 
 def _chunks(rows: Integers, width: int) -> Iterable[Integers]:
