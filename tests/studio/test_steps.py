@@ -119,13 +119,14 @@ def test_an_attribute_is_added_changed_and_removed(fresh):
 @pytest.mark.parametrize(
     ("form", "field", "words"),
     [
-        ({"attribute": "sex"}, None, "the name &#39;sex&#39; is used more than once"),
-        ({"attribute": ""}, "values", "missing"),
+        ({"attribute": "sex"}, "attribute", "the name &#39;sex&#39; is used more than once"),
+        ({"attribute": ""}, "attribute", "missing"),
+        ({"share": "0.2"}, "share", "allowed only for values to be discovered"),
         ({"values": "a; a"}, "values", "is given more than once"),
         ({"kind": "binned", "values": "3; 1"}, "values", "increasing"),
         ({"kind": "ordinal", "values": "a; b", "other": "x"}, "other", "expected a categorical attribute"),
         ({"kind": "wrong"}, "kind", "expected one of categorical"),
-        ({"label": "one"}, "values", "expected 2, one per value, got 1"),
+        ({"label": "one"}, "label", "expected 2, one per value, got 1"),
     ],
 )
 def test_errors_of_an_attribute_stand_beside_their_field(studio, form, field, words):
@@ -133,10 +134,46 @@ def test_errors_of_an_attribute_stand_beside_their_field(studio, form, field, wo
     text = studio.post(
         "/attribute", 422, **FORM | {"attribute": "zone", "kind": "categorical", "values": "a; b"} | form
     )
-    beside = re.search(rf'id="{field}-problem" role="alert">(.*?)</p>', text, re.DOTALL)
-    assert words in (text if field is None else beside[1])
+    assert words in beside(text, field)
     for value in form.values():
         assert value in text
+    assert studio.spec == before
+
+
+def beside(text, field):
+    """The problem beside a field, which no closed part of the page hides."""
+    shown = re.sub(r"(?s)<details><summary>.*?</details>", "", text)
+    return re.search(rf'id="{field}-problem" role="alert">(.*?)</p>', shown, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "field", "words"),
+    [
+        ("/family?back=/choose", {"name": "sex", "levels": "2, 5"}, "levels", "level 1 of the hierarchy"),
+        ("/family?back=/choose", {"name": "sex", "levels": "no.csv"}, "levels", "cannot be read"),
+        (
+            "/set?back=/choose",
+            {"t:workload[2].kind": "sums", "t:workload[2].attribute": "ages", "l:workload[2].by": ""},
+            "sums-attribute",
+            "unknown attribute",
+        ),
+        (
+            "/set?back=/choose",
+            {"t:workload[2].kind": "sums", "t:workload[2].attribute": "age", "l:workload[2].by": "sexes"},
+            "sums-by",
+            "unknown attribute",
+        ),
+        (
+            "/set?back=/decide",
+            {"t:budget.neighbours": "add_remove", "n:budget.records_per_person": "0"},
+            "budget-records_per_person",
+            "expected an integer",
+        ),
+    ],
+)
+def test_errors_of_other_forms_stand_beside_their_field_in_sight(studio, path, form, field, words):
+    before = studio.spec
+    assert words in beside(studio.post(path, 422, **form), field)
     assert studio.spec == before
 
 

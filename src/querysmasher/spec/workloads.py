@@ -252,8 +252,9 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
-                with within("attributes"):
-                    schema.positions(getattr(entry, "attributes", None) or ())
+                for key in ("attributes", "attribute", "by"):
+                    with within(key):
+                        schema.positions(getattr(entry, key, None) or ())
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", QuerySmasherWarning)
                     workload = entry.weighed(entry.build(schema, folder))

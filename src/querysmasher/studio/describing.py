@@ -36,7 +36,9 @@ FIELDS = ("attribute", "kind", "values", "type", "label", "missing", "other", "t
 FOUND = ("share", "delta", "at_most")
 """Its further fields: how values are discovered that nobody has a list of."""
 
-KEYS = {"name": "attribute", "labels": "label", "edges": "values", "range": "values", "": "values"}
+KEYS = {"name": "attribute", "schema": "attribute", "labels": "label"} | dict.fromkeys(
+    ("edges", "range", ""), "values"
+)
 """Fields whose keys in the spec have other names."""
 
 LISTED = ("all_kway", "marginals", "tables")
@@ -127,7 +129,9 @@ async def save_attribute(request: Request, session: Session) -> Response:
     index = names.index(before) if before in names else len(names)
     answer = await session.reader.ask("attribute", form=text, how=how)
     if "error" in answer:
-        problems: Problems = {"values": answer["error"].partition(": ")[2] or answer["error"]}
+        error = answer["error"].removeprefix("the form, line 2: ")
+        field, _, problem = error.partition(": ")
+        problems: Problems = {field: problem} if field in given else {"values": error}
     else:
         table, what = answer["table"], f"attribute {given['attribute']}"
         if session.text is None:
@@ -333,7 +337,7 @@ def by_pattern(document: Document, session: Session, form: FormData) -> Problems
     return switch(document, session, list(tables.values()), form.get("action") != "remove")
 
 
-@change("/family", "what is counted")
+@change("/family", "what is counted", "levels")
 def family(document: Document, session: Session, form: FormData) -> Problems:
     """State what is counted of attributes in all listed tables."""
     seen = shown_by(form, document, session)

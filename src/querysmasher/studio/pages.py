@@ -109,8 +109,11 @@ def view(path: str, name: str = "") -> Callable[[Context], Page]:
     return register
 
 
-def change(path: str, what: str = "") -> Callable[[Edit], Edit]:
-    """Give a change its address: it leads back to the page of its form, or shows that with the problems."""
+def change(path: str, what: str = "", field: str = "") -> Callable[[Edit], Edit]:
+    """Give a change its address: it leads back to the page of its form, or shows that with the problems.
+
+    Problems of a form that has the `field` stand beside it, unless they are about all of the file.
+    """
 
     def register(edit: Edit) -> Edit:
         async def apply(request: Request, session: Session) -> Response:
@@ -121,6 +124,7 @@ def change(path: str, what: str = "") -> Callable[[Edit], Edit]:
             parts = urlsplit(where)
             page = None if parts.scheme or parts.netloc else VIEWS.get(parts.path)  # of no other site
             if problems:
+                problems = {field if key and field in form else key: problems[key] for key in problems}
                 given = own(form, session) if problems == {"": CHANGED} else form
                 return await (page or VIEWS["/decide"])(request, session, problems, given)
             return RedirectResponse(where if page else "/decide", 303)
