@@ -291,3 +291,9 @@ def test_what_is_offered_next_can_be_answered(run, folder, predicate):
     )
     run("answer", "out", predicate)
     run("answer", "out", "sex == 'F'", code=2)
+
+
+def test_a_predicate_is_offered_rather_than_a_sum(run, folder):
+    means = 'kind = "means"\nattribute = "age"\nby = ["sex"]'
+    (folder / "release.toml").write_text(SPEC.replace('kind = "all_kway"\nk = [1, 2]', means))
+    assert run("release").out.splitlines()[-1] == """Next: `querysmasher answer out "sex == 'F'"`"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -280,14 +281,14 @@ def _describe(stored: Release, as_json: bool) -> None:
 
 
 def example_for(stored: Release) -> str | None:
-    """Return a predicate that the release can answer, or None if it answers none of the first groups."""
-    for group in stored.workload.groups[:MOST_SETS]:
-        first = [stored.schema[name] for name in group.attributes[:1]]
-        tried = [f"{written_name(a.name)} == {a.literals[0]}" for a in first]
-        for predicate in [*tried, next(group.labels(stored.schema))]:
-            with suppress(QuerySmasherError):
-                stored.answer(predicate)
-                return predicate
+    """Return a query that the release can answer, a predicate if one is easily found; None if none is."""
+    groups, schema = stored.workload.groups[:MOST_SETS], stored.schema
+    first = dict.fromkeys(name for group in groups for name in group.attributes[:1])
+    values = (schema[name].exactly(written_name(name), 0) for name in first)
+    for query in chain(values, (next(group.labels(schema)) for group in groups)):
+        with suppress(QuerySmasherError):
+            stored.answer(query)
+            return query
     return None
 
 
