@@ -138,6 +138,21 @@ def test_dates(tmp_path):
     assert schema["mixed"].values == ("2024-01-01", "unknown")
 
 
+def test_ranges_of_numbers_and_steps(tmp_path):
+    (tmp_path / "b.csv").write_text(
+        "attribute,kind,values,step,outside\n"
+        "income,number,0..1000,,refuse\n"
+        "rent,number,-0.5..10,0.25,\n"
+        "days,number,0;10;2,,clamp\n"
+        "age,binned,0;18;65,1,\n"
+    )
+    schema = read_codebook(tmp_path / "b.csv")
+    assert schema["income"] == qs.Number("income", 0, 1000, outside="refuse")
+    assert schema["rent"] == qs.Number("rent", -0.5, 10, step=0.25)
+    assert schema["days"] == qs.Number("days", 0, 10, step=2)
+    assert schema["age"] == qs.Binned("age", edges=[0, 18, 65], step=1)
+
+
 def test_values_beside_the_others_and_open_ended_bins(tmp_path):
     (tmp_path / "b.csv").write_text(
         "attribute,kind,values,missing,other\n"

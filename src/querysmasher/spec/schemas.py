@@ -265,13 +265,14 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
     strings: list[str] = []
     labels: list[str] = []
     for here, line in lines:
-        for key in ("kind", *DECLARED, *WORDS):
+        for key in ("kind", *DECLARED, "outside", "step", *WORDS):
             if (said := line.get(key)) and table.setdefault(key, said) != said:
                 another = (
                     f"was {table[key]!r} before, got {said!r}" if key == "kind" else "had another one before"
                 )
                 raise SpecError(f"{here}: {key}: {name!r} {another}")
-        parts = line["values"].split(";")
+        is_grid = table.get("kind") == "number"  # its range is no list of values
+        parts = (line["values"].replace("..", ";") if is_grid else line["values"]).split(";")
         size = len(_values(parts, as_text, table.get("kind") == "binned"))
         bins = size - (table.get("kind") == "binned")
         given = [label.strip() for label in line["label"].split(";")] if line.get("label") else [""] * size
@@ -286,6 +287,10 @@ def _table(title: str, name: str, lines: list[tuple[str, dict[str, str]]]) -> di
             (table[key],) = _values(
                 [table[key]], as_text or not any(isinstance(v, int | float) for v in values)
             )
+    if "step" in table:
+        (table["step"],) = _values([table["step"]], as_text=False)
+    if table["kind"] == "number" and "step" in table:
+        values.append(table.pop("step"))
     table[{"binned": "edges", "number": "range"}.get(table["kind"], "values")] = values
     if is_binned and any(labels):  # one label per bin, and one edge more
         table["labels"] = labels[: len(values) - 1]
