@@ -65,12 +65,9 @@ async def _figures(session: Session, name: str) -> dict[str, Any]:
     if name == session.digest:
         return await session.soon() or {"error": "the plan is not finished yet"}
     if name not in session.plans:
-        known, problems = await session.check(text)
-        if known is None:
+        answer, problems = await session.aside(text)
+        if problems:
             return {"error": "; ".join(problems.values())}
-        answer = await session.aside("plan", text)
-        if "error" in answer:
-            return answer
         session.plans[name] = answer
     return session.plans[name]
 
@@ -103,11 +100,6 @@ async def price(request: Request, session: Session) -> dict[str, Any]:
     if target is None and level is not None:
         problems["level"] = "allowed only together with target"
     elif "target" in request.query_params:
-        text = least_text(session.text or "", target, level)
-        known, found = await session.check(text)
+        answer, found = await session.aside(least_text(session.text or "", target, level))
         problems = {key.rpartition(".")[2]: problem for key, problem in found.items()}
-        if known is not None:
-            answer = await session.aside("least", text)
-        if answer and "error" in answer:
-            problems, answer = {"": answer["error"]}, None
-    return {"problems": problems, "given": given, "answer": answer}
+    return {"problems": problems, "given": given, "answer": None if problems else answer}

@@ -257,11 +257,15 @@ class Session:
                 job.cancel()
         self._job, self._aside, self._planning = None, None, ""
 
-    async def aside(self, task: str, text: str) -> dict[str, Any]:
-        """Return what a task answers about another setting; it ends if the file changes."""
-        self._aside = job = asyncio.create_task(self.planner.ask(task, path=str(self.path), text=text))
+    async def aside(self, text: str) -> tuple[dict[str, Any], Problems]:
+        """Return what the plan of another text promises, or its problems; it ends if the file changes."""
+        known, problems = await self.check(text)
+        if known is None:
+            return {}, problems
+        self._aside = job = asyncio.create_task(self.planner.ask("plan", path=str(self.path), text=text))
         await asyncio.wait({job})
-        return {"error": "this was cancelled; ask again"} if job.cancelled() else job.result()
+        answer = {"error": "this was cancelled; ask again"} if job.cancelled() else job.result()
+        return answer, {"": answer["error"]} if "error" in answer else {}
 
     def resume(self) -> None:
         """Plan again what was cancelled."""

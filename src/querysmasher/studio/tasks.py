@@ -24,7 +24,7 @@ from querysmasher.guarantees import delta_of
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, readable
 from querysmasher.progress import LISTENERS
-from querysmasher.report.expectations import expected_table, facts, is_met, together
+from querysmasher.report.expectations import expected_table, is_met, together
 from querysmasher.report.plan_report import shares, tenths
 from querysmasher.report.words import KINDS, group_words
 from querysmasher.spec import Spec, read_spec, template
@@ -60,7 +60,7 @@ def perform(task: str, arguments: dict[str, Any], say: Callable[[str], None]) ->
         if "text" in arguments:
             path, text, seen, *_ = [arguments.pop(key, None) for key in ("path", "text", "seen")]
             spec = _spec(path, text, seen)
-            arguments["spec"] = spec.supposed(text) if task in ("plan", "least", "made_up") else spec
+            arguments["spec"] = spec.supposed(text) if task in ("plan", "made_up") else spec
         return TASKS[task](**arguments)
     except MemoryError as error:
         much = f"this takes more memory than Studio may use, half of this machine's ({error})"
@@ -217,13 +217,6 @@ def at_budget(before: Expectations, spec: Spec) -> Expectations | None:
     return made
 
 
-def least(spec: Spec) -> dict[str, Any]:
-    """Return the least budget that meets the targets that a spec states."""
-    planned = _expected(spec).plan
-    amounts = _amounts(planned.budget, delta_of(planned.budget))
-    return {"amounts": amounts, "learn": _learn(planned.budget), "facts": facts(planned)}
-
-
 def _curve(budget: Budget, rmse: float, amounts: dict[str, float]) -> dict[str, Any]:
     """Return errors at values of ε, with all noise of a plan scaled, and the logarithms of both."""
     here = min(max(amounts["epsilon"], EPSILONS[0]), EPSILONS[-1])
@@ -327,6 +320,6 @@ def made_up(spec: Spec, names: list[str], records: int) -> dict[str, Any]:
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     task.__name__: task
-    for task in (read, plan, first, codebook, attributes, form, attribute, columns, predicate, made_up, least)
+    for task in (read, plan, first, codebook, attributes, form, attribute, columns, predicate, made_up)
 }
 """Every task by its name."""
