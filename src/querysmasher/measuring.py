@@ -53,7 +53,6 @@ from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.privacy.unit import attributes_of
 from querysmasher.release.provenance import (
     ERRORS,
     PLANNED,
@@ -169,13 +168,12 @@ def measure(
     whole = integer_plan(plan, access.allowed * (1 - error_share), max_records)
     check_budget(whole, access.noise)
     schema, workload = whole.schema, plan.asked or plan.workload
-    exact = [*map(attributes_of, plan.budget.exact)]
-    agreed = map(schema.positions, exact)
+    agreed = [table.attributes for table in plan.budget.unit.tables(schema)]
     used = sorted({a for m in plan.measured for a in m.attributes}.union(*agreed, *compared))
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     sets = [tuple(schema.names[a] for a in attributes) for attributes in compared]
-    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared or exact else []
-    again += exact
+    again = [*map(whole.names, whole.measured), *sets] if plan.sizes_first or compared or agreed else []
+    again += [tuple(schema.names[a] for a in attributes) for attributes in agreed]
 
     def charge(ledger: Ledger) -> Entry:
         """Record what is to be measured; the whole budget if the plan has several phases."""

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import DataError, PlanError
+from querysmasher.errors import DataError, PlanError, PrivacyError
 from querysmasher.planning.limits import limited
 from querysmasher.planning.plan_file import plan_from_data, plan_to_data
 from querysmasher.planning.tying import Tying
+from querysmasher.privacy import pairs
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.release import reconstruction
-from tests.builders import COST, SPLIT
+from querysmasher.release.release_file import release_from_data, release_to_data
+from tests.builders import COST, SPLIT, grouped
 from tests.privacy.brute_force import changes, largest, weighted_grams
 from tests.profiles import fewer
 from tests.reference import pair_bounds, query_rows, root_bounds
@@ -148,12 +151,26 @@ def test_only_what_is_asked_together_and_fits_is_tied():
     assert Tying.of(qs.queries(schema, a="prefix", c="identity"), COST.unit) is None
     both = qs.queries(schema, a="prefix") + qs.queries(schema, b="identity")
     assert Tying.of(both, COST.unit).components == (("a", "b"),)
-    exact = qs.PrivacyCost(1.0, neighbours="replace_one", exact=[("c", "d")])
-    assert Tying.of(alone, exact.unit).components == (("a", "b"),)
     with limited(tied_values=12):
         assert Tying.of(alone, COST.unit).components == (("a", "b"), ("d",))
     with limited(tied_values=0):
         assert Tying.of(alone, COST.unit) is None
+
+
+@pytest.mark.parametrize(
+    ("exact", "tied"),
+    [
+        ([("c", "d")], (("a", "b", "c"), ("d",))),
+        ([("a", "d"), ("a", "c")], (("a", "b"), ("d",))),  # two ways of grouping a × b × c
+        ([("a",), ("b",)], (("b", "c"), ("d",))),  # two ways of grouping a × b
+        ([("a", "c"), ("d",)], (("d",),)),  # b × d is asked, and a × d is unprotected
+    ],
+)
+def test_attributes_with_exact_counts_are_tied_where_these_count_groups_in_one_way(exact, tied):
+    schema = qs.Schema.of(a=4, b=3, c=5, d=2).impossible("a == 0 and b == 1", "b == 2 and c == 0", "d == 1")
+    workload = qs.marginals(schema, 1) + qs.queries(schema, b="identity", d="identity")
+    unit = qs.PrivacyCost(1.0, neighbours="replace_one", exact=exact).unit
+    assert Tying.of(workload, unit).components == tied
 
 
 @pytest.mark.parametrize("components", [(("b", "a"),), (("a", "b"), ("b", "c")), ((),), ()])
@@ -297,21 +314,6 @@ def test_other_mechanisms_keep_their_rule():
     )
 
 
-@pytest.mark.parametrize("exact", ["c", "a"])
-def test_exact_counts_and_impossible_combinations_together(exact):
-    schema = qs.Schema.of(a=6, b=3, c=4).impossible("a < 3 and b == 1")
-    workload = qs.queries(schema, a="prefix", b="identity") + qs.marginals(schema, 2)
-    plan = qs.plan(workload, COST, exact=qs.queries(schema, {exact: "identity"}))
-    assert (plan.tying is None) == (exact == "a")
-    data = records(workload)
-    release = qs.measure(plan, data)
-    counted = np.bincount(data[exact], minlength=schema[exact].size)
-    for others in ((), ("b",), ("c",)):
-        table = np.asarray(release.marginal(*dict.fromkeys((exact, *others))))
-        np.testing.assert_allclose(table.reshape(len(counted), -1).sum(axis=1), counted, atol=1e-6)
-    assert np.allclose(release.answer(qs.queries(schema, {exact: "identity"})).std, 0)
-
-
 @pytest.mark.slow
 @fewer(50)
 @given(workloads(schemas(most=3), max_groups=3), budgets, st.booleans())
@@ -357,6 +359,154 @@ def test_too_many_zeros_are_zero_and_nothing_more():
     assert not std[is_zero].any()
     np.testing.assert_allclose(std[~is_zero] ** 2, plan.variances(workload)[~is_zero], rtol=0.01)
     assert np.mean(fitted.answer().std ** 2) < 0.9 * np.mean(std**2)
+
+
+# --- exact counts ---
+
+
+def known(seed, **options):
+    """A plan that ties an attribute by which counts are exact, these counts, and the class of every cell.
+
+    Counts are exact by one attribute of impossible combinations, by groups of its values and perhaps another
+    attribute, or in two tables.
+    """
+    random, kind = np.random.default_rng([seed, 9]), seed % 3
+    sizes = {"a": int(random.integers(3, 5)), "b": int(random.integers(2, 4)), "c": 2, "d": 2}
+    stated = [f"a == {random.integers(sizes['a'])} and b == {random.integers(sizes['b'])}" for _ in range(2)]
+    schema = qs.Schema.of(sizes).impossible(*stated)
+    asked = []
+    for _ in range(3):
+        names = random.permutation([["a", "b"], ["a", "c"], ["b", "c"], ["b", "d"]][random.integers(4)])
+        families = random.choice(["identity", "prefix"], 2)
+        asked.append(qs.queries(schema, dict(zip(names.tolist(), families.tolist(), strict=True))))
+    workload = sum(asked, qs.queries(schema, b="prefix") + qs.marginals(schema, 1))
+    groups = np.arange(sizes["a"])
+    name = "ab"[seed // 3 % 2]
+    exact = qs.marginals(schema, [name])
+    if kind == 1:
+        groups = random.permutation([0, 1, *random.integers(0, 2, sizes["a"] - 2)])
+        exact = grouped(schema, "a", groups, *"c"[: seed % 2])
+    elif kind == 2:
+        exact = qs.marginals(schema, [name, "c"]) + qs.marginals(schema, ["d", name])
+    public = sorted({name for group in exact for name in group.attributes})
+    plan = qs.plan(workload, qs.PrivacyCost(1.0, **options), exact=exact)
+    assert plan.tying.components == (("a", "b"),)
+
+    def classes(schema):
+        """The class of every cell of a schema: what a record in it and the one that replaces it share."""
+        cells = np.unravel_index(np.arange(math.prod(schema.sizes)), schema.sizes)
+        columns = {
+            column.name: indexes[cell]
+            for a, cell in zip(schema, cells, strict=True)
+            for column, indexes in zip(a.columns, a.column_indexes, strict=True)
+        }
+        columns["a"] = groups[columns["a"]]
+        return np.unique([columns[name] for name in public], axis=1, return_inverse=True)[1].ravel()
+
+    return plan, exact, classes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [s for s in range(12) if s % 3 < 2])
+def test_plans_with_exact_counts_are_near_the_best_over_possible_pairs_that_agree(seed):
+    plan, _, classes = known(seed)
+    rows, weights = possible_rows(plan.workload)
+    classes = classes(plan.workload.schema)[open_cells(plan.workload)]
+    _, best = pair_bounds([rows * np.sqrt(weights)[:, None]], close=1e-4, steps=3000, classes=classes)
+    assert plan.weighted_loss <= 1.02 * best**2
+    assert plan.gap < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "records"), [*((s, 1) for s in range(9)), (2, 2)])
+def test_possible_neighbours_that_agree_on_exact_counts_change_by_at_most_the_cost(seed, records):
+    """All changes of a table of possible records, in exact fractions; also if pairs are not written out."""
+    plan, _, classes = known(seed, records_per_person=records)
+    rounded = whole(plan)
+    classes = classes(rounded.schema)
+    grams, scale = weighted_grams(rounded)
+    every = changes(len(classes), plan.budget, classes)
+    worst = Fraction(largest(sum(grams[1:], grams[0]), every), scale)
+    assert worst <= privacy_cost(rounded) <= min(worst * (1 + Fraction(1, 2**24)), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "WRITTEN_OUT", -1)
+        assert worst <= privacy_cost(rounded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 5, 12, 15, 16])
+def test_releases_are_best_estimates_with_exact_counts(seed, split):
+    """The least squares estimate of possible cells, among the tables that have the exact counts."""
+    with limited(**(SPLIT if split else {})):
+        plan, exact, _ = known(seed)
+    workload, plan = plan.workload, plan_from_data(plan_to_data(plan))
+    table = records(workload)
+    release = qs.measure(plan, table, seed=1)
+    cells = np.ravel_multi_index(table.to_numpy().T, workload.schema.sizes)
+    counts = np.bincount(cells, minlength=math.prod(workload.schema.sizes))[open_cells(workload)]
+    facts, (rows, _) = query_rows(exact)[0][:, open_cells(workload)], possible_rows(workload)
+    np.testing.assert_array_equal(release.answer(exact).values, facts @ counts)
+    assert not release.answer(exact).std.any()
+    assert not plan.variances(exact).any()
+    _, values, turned = np.linalg.svd(facts)
+    free = turned[np.sum(values > 1e-9 * values[0]) :]  # what the exact counts leave open
+    start = np.linalg.pinv(facts) @ (facts @ counts)
+    stacked, noisy = measured_rows(release)
+    image = rows @ free.T @ np.linalg.pinv(stacked @ free.T, rcond=1e-10)
+    answers, variances = release.answer(workload), (image**2).sum(axis=1)
+    close = 1e-9 * variances.max()
+    np.testing.assert_allclose(answers.std**2, variances, rtol=1e-4, atol=close)
+    expected = rows @ start + image @ (noisy - stacked @ start)
+    np.testing.assert_allclose(answers.values, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(plan.variances(workload), variances, rtol=0.02, atol=close)
+    follows = np.abs(rows @ free.T).max(axis=1) < 1e-9
+    np.testing.assert_array_equal(answers.std == 0, follows)
+    np.testing.assert_array_equal(plan.variances(workload) == 0, follows)
+    np.testing.assert_array_equal(answers.values[follows], (rows @ counts)[follows])
+    np.testing.assert_allclose(release.covariance(workload).diagonal(), variances, rtol=1e-4, atol=close)
+    check_tables(release)
+
+
+def test_a_saved_release_has_exact_counts_by_the_columns_of_the_table(tmp_path):
+    schema = qs.Schema.of(a=6, b=3, c=4).impossible("a < 3 and b == 1")
+    workload = qs.queries(schema, a="prefix", b="identity") + qs.marginals(schema, 2)
+    plan = qs.plan(workload, COST, exact=qs.marginals(schema, ["c", "a"]))
+    plan.save(tmp_path / "p.plan")
+    data = records(workload)
+    totals = data.groupby(["a", "c"]).size().rename("count").reset_index()
+    release = qs.measure(qs.Plan.load(tmp_path / "p.plan"), data, seed=1, public=totals)
+    release.save(tmp_path / "r.release")
+    loaded = qs.Release.load(tmp_path / "r.release")
+    np.testing.assert_array_equal(loaded.answer().values, release.answer().values)
+    np.testing.assert_array_equal(loaded.marginal("a", "c"), pd.crosstab(data["a"], data["c"]))
+    assert loaded.tying.components == (("a", "b"),)
+    said = loaded.plan.budget.describe()
+    assert "one with the same a and c, and so have the same exact counts by a × c" in said
+    assert not loaded.answer("a < 2 and b == 1").std.any()
+    with pytest.raises(DataError, match="disagrees with the public totals"):
+        qs.measure(plan, data, seed=1, public=totals.assign(a=totals["a"].to_numpy()[::-1]))
+
+
+def test_exact_counts_of_impossible_combinations_are_refused():
+    schema = qs.Schema.of(a=3, b=2, c=2).impossible("a == 0 and b == 1")
+    plan = qs.plan(qs.marginals(schema, 2), COST, exact=qs.marginals(schema, ["b", "a"]))
+    data = release_to_data(qs.measure(plan, records(plan.workload), seed=1))
+    (counts,) = data["exact"]
+    assert counts[0, 1] == 0 < counts[0, 0]
+    counts[0] = counts[0, ::-1]
+    with pytest.raises(PrivacyError, match="exact counts contradict the number of records"):
+        release_from_data(data)
+
+
+def test_a_plan_that_ties_nothing_is_better_where_few_queries_ask_about_combinations():
+    schema = qs.Schema.of(gq=8, va=2, race=20).impossible("gq == 3 and va == 0")
+    workload = qs.marginals(schema, ["va", "race"]) + qs.marginals(schema, ["gq"])
+    exact = qs.marginals(schema, ["gq"])
+    plan = qs.plan(workload, COST, exact=exact)
+    with limited(tied_values=0):
+        free = qs.plan(workload, COST, exact=exact)
+    assert plan.rmse <= free.rmse * 1.005
 
 
 # --- records ---

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.combinations import Combinations
 from querysmasher.errors import BudgetError, PlanError, PrivacyError
 from querysmasher.privacy import pairs
 from querysmasher.privacy.accounting import privacy_cost
@@ -256,6 +257,24 @@ def test_exact_counts_of_groups_are_the_same_for_neighbours_only():
         (after,) = exact_counts(SCHEMA, unit, TableCounter(SCHEMA, other), 100)
         agree = u[0] == v[0] and GROUPS["of"][u[1]] == GROUPS["of"][v[1]]
         assert np.array_equal(before, after) == agree
+
+
+def test_exact_counts_by_combinations_are_the_same_for_neighbours_only():
+    """Every pair of possible cells: counts on b × c change if and only if the record's b or c does."""
+    both = Combinations("a × b", SCHEMA.attributes[:2], cells=(0, 2, 3, 5))
+    joint, unit = qs.Schema([both, SCHEMA["c"]]), Unit("replace_one", 1, (("b", "c"), ("c",)))
+    table = random_counts(joint, 1, 50) + 1
+    (before,) = exact_counts(joint, unit, TableCounter(joint, table), 100)
+    assert before.tolist() == [(table[0] + table[2]).tolist(), [0, 0], (table[1] + table[3]).tolist()]
+    for u, v in itertools.permutations(itertools.product(range(4), range(2)), 2):
+        other = table.copy()
+        other[u] -= 1
+        other[v] += 1
+        (after,) = exact_counts(joint, unit, TableCounter(joint, other), 100)
+        agree = (both.cells[u[0]] % 3, u[1]) == (both.cells[v[0]] % 3, v[1])
+        assert np.array_equal(before, after) == agree
+        known = unit.known(joint)
+        assert agree == (known.groups[0][u[0]] == known.groups[0][v[0]] and u[1] == v[1])
 
 
 def test_a_ledger_adds_up_for_tables_that_agree_on_all_exact_counts(tmp_path):

@@ -29,9 +29,9 @@ from querysmasher.data.totals import read_totals
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import columns, count, written_name
 from querysmasher.privacy.bound import Bound
-from querysmasher.privacy.counts import Counts, grouped
+from querysmasher.privacy.counts import Counts
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.privacy.unit import AttributeSets, Groups, attributes_of
+from querysmasher.privacy.unit import AttributeSets, ExactTable, Groups, attributes_of
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
@@ -291,7 +291,7 @@ def _disagreeing(
     used = [name for name in schema.names if any(name in each for each in names)]
     counted = open_table(schema, data, used).marginals(names)
     for each, known, counts in zip(sets, public, counted, strict=True):
-        exact = grouped(counts, each)
+        exact = ExactTable.of(schema, each).counted(counts)
         for cell in np.argwhere(exact != known):
             words = (
                 f"{name.attribute} in {name.labels[i]!r}"

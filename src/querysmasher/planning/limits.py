@@ -53,7 +53,8 @@ class PlanningLimits:
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     worthwhile: float = 0.99
-    """A plan that measures queries whole must have less than this fraction of the loss of a split plan."""
+    """A plan that measures queries whole must have less than this fraction of the loss of a split plan. So
+    must one that ties no attributes, where counts by these are exact, of one that does."""
 
     # --- attributes with impossible combinations ---
 

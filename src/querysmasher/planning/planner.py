@@ -11,6 +11,7 @@ from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.checks import check_arguments, check_scales, check_sizes, exact_sets
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
+from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import check_cells, large_attributes
 from querysmasher.planning.mechanisms import DEFAULT, Options, choose_bases
 from querysmasher.planning.objectives.multipliers import Joined
@@ -25,7 +26,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.tying import Tying
 from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.unit import AttributeSets, Unit
+from querysmasher.privacy.unit import AttributeSets, Unit, attributes_of
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
@@ -97,10 +98,8 @@ def plan(
     check_purpose(purpose, records)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     searched = OBJECTIVES[objective].largest or workload.has_targets
-    tying = Tying.of(workload, budget.unit) if options.mechanism.ties and purpose == "answers" else None
-    tied = workload if tying is None else tying.workload(workload)
-    options = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=searched)
     if purpose == "estimate":
+        options = _prepared(workload, budget.unit, options, bases, max_records, progress, searched=searched)
         if not options.keeps_whole or objective != "mean":
             msg = "purpose: 'estimate' supports only the default mechanism, solver, centering and objective"
             raise PlanError(msg)
@@ -108,8 +107,13 @@ def plan(
             msg = "purpose: expected 'answers', as groups of values have exact counts, got 'estimate'"
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
-    replan = Replan(options, budget, max_records, insufficient)
-    return replace(_minimised(OBJECTIVES[objective].minimise, tied, replan), workload=workload, tying=tying)
+
+    def made(tied: Workload) -> Plan:
+        ready = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=searched)
+        replan = Replan(ready, budget, max_records, insufficient)
+        return _minimised(OBJECTIVES[objective].minimise, tied, replan)
+
+    return _tied(made, workload, budget.unit, options)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -159,11 +163,33 @@ def least_budget(
         msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
         raise PlanError(msg)
     options = Options.of(mechanism, solver, centering, tolerance, bases)
-    tying = Tying.of(workload, budget.unit) if options.mechanism.ties else None
-    tied = workload if tying is None else tying.workload(workload)
-    options = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=True)
-    made = _minimised(plan_least, tied, Replan(options, budget, max_records))
-    return replace(made, workload=workload, tying=tying)
+
+    def made(tied: Workload) -> Plan:
+        ready = _prepared(tied, budget.unit, options, bases, max_records, progress, searched=True)
+        return _minimised(plan_least, tied, Replan(ready, budget, max_records))
+
+    return _tied(made, workload, budget.unit, options)
+
+
+def _tied(made: Callable[[Workload], Plan], workload: Workload, unit: Unit, options: Options) -> Plan:
+    """Return the plan of a workload over combinations of attributes that are tied together.
+
+    If counts by some of these are exact, a plan that ties nothing may be better, and is made as well.
+    """
+    tying = Tying.of(workload, unit) if options.mechanism.ties else None
+    exact = {name for names in unit.exact for name in attributes_of(names)}
+    tied = () if tying is None else (name for names in tying.components for name in names)
+    plans, refusals = list[Plan](), list[PlanError]()
+    for way in [tying] if exact.isdisjoint(tied) else [tying, None]:
+        try:
+            plan = made(workload if way is None else way.workload(workload))
+            plans.append(replace(plan, workload=workload, tying=way))
+        except PlanError as error:
+            refusals.append(error)
+    if not plans:
+        raise refusals[0]
+    first, last = plans[0], plans[-1]
+    return first if first.certificate.value * limits().worthwhile <= last.certificate.value else last
 
 
 def _knowing(workload: Workload, budget: Budget, exact: Workload | AttributeSets | None) -> Budget:

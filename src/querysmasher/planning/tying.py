@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.combinations import Combinations
 from querysmasher.conditions import MAX_CELLS
-from querysmasher.errors import PlanError
+from querysmasher.errors import BudgetError, PlanError
 from querysmasher.planning.estimator.estimator import AttributeSet, Estimator, subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import connected
-from querysmasher.privacy.unit import Unit, attributes_of
+from querysmasher.privacy.unit import Unit
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.restricted import Restricted
@@ -86,17 +86,31 @@ class Tying:
     def of(cls, workload: Workload, unit: Unit) -> Tying | None:
         """Return which attributes to tie for a workload, or None if there are none.
 
-        Attributes by which counts are exact are not tied: neighbours agree on each by itself.
+        Exact counts by some of them are counts of groups of their combinations, and must be of groups in one
+        way. They must leave no more unprotected of what is asked than without tying.
         """
         schema = workload.schema
-        components: list[tuple[str, ...]] = []
-        for _, masks in schema.zeros(asked(workload).difference(*map(attributes_of, unit.exact))):
+        tying: Tying | None = None
+        for _, masks in schema.zeros(asked(workload)):
             names = {schema.names[a] for on, _ in masks for a in on}
+            components = () if tying is None else tying.components
             touching = [c for c in components if not names.isdisjoint(c)]
             merged = tuple(n for n in schema.names if n in names.union(*touching))
             if 0 < len(_possible(schema, merged)) <= limits().tied_values:
-                components = [*(c for c in components if c not in touching), merged]
-        return cls(schema, tuple(sorted(components, key=schema.positions))) if components else None
+                others = (c for c in components if c not in touching)
+                made = cls(schema, tuple(sorted([*others, merged], key=schema.positions)))
+                tying = made if made._fits(workload, unit) else tying
+        return tying
+
+    def _fits(self, workload: Workload, unit: Unit) -> bool:
+        """Return whether exact counts can be told by combinations, and cover what is asked."""
+        try:
+            known = unit.known(self.joint)
+        except BudgetError:
+            return False
+        public = known.agreed.union(known.groups)
+        on = [public.intersection(self.over(group.attributes)) for group in workload]
+        return all(known.covers(each) for each in on if not each.isdisjoint(self._is_tied))
 
     # --- attributes ---
 

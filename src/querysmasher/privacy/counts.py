@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.privacy.unit import Groups, Names
 from querysmasher.schema import Schema
 
 Counts = NDArray[np.int64]
@@ -130,16 +129,6 @@ def _summed(
         yield from _summed(np.asarray(table.sum(axis=axis)), rest, axis, without)
     if len(without) < len(wanted):
         yield from _summed(table, names, axis + 1, [subset for subset in wanted if name in subset])
-
-
-def grouped(counts: Counts, names: Names) -> Counts:
-    """Return counts of groups of values, where `names` states groups of an attribute."""
-    for axis, name in enumerate(names):
-        if isinstance(name, Groups):
-            added = np.zeros((len(name.labels), *np.delete(counts.shape, axis)), dtype=np.int64)
-            np.add.at(added, np.array(name.of), np.moveaxis(counts, axis, 0))
-            counts = np.moveaxis(added, 0, axis)
-    return np.ascontiguousarray(counts)
 
 
 class _Index:

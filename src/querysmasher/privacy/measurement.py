@@ -38,7 +38,6 @@ from querysmasher.privacy.counts import (
     Counter,
     Counts,
     Sums,
-    grouped,
     lower_marginals,
     maximal_sets,
     smallest_covers,
@@ -47,7 +46,7 @@ from querysmasher.privacy.discovery import Discovery
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
-from querysmasher.privacy.unit import Unit, attributes_of
+from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 
@@ -101,9 +100,10 @@ def exact_counts(
     """
     made: dict[int, Counts] = {}
     records = _checked_records(counter, max_records, progress)
-    names = dict(enumerate(map(attributes_of, unit.exact)))
+    tables = unit.tables(schema)
+    names = {i: tuple(schema.names[a] for a in table.attributes) for i, table in enumerate(tables)}
     for number, counts in _counted(schema, names, counter, records, "Exact counts", progress):
-        made[number] = grouped(counts, unit.exact[number])
+        made[number] = tables[number].counted(counts)
     exact = tuple(made[number] for number in range(len(unit.exact)))
     if public is not None and not all(map(np.array_equal, exact, public)):
         raise DataError("public: the table disagrees with the public totals; nothing was measured")

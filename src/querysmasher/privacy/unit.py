@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -70,6 +71,73 @@ def sizes_of(schema: Schema, names: Names) -> tuple[int, ...]:
     return tuple(len(n.labels) if isinstance(n, Groups) else schema[n].size for n in names)
 
 
+@dataclass(frozen=True, eq=False)
+class ExactTable:
+    """A table of exact counts on a set, by attributes of a schema of which some combine several.
+
+    A value of such an attribute stands for one of every attribute that it combines. So it says in which cell
+    of the table a record counts, as far as the set is about these.
+    """
+
+    attributes: tuple[int, ...]
+    """The attributes of the schema that are, or combine, some of the set."""
+    axes: tuple[tuple[int, ...], ...]
+    """The axes of the table that each of them is about."""
+    cells: tuple[NDArray[np.int64], ...]
+    """The cell on these axes, in row-major order, in which a record with each of its values counts."""
+    shape: tuple[int, ...]
+    """The number of values, or groups of values, of each axis."""
+
+    @classmethod
+    def of(cls, schema: Schema, names: Names) -> ExactTable:
+        """Return the table on a set of attributes of a schema, or of what its attributes combine."""
+        place = {column.name: (a, i) for a, x in enumerate(schema) for i, column in enumerate(x.columns)}
+        axes: dict[int, list[int]] = {}
+        values, shape = list[NDArray[np.int64]](), list[int]()
+        for axis, (each, name) in enumerate(zip(names, attributes_of(names), strict=True)):
+            a, i = place[name] if name in place else (schema.position(name), 0)
+            attribute = schema.attributes[a]
+            of = np.arange(size := attribute.columns[i].size)
+            if isinstance(each, Groups):
+                of = np.array(each.of, dtype=np.int64)
+                if len(of) != size or attributes_of(names).count(name) > 1:
+                    raise _two_ways(name)
+                size = len(each.labels)
+            axes.setdefault(a, []).append(axis)
+            values.append(of[attribute.column_indexes[i]])
+            shape.append(size)
+        cells = [
+            np.ravel_multi_index([values[i] for i in on], [shape[i] for i in on]) for on in axes.values()
+        ]
+        return cls(tuple(axes), tuple(map(tuple, axes.values())), tuple(cells), tuple(shape))
+
+    @property
+    def classes(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Each attribute, and a number per value: equal where records count in the same cell."""
+        for a, cells in zip(self.attributes, self.cells, strict=True):
+            distinct, numbers = np.unique(cells, return_inverse=True)
+            yield a, np.arange(len(cells)) if len(distinct) == len(cells) else numbers.ravel()
+
+    def counted(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the table, from counts on the attributes of the schema."""
+        order, sizes = self._joined
+        table = np.zeros([self.shape[i] for i in order], dtype=np.int64)
+        np.add.at(table.reshape(sizes), np.ix_(*self.cells), counts)
+        return np.ascontiguousarray(table.transpose(np.argsort(order)))
+
+    def by_class(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the table by the classes of values of the schema: without cells that no value counts in."""
+        order, sizes = self._joined
+        distinct = [np.unique(cells) for cells in self.cells]
+        kept = [c if len(c) == len(d) else d for c, d in zip(self.cells, distinct, strict=True)]
+        return table.transpose(order).reshape(sizes)[np.ix_(*kept)]
+
+    @property
+    def _joined(self) -> tuple[list[int], list[int]]:
+        """The axes, those of each attribute side by side, and the number of cells on these."""
+        return [i for on in self.axes for i in on], [math.prod(self.shape[i] for i in on) for on in self.axes]
+
+
 def sets_to_json(sets: AttributeSets) -> list[list[Any]]:
     """Return plain data for sets of attributes."""
     return [[name.to_json() if isinstance(name, Groups) else name for name in names] for names in sets]
@@ -89,15 +157,16 @@ class Known:
 
     def __contains__(self, attributes: Collection[int]) -> bool:
         """Return whether the counts on some attributes are public."""
-        return self.groups.keys().isdisjoint(attributes) and self._covers(attributes)
+        return self.groups.keys().isdisjoint(attributes) and self.covers(attributes)
 
-    def _covers(self, attributes: Collection[int]) -> bool:
+    def covers(self, attributes: Collection[int]) -> bool:
+        """Return whether counts on some attributes are public, of values or of groups of values."""
         return any(known.issuperset(attributes) for known in self.sets)
 
     def partly(self, attributes: Collection[int]) -> int | None:
         """Return the attribute of a set on which counts by its groups are public; None if there is none."""
         grouped = self.groups.keys() & set(attributes)
-        return min(grouped) if grouped and self._covers(attributes) else None
+        return min(grouped) if grouped and self.covers(attributes) else None
 
     @property
     def agreed(self) -> frozenset[int]:
@@ -157,22 +226,28 @@ class Unit:
         return replace(self, exact=())
 
     def known(self, schema: Schema) -> Known:
-        """Return the attribute sets of a schema whose counts are public."""
-        sets = [frozenset(schema.positions(attributes_of(names))) for names in self.exact]
-        groups: dict[int, Groups] = {}
-        for names in self.exact:
-            grouped = [name for name in names if isinstance(name, Groups)]
-            for each in grouped:
-                place = schema.position(each.attribute)
-                same = groups.setdefault(place, each).of == each.of
-                plain = any(each.attribute in others for others in self.exact)
-                if len(each.of) != schema.sizes[place] or not same or plain or len(grouped) > 1:
-                    raise BudgetError(
-                        f"exact: expected the values of {each.attribute!r}, or their groups in one way, and "
-                        "groups of one attribute per table; publish the finer counts only"
-                    )
-        numbers = {place: np.array(each.of, dtype=np.int64) for place, each in groups.items()}
-        return Known(tuple(sets or [frozenset()]) if self.total_is_public else (), numbers)
+        """Return the attribute sets of a schema whose counts are public.
+
+        Attributes of the schema may combine several, of which those in exact sets make groups of its values:
+        records with values of one group have the same values of these. Refuse what is not in one way.
+        """
+        tables, ways = self.tables(schema), dict[int, NDArray[np.int64]]()
+        groups: dict[int, NDArray[np.int64]] = {}
+        for table in tables:
+            grouped = 0
+            for a, classes in table.classes:
+                count = int(classes.max()) + 1
+                if count < len(classes):
+                    groups[a], grouped = classes, grouped + 1
+                same = np.array_equal(ways.setdefault(a, classes), classes)
+                if not same or grouped > 1 or count == 1 < len(classes):
+                    raise _two_ways(schema.names[a])
+        sets = tuple(frozenset(table.attributes) for table in tables) or (frozenset[int](),)
+        return Known(sets if self.total_is_public else (), groups)
+
+    def tables(self, schema: Schema) -> list[ExactTable]:
+        """Return the tables of exact counts, by attributes of a schema."""
+        return [ExactTable.of(schema, names) for names in self.exact]
 
     @property
     def total_is_public(self) -> bool:
@@ -228,6 +303,13 @@ class Unit:
         return (
             f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}.{said}"
         )
+
+
+def _two_ways(attribute: str) -> BudgetError:
+    return BudgetError(
+        f"exact: expected the values of {attribute!r}, or their groups in one way, and groups of one "
+        "attribute per table; publish the finer counts only"
+    )
 
 
 def _listed(words: Sequence[str]) -> str:

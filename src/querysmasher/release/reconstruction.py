@@ -383,12 +383,20 @@ class TiedReconstruction(Reconstruction):
     """Reconstructs marginals on attributes of which some are tied together in what was measured."""
 
     def __init__(
-        self, plan: IntegerPlan, store: Store, public: PublicCounts, estimator: TiedEstimator
+        self,
+        plan: IntegerPlan,
+        store: Store,
+        public: PublicCounts,
+        estimator: TiedEstimator,
+        tied: PublicCounts,
     ) -> None:
-        """Take what was measured, and the estimator that knows what is tied."""
+        """Take what was measured, and the estimator that knows what is tied.
+
+        Public counts are given by attributes of the schema, and by those of which some are `tied` together.
+        """
         super().__init__(plan, store, public, estimator)
         self._tying = estimator.tying
-        self._inner = Reconstruction(plan, store, public, estimator.inner)
+        self._inner = Reconstruction(plan, store, tied, estimator.inner)
 
     def table(self, group: Group) -> tuple[Group, Array]:
         """Return the marginal of a group's attributes, and the group."""
@@ -403,6 +411,8 @@ class TiedReconstruction(Reconstruction):
         names = tuple(schema.names[a] for a in attributes)
         if complete:
             self.estimator.variances(Group(names, tuple(Identity((schema.sizes[a],)) for a in attributes)))
+        if (exact := self.public.on(attributes)) is not None:
+            return exact
         return self._tying.table(
             attributes, self._inner.summed(self._tying.over(names), self._tying.sums(names))
         )

@@ -34,7 +34,7 @@ from querysmasher.planning.strategies import Strategy, is_line, strategy_of_inte
 from querysmasher.planning.tying import TiedEstimator, Tying
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.unit import Known, attributes_of
+from querysmasher.privacy.unit import Known
 from querysmasher.release.answers import Answers
 from querysmasher.release.provenance import Exploration, NoiseRecord, Provenance
 from querysmasher.release.reconstruction import (
@@ -257,8 +257,8 @@ class Release(Statistical, Explained):
         """
         if self.tying is None:
             return self._free, Reconstruction(self.plan, self.store, self.public, self._inner)
-        tied = TiedEstimator(self._inner, self.tying)
-        return self._free, TiedReconstruction(self.plan, self.store, self.public, tied)
+        tied, public = TiedEstimator(self._inner, self.tying), self.public_on(self.schema)
+        return self._free, TiedReconstruction(self.plan, self.store, public, tied, self.public)
 
     @cached_property
     def public(self) -> PublicCounts:
@@ -268,10 +268,10 @@ class Release(Statistical, Explained):
     def public_on(self, schema: Schema) -> PublicCounts:
         """Return these counts by the attributes of a schema: what was counted, or the table's."""
         unit = self.plan.budget.unit
-        sets = [schema.positions(attributes_of(names)) for names in unit.exact]
-        tables = dict(zip(sets, self.exact, strict=True))
+        each = zip(unit.tables(schema), self.exact, strict=True)
+        tables = {table.attributes: table.by_class(counts) for table, counts in each}
         return PublicCounts(
-            tables if sets or self.public_total is None else {(): np.array(self.public_total)},
+            tables if tables or self.public_total is None else {(): np.array(self.public_total)},
             unit.known(schema).groups,
         )
 

@@ -49,6 +49,7 @@ from querysmasher.release.provenance import (
 )
 from querysmasher.release.reconstruction import LoadedStore, PublicCounts, repeats
 from querysmasher.release.release import Release
+from querysmasher.schema import Schema
 from querysmasher.statistics.statistic import read_statistics
 from querysmasher.workload.registry import ragged, unragged, workload_from_data, workload_to_data
 
@@ -147,7 +148,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
         store,
         total,
         tuple(
-            _table(plan, names, a)
+            _table(workload.schema, names, a)
             for names, a in zip(plan.budget.exact, items(data.get("exact", [])), strict=True)
         ),
         entry=entry,
@@ -168,10 +169,10 @@ def release_from_data(data: dict[str, Any]) -> Release:
     return release
 
 
-def _table(plan: IntegerPlan, names: Names, data: Any) -> Integers:
+def _table(schema: Schema, names: Names, data: Any) -> Integers:
     """Return a table of exact counts."""
     counts = integers(data, len(names))
-    if counts.shape != sizes_of(plan.schema, names) or counts.min() < 0:
+    if counts.shape != sizes_of(schema, names) or counts.min() < 0:
         raise ValueError("an exact table does not fit its attributes")
     return counts
 
@@ -207,7 +208,8 @@ def check_release(release: Release) -> None:
         "a noise variance is zero, or too large": not all(0 < v <= LARGEST_VARIANCE for v in variances),
         "what is public is measured": any(m.attributes in known for m in plan.measured),
         "its exact counts contradict the number of records": any(
-            int(counts.sum()) != release.public_total for counts in release.exact
+            int(counts.sum()) != release.public_total
+            for counts in (*release.exact, *release.public.tables.values())
         ),
         "its exact counts contradict each other": not all(map(_agree, overlaps)),
         "the number of records is not measured exactly once": any(len(m.blocks) != 1 for m in totals),
